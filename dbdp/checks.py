@@ -1,6 +1,7 @@
 """Checks of values and keywords: an error names the value, the limit and the remedy. Imports nothing of dbdp."""
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
@@ -58,6 +59,18 @@ def nearest(word: str, known: Collection[str]) -> str:
     folded = {name.casefold(): name for name in known}
     similar = get_close_matches(word.casefold(), folded, 1)
     return f"; did you mean {folded[similar[0]]!r}?" if similar else ""
+
+
+_MODEL_NAME = re.compile(r"[^\W\d][\w.-]{0,62}")
+
+
+def model_name(name: Any) -> None:
+    """Raise ValueError unless a value can name models; one of digits, or with @, would be mistaken for a reference."""
+    if not isinstance(name, str) or not _MODEL_NAME.fullmatch(name):
+        shown = f"{name!r}"[:100]
+        raise ValueError(
+            f"name = {shown} must begin with a letter and have at most 63 letters, digits, '_', '-' and '.'"
+        )
 
 
 def _after(remedy: str) -> str:

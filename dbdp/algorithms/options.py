@@ -122,7 +122,7 @@ def anything(*names: str) -> dict[str, Values]:
 
 
 COMMON: dict[str, Values] = {
-    **anything("epsilon", "delta", "algorithm", "projection_dimension", "projection_seed"),
+    **anything("epsilon", "delta", "algorithm", "projection_dimension", "projection_seed", "name"),
     "loss": tuple(LOSSES),
 }
 LEARNING = anything("regularisation", "huber_width", "positive_weight")  # of algorithms that use the features

@@ -133,6 +133,8 @@ class Request:
         Settings that only this algorithm has, as JSON or as a mapping.
     summary : int | None
         Number of a released summary of the dataset, in dbdp.summaries, whose second moment is used.
+    name : str | None
+        Name of the model; each training under it is a further version.
     """
 
     epsilon: float
@@ -161,6 +163,7 @@ class Request:
     network: str | None = None
     settings: str | None = None
     summary: int | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -174,6 +177,11 @@ class Request:
         if self.projection_dimension is None or self.projection_seed is None:
             return None
         return RandomProjection(self.projection_dimension, self.projection_seed)
+
+    @property
+    def naming(self) -> dict[str, Any]:
+        """The name of the model as an entry of a plan; empty without one."""
+        return {} if self.name is None else {"name": self.name}
 
     @property
     def coding(self) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.checks import between, one_of, positive, whole
+from dbdp.checks import between, model_name, one_of, positive, whole
 from dbdp.learning.losses import Loss, loss_named
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Schedule, SquareRoot
@@ -59,6 +59,8 @@ def check_request(request: Request, facts: Facts) -> None:
     whole("shards", request.shards, 1, min(MAX_SHARDS, facts.rows), "each needs a row and a connection")
     if (request.projection_dimension is None) != (request.projection_seed is None):
         raise ValueError("projection_dimension and projection_seed belong together; give both, or neither")
+    if request.name is not None:
+        model_name(request.name)
     if request.projection_dimension is not None:
         whole("projection_dimension", request.projection_dimension, 1, facts.dimension, "features after the projection")
 

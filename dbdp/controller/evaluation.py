@@ -16,7 +16,8 @@ from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.counting import CountPlan
-from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, score_plan
+from dbdp.algorithms.scores.evaluation import EvaluationPlan
+from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, evaluation_plan, score_plan
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging, summaries
 from dbdp.controller.receipts import Receipt
@@ -28,7 +29,7 @@ from dbdp.registry import datasets, network_models, registering
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import column_scales, vector_scales
-from dbdp.registry.spending import rights
+from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Row, Session
@@ -75,15 +76,15 @@ class Scorer:
         return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
 
 
-def score(session: ServerSession, model: int, name: str, request: ScoreRequest) -> dict[str, Any]:
+def score(session: ServerSession, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return a noisy score of a released model on a dataset, the figures derived from it, and the receipt.
 
     Parameters
     ----------
     session : ServerSession
         Acts as dbdp_owner.
-    model : int
-        Id of the model.
+    model : int or str
+        Id of the model, its name, or `name@version`.
     name : str
         Name of the dataset.
     request : ScoreRequest
@@ -96,12 +97,41 @@ def score(session: ServerSession, model: int, name: str, request: ScoreRequest) 
     ChargedError
         After the charge: the server failed, or the counting was cancelled.
     """
-    dataset = datasets.load(session, name)
+    dataset, model = datasets.load(session, name), names.number(session, model)
     row = _model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
     scorer = _scorer(model, row, dataset, request.epsilon)
     details = {"model": model, "metric": request.metric}
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
+
+
+def evaluate(
+    session: ServerSession, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
+) -> dict[str, Any]:
+    """Return accuracy, share of the largest class and AUC of a classifier, each with its error, for one charge.
+
+    Parameters
+    ----------
+    session : ServerSession
+        Acts as dbdp_owner.
+    model : int or str
+        Id of the model, its name, or `name@version`.
+    name : str
+        Name of the dataset.
+    epsilon, delta : float
+        Guarantee of the release.
+    bins : int
+        Bins of the histogram of a binary label.
+
+    Raises
+    ------
+    ValueError, ChargedError
+        As `score` does.
+    """
+    dataset, model = datasets.load(session, name), names.number(session, model)
+    row = _model(session, model)
+    plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, is_network=row["network"] is not None))
+    return _tallied(session, dataset, plan, plan.tally, {"model": model}, _scorer(model, row, dataset, epsilon))
 
 
 def class_balance(session: Session, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
@@ -149,7 +179,7 @@ def bounds(
 
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
-    """Return the plan of a metric, class_balance, bounds or summary, and its charge; read no row, spend nothing."""
+    """Return the plan of a metric, evaluation, class_balance, bounds or summary, and its charge; spend nothing."""
     dataset = datasets.load(session, name)
     if request.metric == SummaryPlan.algorithm:
         plan: CountPlan | SummaryPlan = summaries.plan_of(dataset, request.epsilon, request.delta)
@@ -157,6 +187,9 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
         plan = _balance_plan(dataset, request.epsilon, request.delta)
     elif request.metric == BoundsPlan.algorithm:
         plan = _bounds_plan(dataset, request.epsilon, request.delta, BETA)
+    elif request.metric == EvaluationPlan.algorithm:
+        facts = _facts(dataset, is_network=False)
+        plan = evaluation_plan(request.epsilon, request.delta, request.bins, facts)
     else:
         plan = score_plan(request, _facts(dataset, is_network=False))
     return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)

@@ -42,6 +42,7 @@ HELP = {
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
     "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
     "summary": "Number of a released summary of the dataset, in dbdp.summaries: no share goes to the second moment.",
+    "name": "Name of the model, such as readmission; a further training under it is a further version.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 

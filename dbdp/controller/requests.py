@@ -33,7 +33,7 @@ def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, known(session, dataset, request))
-    return explained(dataset, plan.explain(), plan.guarantee)
+    return explained(dataset, plan.explain() | request.naming, plan.guarantee)
 
 
 def guarantee(session: Session, name: str, request: Request) -> Release:
@@ -46,7 +46,7 @@ def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[
     """Return the plan of a tuning and its charge; read no row and spend nothing."""
     dataset = datasets.load(session, name)
     plan = tuning.plan(request, known(session, dataset, request.base))
-    return explained(dataset, plan.explain(), plan.guarantee)
+    return explained(dataset, plan.explain() | request.base.naming, plan.guarantee)
 
 
 def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     """
     dataset = datasets.load(session, name)
     plan = algorithms.plan(request, known(session, dataset, request))
-    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
+    receipt = Receipt.of(dataset, plan.explain() | request.naming, plan.guarantee)
     check_trainable(session, dataset, request)
     with charged(session, dataset, receipt) as charge:
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
@@ -80,7 +80,7 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
     dataset = datasets.load(session, name)
     plan = tuning.plan(request, known(session, dataset, request.base))
-    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
+    receipt = Receipt.of(dataset, plan.explain() | request.base.naming, plan.guarantee)
     check_trainable(session, dataset, request.base)
     with charged(session, dataset, receipt) as charge:
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:

@@ -46,7 +46,7 @@ language plpython3u{settings}
 as $body$
 @plpython {body}@
 $body$;
-comment on function dbdp.try_{name} is 'internal: the work of dbdp.{name}; a refusal is left to dbdp.accepted';
+comment on function dbdp.try_{name}({types}) is 'internal: the work of dbdp.{name}; a refusal is left to dbdp.accepted';
 create or replace function dbdp.{name}{signature}
 language sql {is_called}
 set search_path = pg_catalog, pg_temp
@@ -388,6 +388,7 @@ def _pair(function: re.Match[str]) -> str:
     defaulted = [_with_default(each) for each in PARAMETER.findall(written)]
     passed = [each for each in defaulted if not each.strip().startswith("out ")]
     parameters = ",".join(defaulted)
+    types = ", ".join(each.split()[1] for each in passed)
     numbers = ", ".join(f"${number}" for number, _ in enumerate(passed, start=1))
     is_called = " ".join(re.findall(r"\b(?:stable|parallel safe)\b", settings))
     return PAIR.format(
@@ -395,6 +396,7 @@ def _pair(function: re.Match[str]) -> str:
         signature=f"({parameters}){result or ''}",
         settings=settings,
         body=body,
+        types=types,
         is_called=is_called,
         numbers=numbers,
     )

@@ -105,11 +105,15 @@ class ScoreBins:
         The score of that class, from 0; of one output, the label +1's.
     softmax : bool
         Whether the scores of several classes are a network's; else each has a logistic probability of its own.
+    parted : bool
+        Whether a row of a binary label is in the upper half of the bins if and only if its score is above 0, as it is
+        decided, also where its probability rounds to 1/2.
     """
 
     bins: int
     output: int
     softmax: bool
+    parted: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally (2B,)."""
@@ -117,6 +121,9 @@ class ScoreBins:
         with np.errstate(all="ignore"):
             places = np.nan_to_num(self._probabilities(scores[valid]) * self.bins)
         bins = np.clip(places, 0, self.bins - 1).astype(np.int64)
+        if self.parted:
+            middle = self.bins // 2
+            bins = np.where(scores[valid, 0] > 0.0, np.maximum(bins, middle), np.minimum(bins, middle - 1))
         positive = true == (self.output if scores.shape[1] > 1 else 1)
         return np.bincount(self.bins * positive + bins, minlength=2 * self.bins)
 

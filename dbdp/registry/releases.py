@@ -5,19 +5,21 @@ of a network (P,).
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dbdp.checks import is_number
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, constant_of
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.spending import ledger
+from dbdp.registry.spending import ledger, names
 from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Row, Session
 
 MOST_LISTED = 256  # features that a receipt has a standard error for each of
 MOST_MAPPED = 2048  # features that standard errors are computed for: a matrix of 32 MiB at most
@@ -96,6 +98,12 @@ class Model:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "receipt", ReceiptData(self.receipt))
+
+    @property
+    def name(self) -> str | None:
+        """Its name, with `@` and its version; None without one."""
+        receipt = self.receipt
+        return f"{receipt['name']}@{receipt['model_version']}" if "model_version" in receipt else None
 
     def _repr_html_(self) -> str:
         """Return the receipt and, of one linear model, its largest coefficients, as HTML for a notebook."""
@@ -308,23 +316,26 @@ def insert(
 ) -> dict[str, Any]:
     """Write a row of dbdp.model: coefficients and intercepts, a network and parameters, or a summary's numbers alone.
 
-    If the receipt names a charge, record the model as its outcome.
+    If the receipt names a charge, record the model as its outcome, under the name that the charge reserved.
     """
-    paid = receipt.get("ledger")
+    paid, version = receipt.get("ledger"), names.UNNAMED
     if paid is not None:
         ledger.check_own(session, paid, dataset.id)
+        version = names.reserved(session, paid)
     row = session.query("select nextval('dbdp.model_id_seq') as id, now()::text as at, session_user::text as by")[0]
-    facts = {"model": row["id"], "dataset": dataset.name, "released_at": row["at"], "released_by": row["by"]}
+    released = {"released_at": row["at"], "released_by": row["by"]}
+    facts = {"model": row["id"], **version.facts, "dataset": dataset.name, **released}
     receipt = facts | receipt | facts  # the facts come first, and override a client's
     session.query(
         "insert into dbdp.model (id, dataset_id, feature_names, declaration, receipt, "
-        "coefficients, intercepts, network, parameters) overriding system value "
-        "values ($1, $2, $3, $4::json, $5::json, $6::float8[], $7::float8[], $8::json, $9::float8[])",
+        "name, version, coefficients, intercepts, network, parameters) overriding system value "
+        "values ($1, $2, $3, $4::json, $5::json, $6, $7::int4, $8::float8[], $9::float8[], $10::json, $11::float8[])",
         row["id"],
         dataset.id,
         dataset.declaration.feature_names,
         dataset.declaration.to_json(),
         json.dumps(receipt),
+        *version,
         *model,
     )
     if paid is not None:
@@ -343,3 +354,78 @@ def _check(declaration: Declaration, coefficients: list[Any], intercepts: list[f
         )
     if not all(np.isfinite(np.array(each, np.float64)).all() for each in (coefficients, intercepts)):
         raise ValueError("a coefficient or an intercept is null or not finite; a release has numbers only")
+
+
+_RELEASED = """
+select m.feature_names, m.coefficients, m.intercepts, m.is_summary,
+       m.declaration::pg_catalog.text as declaration, m.receipt::pg_catalog.text as receipt
+from dbdp.model as m
+where m.id = $1
+"""
+INTERCEPT = "(intercept)"
+
+
+def _released(session: Session, number: int) -> Row:
+    """Return the row of a model or summary that the caller may use; raise ValueError if there is none."""
+    rows = session.query(_RELEASED, number)
+    if not rows:
+        raise ValueError(f"model {number} does not exist; see dbdp.models")
+    return rows[0]
+
+
+def receipt(session: Session, number: int) -> dict[str, Any]:
+    """Return the receipt of a model, or a summary, that the caller may use; raise ValueError if there is none."""
+    entries: dict[str, Any] = json.loads(_released(session, number)["receipt"])
+    return entries
+
+
+def written(value: Any) -> str:
+    """Return an entry of a receipt as text: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def weights(session: Session, number: int) -> list[dict[str, Any]]:
+    """Return the coefficients and intercepts of a linear model, with their standard errors.
+
+    Parameters
+    ----------
+    session : Session
+        With the caller's rights.
+    number : int
+        Number of the model.
+
+    Returns
+    -------
+    list of dict
+        `feature`, `class` (None unless the label has several), `coefficient` in the units of `Model.coefficients`, and
+        `standard_error`, None where the receipt does not have that of each; the intercept is the feature INTERCEPT.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, or it has no coefficient for each feature.
+    """
+    row = _released(session, number)
+    if row["coefficients"] is None:
+        kind = "summary" if row["is_summary"] else "network"
+        raise ValueError(f"model {number} is a {kind}, and has no coefficients of features; see dbdp.models")
+    declaration = Declaration.from_json(row["declaration"])
+    names = [*row["feature_names"], INTERCEPT] if declaration.intercept else row["feature_names"]
+    errors = _errors_of_each(json.loads(row["receipt"]), len(row["feature_names"]))
+    is_one = declaration.kind != "classes"
+    models = [row["coefficients"]] if is_one else row["coefficients"]
+    return [
+        {"feature": name, "class": label, "coefficient": value, "standard_error": error}
+        for label, values, last in zip(
+            [None] if is_one else declaration.classes, models, row["intercepts"], strict=True
+        )
+        for name, value, error in zip(names, [*values, last], errors, strict=False)
+    ]
+
+
+def _errors_of_each(entries: Mapping[str, Any], features: int) -> Sequence[float | None]:
+    """Return the standard errors of coefficients and intercept in a receipt, which a client may have written."""
+    listed, last = entries.get("standard_errors"), entries.get("intercept_standard_error")
+    if not isinstance(listed, list) or len(listed) != features or not all(map(is_number, listed)):
+        listed = [None] * features
+    return [*listed, last if is_number(last) else None]

@@ -197,6 +197,13 @@ class ServerSession:
             self.query("select pg_catalog.set_config('work_mem', $1, true)", PLANNED["work_mem"])
             yield
 
+    @contextmanager
+    def waiting_at_most(self, milliseconds: int) -> Iterator[None]:
+        """Raise the server's error where a statement of the block waits for a lock for longer."""
+        with settings_undone():
+            self.query("select pg_catalog.set_config('lock_timeout', $1, true)", str(milliseconds))
+            yield
+
     def is_restricted(self) -> bool:
         """Return whether the caller is code of a table's owner, run while the server reads or maintains the table."""
         return identity()[1].value & ~LOCAL_USER != 0

@@ -52,6 +52,17 @@ from dbdp.prediction_grant as g
 where g.role = any ((select dbdp.own_roles())::name[]);
 comment on view dbdp.granted_models is 'internal: models with which the caller was granted prediction';
 
+create or replace view dbdp.granted_names as
+select g.name
+from dbdp.name_grant as g
+where g.role = any ((select dbdp.own_roles())::name[])
+union
+select n.name
+from dbdp.model_name as n
+where n.owned_by = any ((select dbdp.own_roles())::name[]);
+comment on view dbdp.granted_names is 'internal: names with whose models the caller may predict: its own, and those granted to it';
+
+alter view dbdp.granted_names owner to dbdp_owner;
 alter view dbdp.own_datasets owner to dbdp_owner;
 alter view dbdp.open_datasets owner to dbdp_owner;
 alter view dbdp.granted_models owner to dbdp_owner;
@@ -120,8 +131,18 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @refusing grant_prediction@
 $body$;
-comment on function dbdp.grant_prediction is
+comment on function dbdp.grant_prediction(bigint, name) is
 'let a role and its members predict with a model. For the role that released it, or registered its dataset.';
+
+create or replace function dbdp.grant_prediction(model text, role name) returns void
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing grant_prediction@
+$body$;
+comment on function dbdp.grant_prediction(text, name) is
+'let a role and its members predict with all models of a name, later versions included; of ''name@2'' with that version alone. For the role that owns the name, or registered its dataset.';
 
 create or replace function dbdp.revoke_prediction(model bigint, role name) returns void
 language plpython3u
@@ -130,5 +151,15 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @refusing revoke_prediction@
 $body$;
-comment on function dbdp.revoke_prediction is
+comment on function dbdp.revoke_prediction(bigint, name) is
 'end a role''s right to predict with a model; a session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';
+
+create or replace function dbdp.revoke_prediction(model text, role name) returns void
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing revoke_prediction@
+$body$;
+comment on function dbdp.revoke_prediction(text, name) is
+'end a role''s right to predict with the models of a name; grants of single models stay. For the role that owns the name, or registered its dataset.';

@@ -347,9 +347,9 @@ comment on function dbdp.predict(bigint, oid, bytea) is 'internal: predict with 
 comment on function dbdp.probability(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the probability';
 comment on function dbdp.predict_class(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the class';
 comment on function dbdp.predict_value(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the number';
-comment on function dbdp.predict_stored is 'internal: predict for the bytes of a stored row; called once for each row of a statement';
-comment on function dbdp.probability_stored is 'internal: as predict_stored, the probability';
-comment on function dbdp.predict_class_stored is 'internal: as predict_stored, the class';
-comment on function dbdp.predict_value_stored is 'internal: as predict_stored, the number';
-comment on function dbdp.knows is 'internal: whether the session has a scorer of a model for rows of a type';
+comment on function dbdp.predict_stored(bigint, bytea, float8) is 'internal: predict for the bytes of a stored row; called once for each row of a statement';
+comment on function dbdp.probability_stored(bigint, bytea, float8) is 'internal: as predict_stored, the probability';
+comment on function dbdp.predict_class_stored(bigint, bytea, float8) is 'internal: as predict_stored, the class';
+comment on function dbdp.predict_value_stored(bigint, bytea, float8) is 'internal: as predict_stored, the number';
+comment on function dbdp.knows(bigint, oid, text) is 'internal: whether the session has a scorer of a model for rows of a type';
 comment on function dbdp.learn is 'internal: create the session''s scorer of a model from its description';

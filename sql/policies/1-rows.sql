@@ -6,6 +6,8 @@ alter table dbdp.allowance enable row level security;
 alter table dbdp.ledger enable row level security;
 alter table dbdp.model enable row level security;
 alter table dbdp.prediction_grant enable row level security;
+alter table dbdp.model_name enable row level security;
+alter table dbdp.name_grant enable row level security;
 alter table dbdp.outcome enable row level security;
 alter table dbdp.former_declaration enable row level security;
 alter table dbdp.former_answer_time enable row level security;
@@ -47,6 +49,7 @@ using (
   released_by = any ((select dbdp.own_roles())::name[])
   or dataset_id in (select o.id from dbdp.own_datasets as o)
   or id in (select g.id from dbdp.granted_models as g)
+  or name in (select g.name from dbdp.granted_names as g)
 );
 create policy released on dbdp.model for insert to dbdp_owner
 with check (true);
@@ -62,6 +65,22 @@ using (
   )
 );
 create policy managed on dbdp.prediction_grant to dbdp_owner
+using (true) with check (true);
+
+create policy visible on dbdp.model_name for select to dbdp_predictor
+using (
+  owned_by = any ((select dbdp.own_roles())::name[])
+  or registered_by = any ((select dbdp.own_roles())::name[])
+);
+create policy managed on dbdp.model_name to dbdp_owner
+using (true) with check (true);
+
+create policy visible on dbdp.name_grant for select to dbdp_predictor -- its own, and of the names that it may grant
+using (
+  role = any ((select dbdp.own_roles())::name[])
+  or exists (select from dbdp.model_name as n where n.name = name_grant.name)
+);
+create policy managed on dbdp.name_grant to dbdp_owner
 using (true) with check (true);
 
 create policy visible on dbdp.outcome for select to dbdp_predictor -- of the charges that a role sees

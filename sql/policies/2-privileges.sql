@@ -34,10 +34,12 @@ to dbdp_owner;
 grant update (dropped_at, declaration, column_types, answer_seconds, capacity, rows) on dbdp.dataset to dbdp_owner;
 grant update (epsilon, delta, rdp_order, charge_limit, leak_limit, granted_by, granted_at, revoked_at)
 on dbdp.allowance to dbdp_owner;
-grant delete on dbdp.prediction_grant to dbdp_owner;
-grant update (granted_at) on dbdp.prediction_grant to dbdp_owner; -- to lock a row, no more
+grant select, insert on dbdp.model_name, dbdp.name_grant to dbdp_owner;
+grant update (versions) on dbdp.model_name to dbdp_owner;
+grant delete on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner;
+grant update (granted_at) on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner; -- to lock a row, no more
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
-grant execute on function dbdp.caller, dbdp.own_roles to dbdp_owner;
+grant execute on function dbdp.caller, dbdp.own_roles, dbdp.model_number to dbdp_owner;
 
 grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
 grant execute on function dbdp.group_sizes, dbdp.deal_groups, dbdp.resume to dbdp_owner;
@@ -59,9 +61,12 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_score, dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
+  dbdp.dp_score(bigint, text, text, float8, float8, int, text), dbdp.dp_score(text, text, text, float8, float8, int, text),
+  dbdp.evaluate(bigint, text, float8, float8, int), dbdp.evaluate(text, text, float8, float8, int),
+  dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
-  dbdp.allowance_spent, dbdp.grant_prediction, dbdp.revoke_prediction
+  dbdp.allowance_spent, dbdp.grant_prediction(bigint, name), dbdp.revoke_prediction(bigint, name),
+  dbdp.grant_prediction(text, name), dbdp.revoke_prediction(text, name)
 to dbdp_analyst;
 grant execute on function
   dbdp.predict(bigint, float8[]), dbdp.predict(bigint, float4[]), dbdp.predict(bigint, int4[]),
@@ -73,18 +78,39 @@ grant execute on function
   dbdp.predict_class(bigint, numeric[]), dbdp.predict_class(bigint, anyelement),
   dbdp.predict_value(bigint, float8[]), dbdp.predict_value(bigint, float4[]), dbdp.predict_value(bigint, int4[]),
   dbdp.predict_value(bigint, numeric[]), dbdp.predict_value(bigint, anyelement),
-  dbdp.predict(bigint, oid, bytea), dbdp.predict_stored, dbdp.probability, dbdp.probability_stored,
-  dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored,
-  dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored,
+  dbdp.predict(bigint, oid, bytea), dbdp.predict_stored(bigint, bytea, float8),
+  dbdp.probability(bigint, oid, bytea), dbdp.probability_stored(bigint, bytea, float8),
+  dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored(bigint, bytea, float8),
+  dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored(bigint, bytea, float8),
+  dbdp.predict(text, float8[]), dbdp.predict(text, float4[]), dbdp.predict(text, int4[]),
+  dbdp.predict(text, numeric[]), dbdp.predict(text, anyelement),
+  dbdp.predict_probability(text, float8[]), dbdp.predict_probability(text, float4[]), dbdp.predict_probability(text, int4[]),
+  dbdp.predict_probability(text, numeric[]), dbdp.predict_probability(text, anyelement),
+  dbdp.predict_class(text, float8[]), dbdp.predict_class(text, float4[]), dbdp.predict_class(text, int4[]),
+  dbdp.predict_class(text, numeric[]), dbdp.predict_class(text, anyelement),
+  dbdp.predict_value(text, float8[]), dbdp.predict_value(text, float4[]), dbdp.predict_value(text, int4[]),
+  dbdp.predict_value(text, numeric[]), dbdp.predict_value(text, anyelement),
+  dbdp.predict(text, oid, bytea, float8), dbdp.predict_stored(text, bytea, float8),
+  dbdp.probability(text, oid, bytea, float8), dbdp.probability_stored(text, bytea, float8),
+  dbdp.predict_class(text, oid, bytea, float8), dbdp.predict_class_stored(text, bytea, float8),
+  dbdp.predict_value(text, oid, bytea, float8), dbdp.predict_value_stored(text, bytea, float8),
+  dbdp.predict(bigint, jsonb), dbdp.predict(text, jsonb),
+  dbdp.predict_probability(bigint, jsonb), dbdp.predict_probability(text, jsonb),
+  dbdp.predict_class(bigint, jsonb), dbdp.predict_class(text, jsonb),
+  dbdp.predict_value(bigint, jsonb), dbdp.predict_value(text, jsonb),
+  dbdp.weights(bigint), dbdp.weights(text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
-  dbdp.about, dbdp.knows, dbdp.learn, dbdp.table_rows, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
+  dbdp.about, dbdp.knows(bigint, oid, text), dbdp.knows(text, oid, text, float8), dbdp.learn, dbdp.remember,
+  dbdp.model_number, dbdp.table_rows, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
   dbdp.caller, dbdp.own_roles, dbdp.accepted, dbdp.last_refusal
 to dbdp_predictor;
 grant select on
-  dbdp.model, dbdp.models, dbdp.summaries, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models
+  dbdp.model, dbdp.models, dbdp.summaries, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
+  dbdp.granted_names
 to dbdp_predictor;
 grant select on
-  dbdp.dataset, dbdp.datasets, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.prediction_grant
+  dbdp.dataset, dbdp.datasets, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.prediction_grant, dbdp.model_name,
+  dbdp.name_grant
 to dbdp_analyst;
 
 grant execute on function

@@ -33,6 +33,14 @@ create unique index dataset_source on dbdp.dataset (source) where dropped_at is 
 create table dbdp.odometers (id int);
 alter table dbdp.odometers owner to dbdp_owner;
 
+create table dbdp.model_name (
+  name text primary key,
+  owned_by name not null default session_user, -- the role that used it first; no other adds a version
+  dataset text not null,
+  registered_by name not null,
+  versions int not null default 0
+);
+
 create table dbdp.ledger (
   id bigint generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
@@ -45,7 +53,9 @@ create table dbdp.ledger (
   leak bigint not null,
   plan json not null,
   charge_after bigint not null, -- the odometers after this charge, which include charges without a row
-  leak_after bigint not null
+  leak_after bigint not null,
+  model_name text references dbdp.model_name, -- reserved for the model, with its version
+  model_version int
 );
 create index ledger_height on dbdp.ledger (dataset_id, charge_after);
 
@@ -64,12 +74,17 @@ create table dbdp.model (
   receipt json not null,
   released_by name not null default session_user,
   is_summary boolean generated always as (network is null and coefficients is null) stored, -- its numbers: parameters
+  name text references dbdp.model_name,
+  version int,
   constraint model_numbers check ((coefficients is null) = (parameters is not null)),
   constraint model_intercepts check ((coefficients is null) = (intercepts is null)),
-  constraint model_network check (network is null or coefficients is null)
+  constraint model_network check (network is null or coefficients is null),
+  constraint model_version check ((name is null) = (version is null)),
+  constraint model_named unique (name, version)
 );
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
 
+select pg_catalog.pg_extension_config_dump('dbdp.model_name', '');
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');
 select pg_catalog.pg_extension_config_dump('dbdp.model', '');

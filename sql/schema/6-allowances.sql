@@ -28,6 +28,16 @@ create table if not exists dbdp.prediction_grant (
 );
 comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
 
+create table if not exists dbdp.name_grant (
+  name text not null references dbdp.model_name,
+  role name not null,
+  granted_by name not null default session_user,
+  granted_at timestamptz not null default pg_catalog.now(),
+  primary key (name, role)
+);
+comment on table dbdp.name_grant is 'which roles may predict with all models of a name, later versions included';
+
 select pg_catalog.pg_extension_config_dump('dbdp.allowance', '');
 select pg_catalog.pg_extension_config_dump('dbdp.prediction_grant', '');
+select pg_catalog.pg_extension_config_dump('dbdp.name_grant', '');
 select pg_catalog.pg_extension_config_dump('dbdp.allowance_id_seq', '');

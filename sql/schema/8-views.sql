@@ -1,5 +1,6 @@
 -- Comments on the tables of 10-tables.sql, which an update does not run again.
 comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row, its odometers, count what was spent';
+comment on table dbdp.model_name is 'names of models: a name belongs to the role that used it first, on one dataset; versions counts those that were reserved';
 comment on table dbdp.odometers is 'always empty: it owns the sequences that count what was spent, so that they are dropped with the extension';
 comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
 comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters; and summaries, of numbers alone';
@@ -37,10 +38,12 @@ select m.id,
        m.intercept,
        m.intercepts,
        m.network,
-       m.receipt
+       m.receipt,
+       m.name,
+       m.version
 from dbdp.model as m
 where not m.is_summary;
-comment on view dbdp.models is 'released models that the role may predict with';
+comment on view dbdp.models is 'released models that the role may predict with, with their names and versions';
 
 create or replace view dbdp.summaries with (security_invoker) as
 select m.id,

@@ -39,10 +39,21 @@ alter table dbdp.dataset
   add constraint dataset_unit check ((unit is null) = (max_rows is null)),
   add constraint dataset_renewal check ((renews is null) = (reason is null));
 
+create table dbdp.model_name (
+  name text primary key,
+  owned_by name not null default session_user, -- the role that used it first; no other adds a version
+  dataset text not null,
+  registered_by name not null,
+  versions int not null default 0
+);
+select pg_catalog.pg_extension_config_dump('dbdp.model_name', '');
+
 -- What the odometers showed behind a charge was not written down: at least what the ledger has until then.
 alter table dbdp.ledger
   add column charge_after bigint,
-  add column leak_after bigint;
+  add column leak_after bigint,
+  add column model_name text references dbdp.model_name,
+  add column model_version int;
 update dbdp.ledger as l
 set charge_after = s.charge,
     leak_after = s.leak
@@ -70,7 +81,11 @@ alter table dbdp.model
   add column is_summary boolean generated always as (network is null and coefficients is null) stored,
   add constraint model_numbers check ((coefficients is null) = (parameters is not null)),
   add constraint model_intercepts check ((coefficients is null) = (intercepts is null)),
-  add constraint model_network check (network is null or coefficients is null);
+  add constraint model_network check (network is null or coefficients is null),
+  add column name text references dbdp.model_name,
+  add column version int,
+  add constraint model_version check ((name is null) = (version is null)),
+  add constraint model_named unique (name, version);
 
 -- Functions with other arguments or results than before, and one that another took the place of.
 drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);

@@ -20,6 +20,11 @@ def planned(sizes: dict[str, int], facts: Facts = FACTS, **options: object) -> G
     return plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()))
 
 
+def test_groups_have_no_name_since_each_has_a_model():
+    with pytest.raises(ValueError, match="name 'n' would be of several models, one for each group; leave it out"):
+        planned({"a": 500}, name="n")
+
+
 # --- the charge ----------------------------------------------------------------------------------------------
 
 

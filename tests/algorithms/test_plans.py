@@ -708,7 +708,7 @@ def test_what_a_plan_reports_has_no_name_that_the_receipt_has_for_something_else
 
 
 def test_every_option_has_been_tried_with_every_algorithm():
-    assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed"} == {
+    assert set(GIVEN) | {"epsilon", "delta", "algorithm", "loss", "projection_seed", "name"} == {
         each.name for each, _ in options()
     }
     assert all(isinstance(planned(algorithm=each), PerturbedOnce) for each in PERTURBED_ONCE)
@@ -788,6 +788,7 @@ FLAGS = {
     "--clip-norm": ("0.5", {"clip_norm": 0.5}, "--algorithm", "dp_sgd"),
     "--network": ("mlp:8", {"network": "mlp:8", "parameters": 89}, "--algorithm", "dp_adam"),
     "--summary": ("7", {"summary": 7, "moment_share": 0.0}, "--algorithm", "preconditioned_gd"),
+    "--name": ("readmission", {"name": "readmission"}),
     "--settings": ('{"splits": 7}', {"settings": '{"splits": 7}', "splits": 7}, "--algorithm", "dp_agd"),
 }
 
@@ -813,6 +814,13 @@ def test_the_command_line_explains_every_flag(flag):
 def test_every_option_of_a_training_has_been_tried():
     names = {"--" + each.name.replace("_", "-") for each, _ in options()}
     assert names == set(FLAGS) - {"--classes"}
+
+
+@pytest.mark.parametrize("name", ["", "7", "7up", "a@1", "a b", "a" * 64, "é\n", "-a"])
+def test_a_name_that_could_be_mistaken_for_a_reference_is_refused(name):
+    with pytest.raises(ValueError, match="must begin with a letter and have at most 63"):
+        plan(Request(1.0, name=name), Facts(1000, 10))
+    assert plan(Request(1.0, name="Wieder-Aufnahme_é.2"), Facts(1000, 10))
 
 
 NOT_LEARNED = {"majority": REGRESSIONS, "objective_perturbation": ("squared",)}

@@ -343,6 +343,7 @@ SPENDING = {
     "tune": """select dbdp.dp_tune('{d}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
     "groups": "select * from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20)",
     "score": "select dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
+    "evaluate": "select * from dbdp.evaluate({m}, '{d}', 1)",
     "class balance": "select dbdp.dp_class_balance('{d}', 1)",
     "summarize": "select dbdp.dp_summarize('{d}', 1, 1e-6)",
 }

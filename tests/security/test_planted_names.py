@@ -130,6 +130,8 @@ class World:
             "check-ledger": [["alice"], ["postgres"]],
             "allowances": [["alice"]],
             "score": [["alice", "MODEL", "d", "--epsilon", 1]],
+            "evaluate": [["alice", "MODEL", "d", "--epsilon", 1]],
+            "weights": [["alice", "MODEL"]],
             "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
             "class-balance": [["alice", "d", "--epsilon", 1]],
             "bounds": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],

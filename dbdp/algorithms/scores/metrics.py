@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
+from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
 from dbdp.checks import one_of
-from dbdp.learning.tallies import ScoreBins
+from dbdp.learning.tallies import Confusion, ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
 METRICS = (*OF_CLASSES, *POWERS)
@@ -83,6 +84,17 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
         return ConfusionPlan(*public, len(facts.classes), moved=facts.moved)
     tally = ScoreBins(request.bins, _output(request, facts), facts.is_network)
     return ScoreBinsPlan(*public, tally, moved=facts.moved)
+
+
+def evaluation_plan(epsilon: float, delta: float, bins: int, facts: ScoredFacts) -> EvaluationPlan:
+    """Return the plan of an evaluation; raise ValueError for a label that is a number, or a value out of range."""
+    if facts.label_bounds is not None:
+        raise ValueError(
+            f"an evaluation needs classes, and the label is a number; call dbdp.dp_score with metric "
+            f"{' or '.join(POWERS)}"
+        )
+    tally = Confusion() if facts.outputs > 1 else ScoreBins(bins, 0, facts.is_network, parted=True)
+    return EvaluationPlan(epsilon, delta, facts.rows, len(facts.classes), tally, moved=facts.moved)
 
 
 def _check(request: ScoreRequest, facts: ScoredFacts) -> None:

@@ -116,6 +116,8 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
     Rényi divergence, a trade-off function, is that of g's model alone, and the largest covers every g.
     """
     check_request(request.base, facts)
+    if request.base.name is not None:
+        raise ValueError(f"name {request.base.name!r} would be of several models, one for each group; leave it out")
     _check_numbers(request, facts)
     first = {rows: group for group, rows in reversed(list(zip(request.groups, sizes, strict=True)))}
     plans = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}

@@ -73,7 +73,7 @@ def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
 @app.command()
 def models(as_json: AsJson = False, url: Url = None) -> None:
     """List the released models that you may predict with."""
-    shown = ("id", "dataset", "algorithm", "epsilon", "delta")
+    shown = ("id", "name", "version", "dataset", "algorithm", "epsilon", "delta")
     with opened(url) as database:
         rows = database.models()
     show(rows if as_json else [{k: row[k] for k in shown} for row in rows], as_json, "models")

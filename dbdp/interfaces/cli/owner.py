@@ -39,6 +39,7 @@ Loss = Annotated[str, typer.Option(help=HELP["loss"])]
 Capacity = Annotated[
     int | None, typer.Option(help="Largest number of rows, or of units, that is read; their number may change.")
 ]
+Granted = Annotated[str, typer.Argument(help="Number of a model, name@version, or a name with all its versions.")]
 Regularisation = Annotated[float | None, typer.Option(help=HELP["regularisation"])]
 
 
@@ -126,7 +127,7 @@ def allowances(as_json: AsJson = False, url: Url = None) -> None:
 
 
 @app.command("grant-prediction")
-def grant_prediction(model: int, role: str, as_json: AsJson = False, url: Url = None) -> None:
+def grant_prediction(model: Granted, role: str, as_json: AsJson = False, url: Url = None) -> None:
     """Grant a role the right to predict with a model that you released, or whose dataset you registered."""
     with opened(url) as database:
         database.grant_prediction(model, role)
@@ -134,7 +135,7 @@ def grant_prediction(model: int, role: str, as_json: AsJson = False, url: Url = 
 
 
 @app.command("revoke-prediction")
-def revoke_prediction(model: int, role: str, as_json: AsJson = False, url: Url = None) -> None:
+def revoke_prediction(model: Granted, role: str, as_json: AsJson = False, url: Url = None) -> None:
     """Revoke a role's right to predict with a model."""
     with opened(url) as database:
         database.revoke_prediction(model, role)

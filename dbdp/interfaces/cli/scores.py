@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.interfaces.cli.output import AsJson, Delta, Epsilon, Url, opened, show, show_figures
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+ModelReference = Annotated[str, typer.Argument(help="Number of a model, its name, or name@version.")]
+
 
 @app.command()
 def score(
-    model: int,
+    model: ModelReference,
     dataset: str,
     epsilon: Epsilon,
     metric: Annotated[str, typer.Option(help=", ".join(METRICS) + ".")] = METRICS[0],
@@ -35,8 +38,34 @@ def score(
 
 
 @app.command()
+def evaluate(
+    model: ModelReference,
+    dataset: str,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    bins: Annotated[int, typer.Option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Estimate accuracy, share of the largest class and AUC of a model, with noise, for one charge."""
+    with opened(url) as database:
+        figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+    show(figures, as_json, f"model {model} on {dataset}")
+
+
+@app.command()
+def weights(model: ModelReference, as_json: AsJson = False, url: Url = None) -> None:
+    """List the coefficients of a linear model, with their standard errors where the noise is known."""
+    with opened(url) as database:
+        rows = database.weights(model)
+    several = any(row["class"] is not None for row in rows)
+    shown = [{key: row[key] for key in row if several or key != "class"} for row in rows]
+    show(rows if as_json else shown, as_json, f"model {model}")
+
+
+@app.command()
 def confusion(
-    model: int, dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None
+    model: ModelReference, dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None
 ) -> None:
     """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
     with opened(url) as database:
@@ -84,7 +113,7 @@ def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 @app.command()
 def predict(
-    model: int,
+    model: ModelReference,
     table: str,
     limit: Annotated[int, typer.Option(help="Largest number of rows.")] = 20,
     as_json: AsJson = False,

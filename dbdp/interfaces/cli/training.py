@@ -141,4 +141,4 @@ def explain(
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
     is_classifier = request.loss not in ("huber_regression", "squared")
     facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget_epsilon=budget_epsilon)
-    show_mapping(plan(request, facts).explain(), as_json, "plan")
+    show_mapping(plan(request, facts).explain() | request.naming, as_json, "plan")

@@ -276,13 +276,13 @@ class Database:
         statement = "select r.shown from dbdp.table_rows($1::text::regclass, null, $2::int8) as r"
         return [row["shown"] for row in self.query(statement, table, most)]
 
-    def predictions(self, model: int, table: str, *, most: int) -> Predictions:
+    def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
         """Return rows of a table and a model's prediction for each.
 
         Parameters
         ----------
-        model : int
-            Number of a released model.
+        model : int or str
+            Number of a released model, its name, or `name@version`.
         table : str
             Name of the table as SQL writes it, with its schema.
         most : int
@@ -299,7 +299,8 @@ class Database:
             If the model does not exist, or the rows cannot be read.
         """
         models = self.query(
-            "select declaration::text as declaration from dbdp.model where id = $1 and not is_summary", model
+            "select id, declaration::text as declaration from dbdp.model where id = dbdp.model_number($1::text)",
+            str(model),
         )
         if not models:
             raise ValueError(f"model {model} does not exist; see `dbdp models`")
@@ -310,7 +311,7 @@ class Database:
         statement = sql.SQL(_PREDICTED).format(
             predictor=sql.Identifier("dbdp", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
         )
-        rows = self.query(statement.as_string(), table, vector, most, model)
+        rows = self.query(statement.as_string(), table, vector, most, models[0]["id"])
         return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
 
     def dataset_of(self, source: Any) -> str | None:
@@ -629,13 +630,13 @@ class Database:
         """
         self.query("select dbdp.revoke_training($1, $2)", dataset, role)
 
-    def grant_prediction(self, model: int, role: str) -> None:
+    def grant_prediction(self, model: int | str, role: str) -> None:
         """Grant a role the right to predict with a model, as the role that released it or registered its dataset.
 
         Parameters
         ----------
-        model : int
-            Number of the model.
+        model : int or str
+            Number of the model, `name@version`, or a name: of all its versions, later ones included.
         role : str
             The role that may predict.
 
@@ -645,7 +646,7 @@ class Database:
             If this role may not grant it.
         """
         with self._warning():
-            self.query("select dbdp.grant_prediction($1, $2)", model, role)
+            self.query("select dbdp.grant_prediction($1::text, $2)", str(model), role)
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
@@ -657,13 +658,13 @@ class Database:
         with self._session.messages_to(issue, "WARNING"):
             yield
 
-    def revoke_prediction(self, model: int, role: str) -> None:
+    def revoke_prediction(self, model: int | str, role: str) -> None:
         """Revoke a role's right to predict with a model; a session that has used the model may do so until it ends.
 
         Parameters
         ----------
-        model : int
-            Number of the model.
+        model : int or str
+            Number of the model, `name@version`, or a name: of all its versions, later ones included.
         role : str
             The role that may predict.
 
@@ -672,7 +673,7 @@ class Database:
         ValueError
             If the role has no such right, or this role may not revoke it.
         """
-        self.query("select dbdp.revoke_prediction($1, $2)", model, role)
+        self.query("select dbdp.revoke_prediction($1::text, $2)", str(model), role)
 
     def allowances(self) -> list[Row]:
         """Return the rights to train that this role may see: who, on which dataset, with what limit and spending.
@@ -772,6 +773,50 @@ class Database:
             A row of dbdp.models for each.
         """
         return self.query("select * from dbdp.models order by id")
+
+    def weights(self, model: int | str) -> list[Row]:
+        """Return the coefficients and intercepts of a linear model, as `pandas.DataFrame` takes them.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.weights for each: `feature`, `class`, `coefficient` and `standard_error`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model, or it has no coefficients of features.
+        """
+        return self.query("select * from dbdp.weights($1::text)", str(model))
+
+    def receipt(self, model: int | str) -> dict[str, Any]:
+        """Return the receipt of a released model: what was done and what it cost.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+
+        Returns
+        -------
+        dict
+            The entries by name.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model.
+        """
+        rows = self.query("select receipt from dbdp.models where id = dbdp.model_number($1::text)", str(model))
+        if not rows:
+            raise ValueError(f"model {model} does not exist; see dbdp.models")
+        receipt: dict[str, Any] = rows[0]["receipt"]
+        return receipt
 
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:
         """Return plan, sensitivity, noise scale and charge of a training; nothing is read or spent.
@@ -1021,7 +1066,7 @@ class Database:
 
     def score(
         self,
-        model: int,
+        model: int | str,
         dataset: str,
         metric: str,
         *,
@@ -1036,8 +1081,8 @@ class Database:
 
         Parameters
         ----------
-        model : int
-            Number of a released model.
+        model : int or str
+            Number of a released model, its name, or `name@version`.
         dataset : str
             Name of the dataset.
         metric : str
@@ -1061,8 +1106,40 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
-        query = "select dbdp.dp_score($1, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
-        return self.query(query, model, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
+        query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
+        return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
+
+    def evaluate(
+        self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0, bins: int = 20
+    ) -> list[Row]:
+        """Evaluate a released classifier on a dataset, with noise, for one charge to the dataset's budget.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+        dataset : str
+            Name of the dataset.
+        epsilon, delta : float
+            The guarantee of this release; δ = 0 is pure ε-differential privacy.
+        bins : int
+            Bins of the histogram behind the figures of a binary label, an even number: more bins, more noise.
+
+        Returns
+        -------
+        list of dict
+            `figure` (accuracy, majority_share and, of a binary label, auc), its `value`, and `plus_minus`, half the
+            width of the 95 % interval that the noise needs; None where the noise leaves no rows.
+
+        Raises
+        ------
+        ValueError
+            If model, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4)"
+        return self.query(query, str(model), dataset, float(epsilon), float(delta), bins)
 
     def explain_score(
         self,
@@ -1081,7 +1158,7 @@ class Database:
         dataset : str
             Name of the dataset.
         metric : str
-            A metric of `score`, or "class_balance", "bounds" or "summary".
+            A metric of `score`, or "evaluation", "class_balance", "bounds" or "summary".
         epsilon, delta, bins, positive
             As in `score`.
 
@@ -1098,7 +1175,7 @@ class Database:
         query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
         return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["plan"]
 
-    def confusion(self, model: int, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+    def confusion(self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return a released model's confusion matrix with noise: `score` with that metric.
 
         Parameters

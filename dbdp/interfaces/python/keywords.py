@@ -24,6 +24,7 @@ class _OfEstimators(TypedDict, total=False):
     calibration: str | None
     clip_norm: float | None
     settings: str | Mapping[str, Any] | None
+    name: str | None
     database: Any
     bounds: Any
     intercept: bool

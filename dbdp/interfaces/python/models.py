@@ -170,6 +170,10 @@ class Model(Base):
         Description of a network; None for a linear model.
     receipt : dict
         What was done and what it cost.
+    name : str or None
+        Its name.
+    version : int or None
+        Its version under that name.
     """
 
     __tablename__ = "models"
@@ -186,6 +190,8 @@ class Model(Base):
     intercepts: Mapped[list[float] | None]
     network: Mapped[dict[str, Any] | None]
     receipt: Mapped[dict[str, Any]]
+    name: Mapped[str | None]
+    version: Mapped[int | None] = mapped_column(Integer)
 
 
 class Summary(Base):

@@ -99,6 +99,20 @@ cdef class CalledScorer(Scorer):
         return NOTHING if decision is None else <double> decision
 
 
+cdef class EncodedScorer(Scorer):
+    """See `scoring.EncodedScorer`."""
+
+    cdef object _encode
+    cdef Scorer _scorer
+
+    def __init__(self, encode, Scorer scorer):
+        self._encode, self._scorer, self.classes = encode, scorer, scorer.classes
+
+    cdef double decision(self, bytes features):
+        encoded = self._encode(features)
+        return NOTHING if encoded is None else self._scorer.decision(encoded)
+
+
 ctypedef unsigned int (*number_function)()
 ctypedef unsigned int (*command_function)(bint is_used)
 
@@ -113,7 +127,10 @@ cdef class Scorers:
     cdef Scorer _last, _last_stored
     cdef long long _last_model, _last_row_type, _stored_model
     cdef unsigned int _stored_row_type
-    cdef double _statement
+    cdef double _statement, _named_in
+    cdef dict _numbers
+    cdef str _last_name
+    cdef long long _last_number
 
     def __init__(self, size_t current_role=0, size_t current_command=0, size_t current_subtransaction=0):
         self._current_role = <number_function> current_role
@@ -133,6 +150,32 @@ cdef class Scorers:
         self._known, self._stored = {}, {}
         self._last = self._last_stored = None
         self._statement = NOTHING
+        self._forget_names(NOTHING)
+
+    cdef _forget_names(self, double statement):
+        self._numbers, self._last_name, self._named_in = {}, None, statement
+
+    cdef bint _has_number(self, str name, double statement):
+        """Set `_last_number` to the number that a name has in this statement; return whether it is known."""
+        self._forget_other_roles()
+        if statement != self._named_in:
+            self._forget_names(statement)
+        if self._last_name is None or name != self._last_name:
+            number = self._numbers.get(name)
+            if number is None:
+                return False
+            self._last_name, self._last_number = name, number
+        return True
+
+    def remember(self, str name, long long number, double statement):
+        """Store the number of a model by its name, until the statement ends."""
+        if self._has_number(name, statement) or len(self._numbers) >= MOST_KNOWN:
+            self._forget_names(statement)
+        self._numbers[name], self._last_name = number, None
+
+    def number(self, str name, double statement):
+        """Return the number that a name has in this statement, or None."""
+        return self._last_number if self._has_number(name, statement) else None
 
     def add(self, long long model, long long row_type, Scorer scorer, Scorer stored=None):
         """Store the scorers of a model for rows of a type: one for the binary, one for the stored form."""
@@ -174,6 +217,26 @@ cdef class Scorers:
         """Return the class that a ClassScorer chooses, or None."""
         cdef double chosen = self._decision(model, row_type, features)
         return None if chosen != chosen else self._last.classes[<long> chosen]
+
+    def probability_named(self, str name, long long row_type, bytes features, double statement):
+        """As `probability`, by name."""
+        if self._has_number(name, statement):
+            return self.probability(self._last_number, row_type, features)
+
+    def predict_named(self, str name, long long row_type, bytes features, double statement):
+        """As `predict`, by name."""
+        if self._has_number(name, statement):
+            return self.predict(self._last_number, row_type, features)
+
+    def value_named(self, str name, long long row_type, bytes features, double statement):
+        """As `value`, by name."""
+        if self._has_number(name, statement):
+            return self.value(self._last_number, row_type, features)
+
+    def label_named(self, str name, long long row_type, bytes features, double statement):
+        """As `label`, by name."""
+        if self._has_number(name, statement):
+            return self.label(self._last_number, row_type, features)
 
     cdef _forget_rows_of_other_commands(self, double statement):
         cdef unsigned int command = 0, subtransaction = 0
@@ -217,6 +280,26 @@ cdef class Scorers:
         """Return the class for a row as it is stored, or None."""
         cdef double chosen = self._decision_stored(model, row, statement)
         return None if chosen != chosen else self._last_stored.classes[<long> chosen]
+
+    def probability_stored_named(self, str name, bytes row, double statement):
+        """As `probability_stored`, by name."""
+        if self._has_number(name, statement):
+            return self.probability_stored(self._last_number, row, statement)
+
+    def predict_stored_named(self, str name, bytes row, double statement):
+        """As `predict_stored`, by name."""
+        if self._has_number(name, statement):
+            return self.predict_stored(self._last_number, row, statement)
+
+    def value_stored_named(self, str name, bytes row, double statement):
+        """As `value_stored`, by name."""
+        if self._has_number(name, statement):
+            return self.value_stored(self._last_number, row, statement)
+
+    def label_stored_named(self, str name, bytes row, double statement):
+        """As `label_stored`, by name."""
+        if self._has_number(name, statement):
+            return self.label_stored(self._last_number, row, statement)
 
 
 cdef tuple _PLAIN = (NOTHING, 1.0, -INFINITY, INFINITY)

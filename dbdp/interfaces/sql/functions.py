@@ -29,7 +29,7 @@ from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.writers import named
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
-from dbdp.registry.spending import budgets, ledger, rights
+from dbdp.registry.spending import budgets, ledger, names, rights
 from dbdp.registry.tables import reading
 
 
@@ -69,14 +69,14 @@ def revoke_training(name: str, role: str) -> None:
 
 
 @refusing(in_own_transaction, session.as_owner)
-def grant_prediction(model: int, role: str) -> None:
+def grant_prediction(model: int | str, role: str) -> None:
     """dbdp.grant_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.grant_prediction(session, model, role)
 
 
 @refusing(in_own_transaction, session.as_owner)
-def revoke_prediction(model: int, role: str) -> None:
+def revoke_prediction(model: int | str, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.revoke_prediction(session, model, role)
@@ -287,11 +287,19 @@ def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: A
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_score(
-    model: int, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
+    model: int | str, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
     return _shown(evaluation.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+
+
+@refusing(in_own_transaction, session.as_owner)
+def evaluate(model: int | str, dataset: str, epsilon: float, delta: float, bins: int) -> list[dict[str, Any]]:
+    """dbdp.evaluate, as dbdp_owner."""
+    check_not_null(model=model, dataset=dataset, epsilon=epsilon, delta=delta, bins=bins)
+    figures = evaluation.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+    return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
 
 
 @refusing(session.as_owner)
@@ -321,6 +329,19 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     stored = summaries.summarize(session, dataset, epsilon=epsilon, delta=delta)
     return {"summary": stored["id"], "receipt": json.dumps(stored["receipt"])}
+
+
+@refusing()
+def weights(model: int | str) -> list[dict[str, Any]]:
+    """dbdp.weights, with the caller's rights; a null model has none."""
+    return [] if model is None else releases.weights(session, names.number(session, model))
+
+
+@refusing()
+def receipt(model: int | str) -> list[dict[str, Any]]:
+    """dbdp.receipt, with the caller's rights; a null model has none."""
+    entries = {} if model is None else releases.receipt(session, names.number(session, model))
+    return [{"entry": name, "value": releases.written(value)} for name, value in entries.items()]
 
 
 @refusing()

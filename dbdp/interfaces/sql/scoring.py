@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dbdp.interfaces.sql import threads
+from dbdp.interfaces.sql import json_rows, threads
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
 from dbdp.registry.declarations import Declaration, declare
 
@@ -260,6 +260,19 @@ class ClassScorer:
         return best
 
 
+class EncodedScorer:
+    """Scores features in another form, which a function converts to the bytes that a scorer reads, or to None."""
+
+    def __init__(self, encode: Callable[[bytes], bytes | None], scorer: Any) -> None:
+        self.classes = getattr(scorer, "classes", None)
+        self._encode, self._scorer = encode, scorer
+
+    def __call__(self, features: bytes) -> float | None:
+        """Return the decision for features, or None."""
+        encoded = self._encode(features)
+        return None if encoded is None else self._scorer(encoded)
+
+
 def decode_numeric(value: bytes) -> float:
     """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300.
 
@@ -310,6 +323,8 @@ class Scorers:
     ) -> None:
         self._known: dict[tuple[int, int], Scorer] = {}
         self._command: tuple[float, int, int] | None = None
+        self._named_in = math.nan
+        self._numbers: dict[str, int] = {}
         self._current_role = current_role
         self._current_command, self._current_subtransaction = current_command, current_subtransaction
         self._role = 0
@@ -323,6 +338,7 @@ class Scorers:
     def forget(self) -> None:
         """Drop all scorers."""
         self._known.clear()
+        self._numbers.clear()
 
     def add(self, model: int, row_type: int, scorer: Scorer, _stored: Scorer | None = None) -> None:
         """Store the scorer of a model for rows of a type."""
@@ -330,6 +346,19 @@ class Scorers:
         if len(self._known) >= MOST_KNOWN:
             self.forget()
         self._known[model, row_type] = scorer
+
+    def remember(self, name: str, number: int, statement: float) -> None:
+        """Store the number of a model by its name, until the statement ends."""
+        if self.number(name, statement) is None and len(self._numbers) >= MOST_KNOWN:
+            self._numbers.clear()
+        self._numbers[name] = number
+
+    def number(self, name: str, statement: float) -> int | None:
+        """Return the number that a name has in this statement, or None."""
+        self._forget_other_roles()
+        if statement != self._named_in:
+            self._named_in, self._numbers = statement, {}
+        return self._numbers.get(name)
 
     def knows(self, model: int, row_type: int) -> bool:
         """Return whether there is a scorer."""
@@ -369,6 +398,32 @@ class Scorers:
 
     probability_stored = value_stored = label_stored = predict_stored
 
+    def predict_stored_named(self, _name: str, row: bytes, statement: float) -> None:
+        """As `predict_stored`, by name."""
+        self.predict_stored(0, row, statement)
+
+    probability_stored_named = value_stored_named = label_stored_named = predict_stored_named
+
+    def probability_named(self, name: str, row_type: int, features: bytes, statement: float) -> float | None:
+        """As `probability`, by name."""
+        number = self.number(name, statement)
+        return None if number is None else self.probability(number, row_type, features)
+
+    def predict_named(self, name: str, row_type: int, features: bytes, statement: float) -> bool | None:
+        """As `predict`, by name."""
+        number = self.number(name, statement)
+        return None if number is None else self.predict(number, row_type, features)
+
+    def value_named(self, name: str, row_type: int, features: bytes, statement: float) -> float | None:
+        """As `value`, by name."""
+        number = self.number(name, statement)
+        return None if number is None else self.value(number, row_type, features)
+
+    def label_named(self, name: str, row_type: int, features: bytes, statement: float) -> str | None:
+        """As `label`, by name."""
+        number = self.number(name, statement)
+        return None if number is None else self.label(number, row_type, features)
+
 
 try:
     from dbdp.interfaces.sql import _scorer as compiled
@@ -388,10 +443,15 @@ def _functions_of_server() -> tuple[Any, ...]:
 
 
 _scorers: dict[str, Any] = {kind: _forms.Scorers(*_functions_of_server()) for kind in ("binary", "classes", "real")}
-predict, predict_stored = _scorers["binary"].predict, _scorers["binary"].predict_stored
-probability, probability_stored = _scorers["binary"].probability, _scorers["binary"].probability_stored
-predict_class, predict_class_stored = _scorers["classes"].label, _scorers["classes"].label_stored
-predict_value, predict_value_stored = _scorers["real"].value, _scorers["real"].value_stored
+_binary_kind, _classes_kind, _real_kind = _scorers.values()
+predict, predict_named = _binary_kind.predict, _binary_kind.predict_named
+predict_stored, predict_stored_named = _binary_kind.predict_stored, _binary_kind.predict_stored_named
+probability, probability_named = _binary_kind.probability, _binary_kind.probability_named
+probability_stored, probability_stored_named = _binary_kind.probability_stored, _binary_kind.probability_stored_named
+predict_class, predict_class_named = _classes_kind.label, _classes_kind.label_named
+predict_class_stored, predict_class_stored_named = _classes_kind.label_stored, _classes_kind.label_stored_named
+predict_value, predict_value_named = _real_kind.value, _real_kind.value_named
+predict_value_stored, predict_value_stored_named = _real_kind.value_stored, _real_kind.value_stored_named
 _FUNCTIONS = {
     "binary": "dbdp.predict or dbdp.predict_probability",
     "classes": "dbdp.predict_class",
@@ -410,6 +470,45 @@ def knows(model: int, row_type: int, kind: str) -> bool:
     return kind in _scorers and _scorers[kind].knows(model, row_type)
 
 
+def knows_named(name: str, row_type: int, kind: str, statement: float) -> bool:
+    """Return whether there is a scorer for the model that a name means in this statement."""
+    number = _scorers[kind].number(name, statement) if kind in _scorers else None
+    return number is not None and knows(number, row_type, kind)
+
+
+def remember(name: str | None, number: int | None, kind: str, statement: float) -> int | None:
+    """Store the number of a model by its name, until the statement ends, and return it.
+
+    Parameters
+    ----------
+    name : str or None
+        Name of the model, with `@` and its version, or without.
+    number : int or None
+        Result of dbdp.model_number; None if there is no such model.
+    kind : str
+        "binary", "classes" or "real", as the function that predicts requires.
+    statement : float
+        Time at which the statement began.
+
+    Returns
+    -------
+    int or None
+        The number; None if `name` is None.
+
+    Raises
+    ------
+    ValueError
+        If the model does not exist.
+    """
+    if name is None:
+        return None
+    if number is None:
+        raise ValueError(f"model {name!r} does not exist; see dbdp.models")
+    if kind in _scorers:
+        _scorers[kind].remember(name, number, statement)
+    return number
+
+
 def learn(model: int | None, row_type: int, description: str | None, kind: str) -> bool:
     """Create the scorers of a model from its description.
 
@@ -418,7 +517,7 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     model : int or None
         Number of the model.
     row_type : int
-        OID of the rows' type; 0 for arrays.
+        OID of the rows' type; 0 for arrays, `json_rows.TYPE` for JSON.
     description : str or None
         Result of dbdp.model_description; None if the model does not exist.
     kind : str
@@ -442,13 +541,24 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     declaration = declare(**described["declaration"])
     if declaration.kind != kind:
         raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_FUNCTIONS[declaration.kind]}")
-    if described["network"]:
-        forms = _of_network(declaration, described, row_type)
-    else:
-        make = _of_rows if row_type else _of_array
-        forms = _of_classes(declaration, described, make) if kind == "classes" else make(declaration, described)
-    _scorers[kind].add(model, row_type, *forms)
+    make = _of_json if row_type == json_rows.TYPE else _scorers_of
+    _scorers[kind].add(model, row_type, *make(declaration, described, row_type))
     return True
+
+
+def _of_json(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
+    """Return the scorer of JSON, which is converted to the bytes of an array or a row first."""
+    described = described | {"columns": json_rows.columns(declaration), "dropped": False}
+    scorer = _scorers_of(declaration, described, 0 if declaration.vector else row_type)[0]
+    return (_forms.EncodedScorer(json_rows.encoder(declaration), scorer),)
+
+
+def _scorers_of(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
+    """Return the scorers of arrays, or of rows in their binary and, if possible, their stored form."""
+    if described["network"]:
+        return _of_network(declaration, described, row_type)
+    make = _of_rows if row_type else _of_array
+    return _of_classes(declaration, described, make) if declaration.kind == "classes" else make(declaration, described)
 
 
 def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:

@@ -16,7 +16,7 @@ from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.spending import rights
+from dbdp.registry.spending import names, rights
 from dbdp.registry.spending.odometers import OF_DATASET, Account, Amounts, NotCoveredError
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Session
@@ -39,12 +39,13 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         The dataset to charge.
     plan : dict[str, Any]
         What is charged: `algorithm`, `guarantee` (`Release.as_data`), and other public facts: `summary` is the number
-        of the summary that is used.
+        of the summary that is used, and `name` that of the model that is trained.
 
     Raises
     ------
     ValueError
-        Before anything is spent: the plan has no algorithm or guarantee, or the budget does not cover it.
+        Before anything is spent: the plan has no algorithm or guarantee, the caller may not use the name, or the
+        budget does not cover it.
     """
     if not isinstance(plan.get("algorithm"), str):
         raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the algorithm's name")
@@ -53,10 +54,12 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     costs, plan_json = dataset.budget.cost(release), json.dumps(plan)
     with session.undone():
         _lock_summary(session, plan.get("summary"))
+    version = names.reserve(session, dataset, plan.get("name"))
     after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, release, allowances))
     row = session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
-        "charge_after, leak_after) values ($1, $2, $3, $4, $5, $6, $7::int4, $8::json, $9, $10) returning id",
+        "charge_after, leak_after, model_name, model_version) "
+        "values ($1, $2, $3, $4, $5, $6, $7::int4, $8::json, $9, $10, $11, $12::int4) returning id",
         dataset.id,
         plan["algorithm"],
         release.epsilon,
@@ -65,6 +68,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         allowance,
         plan_json,
         *after,
+        *version,
     )[0]
     position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
     session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)

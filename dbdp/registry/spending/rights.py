@@ -7,7 +7,7 @@ role without a right, a dataset or a model looks as if it did not exist.
 from typing import Any
 
 from dbdp.registry import datasets
-from dbdp.registry.spending import odometers
+from dbdp.registry.spending import names, odometers
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row
 
@@ -124,8 +124,8 @@ def revoke_training(session: ServerSession, name: str, role: str) -> None:
         raise ValueError(f"role {role!r} was not granted training on dataset {name!r}; see dbdp.allowances")
 
 
-def grant_prediction(session: ServerSession, model: int, role: str) -> None:
-    """Let a role predict with a model.
+def grant_prediction(session: ServerSession, model: int | str, role: str) -> None:
+    """Let a role predict with a model, by number or `name@version`, or with all models of a name.
 
     Raises
     ------
@@ -134,16 +134,20 @@ def grant_prediction(session: ServerSession, model: int, role: str) -> None:
     PermissionError
         If the caller neither released the model nor registered its dataset.
     """
-    _check_released(session, model, action="grant prediction with it")
     _check_role(session, role)
+    if names.is_name(model):
+        names.grant(session, str(model), role)
+        return
+    model = names.number(session, model)
+    _check_released(session, model, action="grant prediction with it")
     session.query(
         "insert into dbdp.prediction_grant (model_id, role) values ($1, $2::name) on conflict do nothing", model, role
     )
     _warn_without(session, role, "dbdp_predictor", "predict")
 
 
-def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
-    """End a role's right to predict with a model.
+def revoke_prediction(session: ServerSession, model: int | str, role: str) -> None:
+    """End a role's right to predict with a model, by number or `name@version`, or with all models of a name.
 
     Raises
     ------
@@ -152,6 +156,10 @@ def revoke_prediction(session: ServerSession, model: int, role: str) -> None:
     PermissionError
         If the caller neither released the model nor registered its dataset.
     """
+    if names.is_name(model):
+        names.revoke(session, str(model), role)
+        return
+    model = names.number(session, model)
     _check_released(session, model, action="revoke prediction with it")
     ended = session.query(
         "delete from dbdp.prediction_grant where model_id = $1 and role = $2::name returning model_id", model, role
@@ -166,6 +174,12 @@ where g.model_id = $1
 and g.role = any (dbdp.own_roles())
 for key share
 """
+_LOCKED_NAMES = """
+select from dbdp.name_grant as g
+where g.name = (select m.name from dbdp.model as m where m.id = $1)
+and g.role = any (dbdp.own_roles())
+for key share
+"""
 
 
 def lock_predictions(session: ServerSession, release: int) -> None:
@@ -174,6 +188,7 @@ def lock_predictions(session: ServerSession, release: int) -> None:
     A grant that was revoked since an old snapshot cannot be locked: PostgreSQL raises 40001, before anything is spent.
     """
     session.query(_LOCKED_PREDICTIONS, release)
+    session.query(_LOCKED_NAMES, release)
 
 
 # The policy of dbdp.model holds for dbdp_owner too.

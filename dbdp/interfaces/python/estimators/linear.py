@@ -439,6 +439,10 @@ class _Estimator(BaseEstimator, ABC):
         """Train on rows in the private server; warn if a public fact was read from them."""
         from dbdp.interfaces.python.loading import temporary_dataset
 
+        if self.name is not None:
+            raise ValueError(
+                f"name = {self.name!r} is of models of a registered dataset, and these are rows; leave it out"
+            )
         rows = self._checked(X, y)
         if leaks := rows.labels.leaks + rows.features.leaks:
             listed = ", ".join(leaks[:5]) + (", …" if len(leaks) > 5 else "")

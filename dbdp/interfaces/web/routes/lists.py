@@ -18,11 +18,11 @@ select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_a
 from dbdp.datasets as d
 """
 MODELS = """
-select m.id, m.dataset, m.algorithm, m.receipt ->> 'loss' as loss, m.epsilon, m.delta,
-       m.receipt ->> 'released_by' as released_by,
+select m.id, m.name || '@' || m.version as reference, m.dataset, m.algorithm, m.receipt ->> 'loss' as loss,
+       m.epsilon, m.delta, m.receipt ->> 'released_by' as released_by,
        (m.receipt ->> 'released_at')::timestamptz as released_at,
        -m.id as place,
-       concat_ws(' ', m.id, m.dataset, m.algorithm, m.receipt ->> 'loss', m.receipt ->> 'released_by') as words
+       concat_ws(' ', m.id, m.name, m.dataset, m.algorithm, m.receipt ->> 'loss', m.receipt ->> 'released_by') as words
 from dbdp.models as m
 """
 LEDGER = """

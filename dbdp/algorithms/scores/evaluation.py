@@ -1,0 +1,75 @@
+"""Private evaluation of a released classifier: accuracy, share of the largest class and AUC, of one table of counts."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dbdp.algorithms.scores import score_bins
+from dbdp.algorithms.scores.counting import CountPlan, quotient
+from dbdp.checks import whole
+from dbdp.learning.tallies import Confusion, ScoreBins
+
+BINS = 20  # fewer than of a histogram alone: the accuracy is a sum over them, and so is its noise
+
+
+@dataclass(frozen=True)
+class EvaluationPlan(CountPlan):
+    """The plan of a release of a table of counts, from public facts only. Neighbours are replace-one.
+
+    Proof. For a binary label the table is the histogram of `ScoreBinsPlan`, whose bins do not cross the decision, for
+    several classes the matrix of `ConfusionPlan`: a record is in one cell at most, by a function of the record alone.
+    Replacing it takes 1 from one cell at most and adds 1 to one at most. All figures are computed from the noisy table,
+    so that one charge covers them.
+
+    Attributes
+    ----------
+    classes : int
+        K: 2 for a binary label.
+    tally : Confusion or ScoreBins
+        The table.
+    """
+
+    classes: int
+    tally: Confusion | ScoreBins
+    algorithm: ClassVar[str] = "evaluation"
+
+    def __post_init__(self) -> None:
+        """Check ε, δ and the number of bins, which the decision divides into halves."""
+        super().__post_init__()
+        if isinstance(self.tally, ScoreBins):
+            bins = self.tally.bins
+            whole("bins", bins, 2, score_bins.MOST_BINS, f"{BINS} suit most models")
+            if bins % 2:
+                raise ValueError(
+                    f"bins = {bins} must be even, so that the decision lies between two; choose {bins + 1}"
+                )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the table."""
+        return self.classes, self.tally.bins if isinstance(self.tally, ScoreBins) else self.classes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the figures."""
+        shared = ("accuracy", "majority_share")
+        return (*shared, "auc") if isinstance(self.tally, ScoreBins) else shared
+
+    def answer(self, noisy: np.ndarray) -> dict[str, Any]:
+        """Return each figure, and half the width of its 95 % interval; None where the noise leaves no rows."""
+        values, widths = np.clip(self._figures(noisy), 0.0, 1.0), self.half_widths(self._figures, noisy)
+        pairs = np.stack([values, widths], axis=1).tolist()
+        return {
+            name: {"value": None if np.isnan(value) else value, "plus_minus": None if np.isnan(width) else width}
+            for name, (value, width) in zip(self.names, pairs, strict=True)
+        }
+
+    def _figures(self, counts: np.ndarray) -> np.ndarray:
+        """Return accuracy, share of the largest class and, of a histogram, AUC; NaN where there are no rows."""
+        if isinstance(self.tally, ScoreBins):
+            middle = self.tally.bins // 2
+            right, more = counts[0, :middle].sum() + counts[1, middle:].sum(), score_bins.figures(counts)[:1]
+        else:
+            right, more = np.trace(counts), np.zeros(0)
+        return np.append(quotient([right, counts.sum(axis=1).max()], counts.sum()), more)

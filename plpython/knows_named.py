@@ -1,0 +1,1 @@
+return SD["dbdp"].knows_named(model, row_type, kind, statement)

@@ -1,0 +1,1 @@
+return SD["dbdp"].predict_stored_named(*args)

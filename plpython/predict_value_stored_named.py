@@ -1,0 +1,1 @@
+return SD["dbdp"].predict_value_stored_named(*args)

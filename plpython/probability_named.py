@@ -1,0 +1,1 @@
+return SD["dbdp"].probability_named(*args)

@@ -1,0 +1,1 @@
+return SD["dbdp"].probability_stored_named(*args)

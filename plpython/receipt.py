@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import receipt
+
+return receipt(model)

@@ -1,0 +1,1 @@
+return SD["dbdp"].remember(model, number, kind, statement)

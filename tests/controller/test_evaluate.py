@@ -1,0 +1,152 @@
+"""dbdp.evaluate: accuracy, share of the largest class and AUC of a classifier, for one charge."""
+
+import json
+
+import numpy as np
+import psycopg
+import pytest
+from scipy.stats import rankdata
+from test_private_scores import EXACT, FEATURES, scores_of, table, with_model  # noqa: F401
+from typer.testing import CliRunner
+
+from dbdp.algorithms.scores.evaluation import EvaluationPlan
+from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.python.database import Database
+from dbdp.learning.tallies import Confusion, ScoreBins, tally_from
+
+
+def of_rows(database: Database, schema: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the model for the rows of the table, and their classes."""
+    rows = database.query(f"select u, v, y, k from {schema}.t")
+    features = np.array([[row["u"], row["v"]] for row in rows])
+    classes = [(row["y"] + 1) // 2 if kind == "binary" else "abc".index(row["k"]) for row in rows]
+    return scores_of(kind, features), np.array(classes)
+
+
+def test_with_much_epsilon_the_figures_of_a_binary_label_are_exact(database, schema, with_model):  # noqa: F811
+    name, model = with_model()
+    scores, classes = of_rows(database, schema, "binary")
+    figures = {row["figure"]: row for row in database.evaluate(model, name, epsilon=EXACT, bins=1000)}
+    ranks = rankdata(scores[:, 1])
+    ones = classes.sum()
+    auc = (ranks[classes == 1].sum() - ones * (ones + 1) / 2) / (ones * (len(classes) - ones))
+    assert figures["accuracy"]["value"] == (scores.argmax(axis=1) == classes).mean()
+    assert figures["majority_share"]["value"] == max(classes.mean(), 1 - classes.mean())
+    assert figures["auc"]["value"] == pytest.approx(auc, abs=0.01)
+    assert [row["plus_minus"] for row in figures.values()] == [0.0] * 3
+
+
+def test_of_several_classes_the_figures_are_those_of_the_matrix(database, schema, with_model):  # noqa: F811
+    name, model = with_model("classes")
+    scores, classes = of_rows(database, schema, "classes")
+    figures = {row["figure"]: row["value"] for row in database.evaluate(model, name, epsilon=EXACT)}
+    share = np.bincount(classes).max() / len(classes)
+    assert figures == {"accuracy": (scores.argmax(axis=1) == classes).mean(), "majority_share": share}
+
+
+def test_one_evaluation_is_one_charge_that_is_explained(database, connection, with_model, spent):  # noqa: F811
+    name, model = with_model(mode="basic")
+    planned = database.explain_score(name, "evaluation", epsilon=5, bins=20)
+    figures = database.evaluate(model, name, epsilon=5)
+    assert [row["figure"] for row in figures] == ["accuracy", "majority_share", "auc"]
+    assert all(0 <= row["value"] <= 1 and row["plus_minus"] > 0 for row in figures)
+    charges = connection.execute("select algorithm, epsilon, outcome from dbdp.history where dataset = %s", (name,))
+    assert charges.fetchall() == [("evaluation", 5.0, "shown")]
+    assert (planned["epsilon"], planned["cells"]) == (5.0, 40)
+    assert spent(name)[0] == round(planned["charge"] * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("dbdp.evaluate(999999, '{0}', 1)", "model 999999 does not exist"),
+        ("dbdp.evaluate('nobody', '{0}', 1)", "model 'nobody' does not exist"),
+        ("dbdp.evaluate({1}, '{0}', 1, bins => 21)", "bins = 21 must be even.*choose 22"),
+        ("dbdp.evaluate({1}, '{0}', 1, bins => 0)", "bins = 0 must be a whole number between 2 and 1000"),
+        ("dbdp.evaluate({1}, '{0}', null)", "epsilon is null; pass a value"),
+        ("dbdp.evaluate({1}, '{0}', 1e7)", "epsilon = 10000000.0 must be positive and at most"),
+        ("dbdp.evaluate({1}, 'nope', 1)", "dataset 'nope' is not registered"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_the_charge(connection, with_model, spent, call, named):  # noqa: F811
+    name, model = with_model()
+    with pytest.raises(psycopg.Error, match=named):
+        connection.execute(f"select * from {call.format(name, model)}")
+    assert spent(name) == (0, 0)
+
+
+def test_a_number_has_no_evaluation(connection, with_model, spent):  # noqa: F811
+    name, model = with_model("real")
+    with pytest.raises(psycopg.Error, match=r"needs classes, and the label is a number; call dbdp\.dp_score with"):
+        connection.execute("select * from dbdp.evaluate(%s, %s, 1)", (model, name))
+    assert spent(name) == (0, 0)
+
+
+def test_the_command_line_evaluates_and_lists_weights(with_model, server_url):  # noqa: F811
+    name, model = with_model()
+    done = CliRunner().invoke(app, ["evaluate", str(model), name, "--epsilon", "1", "--url", server_url, "--json"])
+    assert [row["figure"] for row in json.loads(done.stdout)] == ["accuracy", "majority_share", "auc"]
+    done = CliRunner().invoke(app, ["weights", str(model), "--url", server_url, "--json"])
+    assert [row["feature"] for row in json.loads(done.stdout)] == [*FEATURES, "(intercept)"]
+
+
+# --- the table of counts --------------------------------------------------------------------------------------
+
+
+def drawn(random: np.random.Generator, outputs: int, rows: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    scores = random.choice([-1e300, -5.0, -1e-17, 0.0, 1e-17, 0.3, 7.0, np.nan, np.inf], (rows, outputs))
+    return scores, random.choice([-1.0, 1.0, np.nan] if outputs == 1 else [1.0, 2.0, 3.0, 0.0, np.nan], rows)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_replaced_row_moves_two_cells_by_one_at_most(outputs):
+    random = np.random.default_rng(7)
+    tally = ScoreBins(4, 0, False, parted=True) if outputs == 1 else Confusion()
+    plan = EvaluationPlan(1.0, 0.0, 30, max(2, outputs), tally)
+    moves = []
+    for _ in range(300):
+        (scores, labels), (other, label) = drawn(random, outputs), drawn(random, outputs, 1)
+        before = tally(scores, labels)
+        assert before.shape == (np.prod(plan.shape),)
+        scores[3], labels[3] = other[0], label[0]
+        moves.append(np.abs(tally(scores, labels) - before))
+    assert max(move.max() for move in moves) == 1
+    assert max(move.sum() for move in moves) == 2 == plan.cells
+
+
+def test_a_row_is_in_the_upper_bins_exactly_if_it_is_predicted_positive():
+    """Where the probability rounds to 1/2 it would be in them for a score of 0 and of -1e-17 too."""
+    scores, labels = np.array([[-1.0], [-1e-17], [0.0], [1e-17], [2.0], [np.nan]]), np.ones(6)
+    parted, plain = (ScoreBins(2, 0, False, parted=each)(scores, labels).reshape(2, 2) for each in (True, False))
+    assert parted[1].tolist() == [4, 2]
+    assert plain[1].tolist() == [2, 4]
+
+
+def test_the_tally_of_an_evaluation_is_described_as_data():
+    from dbdp.learning.tallies import as_data
+
+    tally = ScoreBins(20, 0, True, parted=True)
+    assert tally_from(json.loads(json.dumps(as_data(tally)))) == tally
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_error_covers_what_the_noise_does(delta):
+    """In 400 releases; each is missed by 5 of 100, so 60 or more misses have a chance below 1e-12."""
+    random = np.random.default_rng(3)
+    plan = EvaluationPlan(1.0, delta, 2000, 2, ScoreBins(20, 0, False, parted=True))
+    counts = random.multinomial(2000, np.full(40, 1 / 40)).reshape(2, 20)
+    exact = plan._figures(counts)
+    misses = np.zeros(3)
+    for _ in range(400):
+        figures = plan.answer(plan.release(counts))
+        misses += [
+            abs(each["value"] - own) > each["plus_minus"] for each, own in zip(figures.values(), exact, strict=True)
+        ]
+    assert misses.max() < 60
+
+
+def test_an_empty_table_has_no_figures():
+    plan = EvaluationPlan(1.0, 0.0, 9, 2, ScoreBins(2, 0, False, parted=True))
+    figures = plan.answer(np.zeros((2, 2), np.int64))
+    assert {each["value"] for each in figures.values()} == {None}
+    assert json.dumps(figures, allow_nan=False)

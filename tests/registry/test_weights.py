@@ -1,0 +1,79 @@
+"""Weights and receipts of released models as tables: each number beside the feature that it belongs to."""
+
+import json
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from dbdp.interfaces.python.database import Database
+
+FEATURES = {"a": [0, 1], "b": ["u", "v"]}
+TABLE = """
+create table t as select (i % 7) / 7.0::float8 as a, (array['u', 'v', 'w'])[i % 3 + 1] as b, i % 3 as y
+from generate_series(1, 300) as i"""
+
+
+@pytest.fixture
+def dataset(connection: psycopg.Connection, schema: str, register: Callable[..., str]) -> str:
+    connection.execute(TABLE)
+    return register("t", features=FEATURES)
+
+
+def test_weights_are_the_coefficients_with_their_standard_errors(connection, database: Database, dataset):
+    sql = "select model, coefficients, intercept, receipt from dbdp.dp_logreg(%s, 1, 1e-6, name => %s)"
+    name = f"weights.{dataset}"
+    model, coefficients, intercept, receipt = connection.execute(sql, (dataset, name)).fetchone()
+    rows = database.weights(model)
+    assert [row["feature"] for row in rows] == ["a", "b=u", "b=v", "(intercept)"]
+    assert [row["coefficient"] for row in rows] == [*coefficients, intercept]
+    assert [row["standard_error"] for row in rows] == [*receipt["standard_errors"], receipt["intercept_standard_error"]]
+    assert {row["class"] for row in rows} == {None}
+    assert rows == database.weights(name) == database.weights(f"{name}@1")
+    assert database.receipt(name) == receipt
+    shown = dict(connection.execute("select * from dbdp.receipt(%s::text)", (name,)).fetchall())
+    assert {entry: json.loads(text) for entry, text in shown.items() if not isinstance(receipt[entry], str)} == {
+        entry: value for entry, value in receipt.items() if not isinstance(value, str)
+    }
+    assert shown["algorithm"] == receipt["algorithm"]
+
+
+def test_each_class_has_weights(connection, database: Database, schema, register):
+    connection.execute(TABLE)
+    name = register("t", features=FEATURES, positive=None, classes=["0", "1", "2"])
+    numbers = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
+    forged = json.dumps({"standard_errors": [1.0, "x", None], "intercept_standard_error": {}})
+    sql = "select dbdp.store_release(%s, %s::float8[], '{10, 11, 12}', %s) ->> 'id'"
+    model = int(connection.execute(sql, (name, numbers, forged)).fetchone()[0])
+    rows = database.weights(model)
+    expected = [value for number, row in enumerate(numbers) for value in (*row, 10.0 + number)]
+    assert [row["coefficient"] for row in rows] == expected
+    assert [row["class"] for row in rows] == [label for label in "012" for _ in range(4)]
+    assert {row["standard_error"] for row in rows} == {None}  # of a client's receipt
+
+
+def test_a_model_without_coefficients_has_no_weights(connection, dataset):
+    sql = "select model from dbdp.dp_train(%s, 1, 1e-6, network => 'mlp:2', epochs => 1)"
+    network = connection.execute(sql, (dataset,)).fetchone()[0]
+    summary = connection.execute("select summary from dbdp.dp_summarize(%s, 1, 1e-6)", (dataset,)).fetchone()[0]
+    for model, kind in ((network, "network"), (summary, "summary")):
+        with pytest.raises(psycopg.Error, match=f"model {model} is a {kind}, and has no coefficients of features"):
+            connection.execute("select * from dbdp.weights(%s)", (model,))
+        assert connection.execute("select count(*) from dbdp.receipt(%s)", (model,)).fetchone()[0] > 5
+
+
+def test_weights_of_a_model_that_the_role_may_not_use_do_not_exist(connection, schema, dataset):
+    model = connection.execute("select model from dbdp.dp_logreg(%s, 1, 1e-6)", (dataset,)).fetchone()[0]
+    connection.execute(f"create role app_{schema} in role dbdp_predictor; set session authorization app_{schema}")
+    try:
+        for call in ("weights", "receipt"):
+            for reference in (str(model), "999999999"):
+                with pytest.raises(psycopg.Error, match="does not exist; see dbdp.models".replace(".", r"\.")):
+                    connection.execute(f"select * from dbdp.{call}({reference})")
+        connection.execute("reset session authorization")
+        connection.execute(f"select dbdp.grant_prediction({model}, 'app_{schema}')")
+        connection.execute(f"set session authorization app_{schema}")
+        assert connection.execute(f"select count(*) from dbdp.weights({model})").fetchone() == (4,)
+    finally:
+        connection.execute("reset session authorization")
+        connection.execute(f"drop role app_{schema}")
