@@ -28,7 +28,7 @@ from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
-from dbdp.interfaces.web.routes import forms, pages
+from dbdp.interfaces.web.routes import entry, forms, pages
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
@@ -254,8 +254,7 @@ def test_the_page_meets_no_planted_name(world, path):
     with connect(world.urls["alice"]) as alice:
         register(alice)
         model = alice.train("d", Request(1.0, epochs=1)).id
-    with served(make_conninfo(world.cluster.url, dbname="dbdp")) as site, site.browser() as page:
-        assert page.post("/sign-in", data={"role": "alice", "password": PASSWORD}).status_code == 303
+    with served(world.urls["alice"]) as site, site.open() as page:
         for place in PAGES:
             answer = page.get(place.format(model=model))
             assert answer.status_code == 200, (place, answer.text)
@@ -266,8 +265,9 @@ def test_the_page_meets_no_planted_name(world, path):
 
 
 def test_no_page_is_left_out():
-    made = {route.path for router in (pages.router, forms.router) for route in router.routes if "GET" in route.methods}
-    assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/sign-in"}  # these ask the server nothing
+    routers = (entry.router, pages.router, forms.router)
+    made = {route.path for router in routers for route in router.routes if "GET" in route.methods}
+    assert made - {place.partition("?")[0] for place in PAGES} == {"/"}  # by which each visit begins
 
 
 def register(database: Database, name: str = "d") -> None:

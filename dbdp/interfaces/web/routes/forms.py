@@ -1,85 +1,22 @@
-"""The routes that change something: sign in and out, and grant or revoke training after a page that confirms it."""
+"""The routes that grant or revoke training, after a page that confirms it."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.interfaces.python.database import Database
-from dbdp.interfaces.web.accounts.visits import Visitor, services_of
+from dbdp.interfaces.web.accounts.visits import Visitor
 from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.routes import lists
-from dbdp.interfaces.web.views.refusals import WRONG, Denied, Refusal, missing_dataset
-from dbdp.interfaces.web.views.rendering import link, page
+from dbdp.interfaces.web.views.refusals import Refusal, missing_dataset
+from dbdp.interfaces.web.views.rendering import link
 from dbdp.privacy.accounting.budget import Budget
 
 router = APIRouter(default_response_class=HTMLResponse)
 Typed = Annotated[str, Form(max_length=1000)]
 Parameter = Annotated[str, Query(max_length=63)]
 Named = Annotated[str, Form(max_length=63)]
-FIRST_PAGE = "/datasets"
-
-
-@router.get("/sign-in")
-def show_sign_in(request: Request) -> HTMLResponse:
-    """Show the form for a role and its password."""
-    return sign_in_page(request, "", FIRST_PAGE)
-
-
-def sign_in_page(request: Request, problem: str, onward: str, role: str = "", status: int = 200) -> HTMLResponse:
-    """Render the form for a role and its password.
-
-    Parameters
-    ----------
-    request : Request
-        The request.
-    problem : str
-        What went wrong before; empty if nothing did.
-    onward : str
-        Address of the page after signing in.
-    role : str
-        The role that was typed before.
-    status : int
-        HTTP status of the response.
-    """
-    place = services_of(request).server.place
-    return page(request, "sign_in.html", status=status, problem=problem, onward=onward, role=role, place=place)
-
-
-@router.post("/sign-in")
-def sign_in(request: Request, role: Typed = "", password: Typed = "", onward: Typed = FIRST_PAGE) -> HTMLResponse:
-    """Begin a session if the server accepts the password."""
-    services = services_of(request)
-    services.failures.count(role)
-    try:
-        services.server.sign_in(role, password)
-    except Denied:
-        return sign_in_page(request, WRONG, onward, role, status=403)
-    except Refusal:
-        services.failures.uncount(role)
-        raise
-    services.failures.uncount(role)
-    services.sign_ins.end(request.cookies.get(services.cookie))
-    response: HTMLResponse = RedirectResponse(_within(onward), 303)  # type: ignore[assignment]
-    response.set_cookie(services.cookie, services.sign_ins.begin(role, password), httponly=True, samesite="strict")
-    return response
-
-
-def _within(address: str) -> str:
-    """Return an address if it is a path of this site, else that of the first page."""
-    is_path = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
-    return address if is_path else FIRST_PAGE
-
-
-@router.post("/sign-out")
-def sign_out(visit: Visitor, csrf: Typed = "") -> RedirectResponse:
-    """End the session."""
-    check_form(visit.session, csrf)
-    services = services_of(visit.request)
-    services.sign_ins.end(visit.request.cookies.get(services.cookie))
-    response = RedirectResponse("/sign-in", 303)
-    response.delete_cookie(services.cookie, httponly=True, samesite="strict")
-    return response
 
 
 @router.get("/allowances/grant")

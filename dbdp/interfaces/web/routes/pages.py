@@ -4,7 +4,7 @@ import math
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 
 from dbdp.algorithms import Request as Training
 from dbdp.interfaces.python.database import Database
@@ -41,12 +41,6 @@ and (a.role = session_user or not exists (
 ))
 order by a.role
 """
-
-
-@router.get("/")
-def start() -> RedirectResponse:
-    """Redirect to the first page."""
-    return RedirectResponse("/datasets", 303)
 
 
 @router.get("/datasets")
