@@ -114,6 +114,11 @@ def test_an_owner_opens_the_link_looks_plans_grants_and_signs_out(browser, addre
     assert "What it would cost" in content(browser)
     assert "noise scale" in content(browser)
     assert browser.find_element(By.CSS_SELECTOR, "rect.planned").size["width"] > 5
+    assert browser.find_element(By.CSS_SELECTOR, "svg.chart").size["width"] > 300
+    with another_page(browser):
+        browser.find_element(By.XPATH, "//button[starts-with(., 'Train, for')]").click()
+    WebDriverWait(browser, 60).until(lambda seen: "/model?" in seen.current_url)
+    assert "released this model" in content(browser)
 
     click(browser, "Models")
     click(browser, f"Model {people.models['owner']}")
@@ -139,9 +144,12 @@ def test_an_owner_opens_the_link_looks_plans_grants_and_signs_out(browser, addre
 def test_on_a_telephone_nothing_is_wider_than_the_screen(browser, address, people):
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(address)
+    with people.login("owner") as session:
+        session.execute(f"create table {people.schema}.fresh (a_column_of_a_long_name float8, x float8[], y text)")
     pages = ["datasets", "budgets", "ledger", "models", "allowances", f"model?id={people.models['owner']}"]
-    pages += [f"dataset?name={people.dataset}", f"plan?dataset={people.dataset}&epsilon=1"]
+    pages += [f"dataset?name={people.dataset}", f"plan?dataset={people.dataset}&epsilon=1", "overview"]
+    pages += [f"register?source={people.schema}.fresh", f"renew?dataset={people.dataset}"]
+    pages += [f"score?model={people.models['owner']}&metric=auc&epsilon=1"]
     for page in pages:
         browser.get(address + page)
         layout = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})

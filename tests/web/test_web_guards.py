@@ -5,6 +5,8 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from pkgutil import iter_modules
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from pairs import others_slow
 from site_of_tests import ODD, PASSWORD, People, csrf_of, words
 
 from dbdp.controller.options import options
+from dbdp.interfaces.web import routes
 from dbdp.interfaces.web.app import create
 from dbdp.interfaces.web.guards import LARGEST_FORM
 from dbdp.interfaces.web.serving import TimedProtocol
@@ -19,6 +22,11 @@ from dbdp.interfaces.web.serving import TimedProtocol
 pytestmark = pytest.mark.security
 MOST_READ = 2**20  # bytes: what a socket and the server's reading at a time may hold of what was sent
 MOST_POURED = 50 * 2**20
+LISTS = ("/datasets", "/budgets", "/ledger", "/models", "/allowances")
+FORMS = (
+    *("/allowances/grant", "/allowances/revoke", "/predictions/grant", "/predictions/revoke", "/sign-out"),
+    *("/train", "/job/stop", "/score", "/register", "/renew"),
+)
 SQL = ["'; select pg_sleep(60); --", "x' or '1'='1') or true -- $1 %s {} \\'"]
 
 
@@ -32,8 +40,8 @@ def pages(owner: httpx.Client, people: People) -> list[tuple[str, str]]:
 
 def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
     grant = {"dataset": name, "role": people.names["odd"]}
-    lists = [(path, {}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan")]
-    results = [(path, {"search": ODD}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances")]
+    lists = [(path, {}) for path in (*LISTS, "/overview", "/plan", "/register")]
+    results = [(path, {"search": ODD}) for path in LISTS]
     of_dataset = [(path, {"dataset": name}) for path in ("/ledger", "/models", "/allowances", "/plan")]
     single = [
         ("/dataset", {"name": name}),
@@ -44,6 +52,11 @@ def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
         ("/model", {"id": people.models["odd"]}),
         ("/allowances/grant", grant),
         ("/allowances/revoke", grant),
+        ("/predictions/grant", {"model": people.models["odd"], "role": people.names["odd"]}),
+        ("/predictions/revoke", {"model": people.models["odd"], "role": ODD}),
+        ("/score", {"model": people.models["odd"], "metric": ODD, "epsilon": ODD, "dataset": name}),
+        ("/renew", {"dataset": name}),
+        ("/register", {"source": ODD}),
     ]
     return lists + results + of_dataset + single
 
@@ -127,15 +140,21 @@ def test_a_form_of_another_page_is_refused_though_it_knows_the_number(shared_sit
     assert not granted(people)
 
 
-@pytest.mark.parametrize("address", ["/allowances/grant", "/allowances/revoke", "/sign-out"])
+@pytest.mark.parametrize("address", FORMS)
 @pytest.mark.parametrize("number", [None, "", "0" * 43, "ö", "of another session"])
 def test_a_form_without_the_sessions_number_is_refused(owner, analyst, people, address, number):
-    form = {"dataset": people.dataset, "role": people.names["rival"]}
+    form = {"dataset": people.dataset, "role": people.names["rival"], "model": str(people.models["owner"])}
     if number is not None:
         form["csrf"] = csrf_of(analyst.get("/models").text) if number == "of another session" else number
     assert owner.post(address, data=form).status_code == 403
     assert not granted(people)
     assert owner.get("/models").status_code == 200
+
+
+def test_no_form_is_left_out():
+    modules = [import_module(f"{routes.__name__}.{each.name}") for each in iter_modules(routes.__path__)]
+    made = [route for module in modules if hasattr(module, "router") for route in module.router.routes]
+    assert {route.path for route in made if "POST" in route.methods} == set(FORMS)
 
 
 def test_what_changes_something_is_not_done_by_a_link(owner, people):

@@ -1,7 +1,8 @@
 """The FastAPI application: pages, guards and error handlers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -12,11 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.interfaces.web.accounts.jobs import Jobs
 from dbdp.interfaces.web.accounts.links import Links
 from dbdp.interfaces.web.accounts.sessions import Sessions
 from dbdp.interfaces.web.accounts.visits import Services
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
-from dbdp.interfaces.web.routes import entry, forms, pages
+from dbdp.interfaces.web.routes import entry, pages, registering, rights, scores, trainings
 from dbdp.interfaces.web.views.refusals import NoSession, Refusal
 from dbdp.interfaces.web.views.rendering import page, refused
 
@@ -46,17 +48,29 @@ def create(
     ValueError
         If the target is not a URL.
     """
-    services = Services(Server(target), Sessions(clock), Links(announce), cookie)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    server = Server(target)
+    services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_stopping(services.jobs))
     app.state.services = services
     app.add_middleware(HeadAsGet)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app.middleware("http")(guard)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    for routes in (entry, pages, forms):
+    for routes in (entry, pages, trainings, registering, scores, rights):
         app.include_router(routes.router)
     _answer_errors(app)
     return app
+
+
+def _stopping(jobs: Jobs) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return an application's lifespan, at whose end what runs is stopped."""
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        jobs.stop()
+
+    return life
 
 
 def _answer_errors(app: FastAPI) -> None:

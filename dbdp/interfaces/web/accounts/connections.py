@@ -133,7 +133,7 @@ def _refusal_of(error: psycopg.Error) -> Refusal:
         )
     if sqlstate == _CANCELLED:
         return Refusal(
-            503, "It took too long", text, "Request less, or use psql, which does not have the page's limit."
+            503, "The server stopped it", text, "If it took too long, use psql, which does not have the page's limit."
         )
     if sqlstate.startswith(_BROKEN) or (not sqlstate and isinstance(error, psycopg.OperationalError)):
         return lost()

@@ -10,8 +10,10 @@ from fastapi.responses import HTMLResponse
 
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.interfaces.web.accounts.jobs import Jobs
 from dbdp.interfaces.web.accounts.links import Links
 from dbdp.interfaces.web.accounts.sessions import Session, Sessions
+from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.views.rendering import page
 
 
@@ -27,6 +29,8 @@ class Services:
         The sessions.
     links : Links
         The one-time link.
+    jobs : Jobs
+        The trainings and scores.
     cookie : str
         Name of the cookie that holds the number of a session.
     """
@@ -34,6 +38,7 @@ class Services:
     server: Server
     sessions: Sessions
     links: Links
+    jobs: Jobs
     cookie: str
 
 
@@ -74,3 +79,19 @@ def _visit(request: Request) -> Visit:
 
 
 Visitor = Annotated[Visit, Depends(_visit)]
+
+
+async def _sent(visit: Visitor) -> dict[str, str]:
+    """Return the fields of a form, after the check of its number."""
+    form = await visit.request.form()
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    check_form(visit.session, fields.pop("csrf", ""))
+    return fields
+
+
+Sent = Annotated[dict[str, str], Depends(_sent)]
+
+
+def jobs_of(visit: Visit) -> Jobs:
+    """Return the page's trainings and scores."""
+    return services_of(visit.request).jobs

@@ -10,7 +10,7 @@ from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.views.rendering import page
 
 router = APIRouter(default_response_class=HTMLResponse)
-FIRST_PAGE = "/datasets"
+FIRST_PAGE = "/overview"
 
 
 @router.get("/")

@@ -65,6 +65,11 @@ def missing_dataset(name: str) -> Refusal:
     )
 
 
+def missing_model(number: int) -> Refusal:
+    """Return the refusal for a model that does not exist, or that the role may not see."""
+    return missing(f"There is no model {number}, or this role may not see it.", "See the list of models.")
+
+
 def lost() -> Refusal:
     """Return the refusal for a database server that does not answer."""
     return Refusal(
