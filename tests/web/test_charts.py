@@ -35,13 +35,14 @@ def test_noise_is_drawn_for_plans_that_all_have_it():
     assert charts.noise(plans[:1], 0.1) is None
 
 
-def test_an_interval_of_a_coefficient_is_as_wide_as_its_noise():
-    chart = charts.coefficients([("a", 2.0, 1.0), ("b" * 50, -1.0, 0.1), ("without", 1.0, None)])
-    (left, right, y), (left_b, right_b, _) = chart.bars
-    assert abs((right - left) - 10 * (right_b - left_b)) < 0.1
-    assert chart.dots[0] == (round((left + right) / 2, 2), y)
+def test_a_coefficient_is_as_far_from_0_as_its_noise_says_whatever_its_unit():
+    chart = charts.coefficients([("a", 2e6, 1e6), ("b" * 50, -1e-6, 1e-6), ("without", 1.0, None), ("exact", 1.0, 0.0)])
+    (zero, _, _, _), ((first, _), (second, _)) = chart.guide, chart.dots
+    assert abs((first - zero) - 2 * (zero - second)) < 0.1
+    (left, right, y), _ = chart.bars
+    assert abs((right - left) / (first - zero) - 1.96) < 0.01 and y == chart.y_ticks[0].at
     assert len(chart.y_ticks) == 2 and len(chart.y_ticks[1].label) == 20
-    assert "2 of 2 intervals do not contain 0" in chart.title
+    assert "1 of 2 intervals do not contain 0" in chart.title
     assert charts.coefficients([("a", 2.0, None)]) is None
 
 

@@ -6,7 +6,7 @@ import time
 from html import unescape
 
 import pytest
-from site_of_tests import ROWS, csrf_of, visiting, words
+from site_of_tests import ROWS, csrf_of, served, visiting, words
 
 from dbdp.interfaces.web.accounts.connections import Server
 from dbdp.interfaces.web.accounts.jobs import Jobs
@@ -73,6 +73,17 @@ def test_a_job_is_stopped_and_two_do_not_run_at_once(people):
         time.sleep(0.05)
     assert job.result is None and job.refusal.title == "The server stopped it"
     assert jobs.running() is None
+
+
+def test_what_runs_is_stopped_when_the_page_ends(people):
+    with served(people.url_of("owner")) as site:
+        job = site.app.state.services.jobs.start("1", "It", lambda database: database.query("select pg_sleep(600)"))
+        with people.admin() as admin:
+            sql = "select from pg_stat_activity where usename = %s and state = 'active' and query like '%%pg_sleep%%'"
+            while not admin.execute(sql, (people.names["owner"],)).fetchall():
+                time.sleep(0.02)
+    job.wait(60)
+    assert job.is_done and job.refusal.title == "The server stopped it"
 
 
 def test_the_score_of_a_model_is_charged_once_and_shows_its_roc(owner, people, as_owner):

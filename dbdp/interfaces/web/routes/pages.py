@@ -124,7 +124,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         model=rows[0],
         sections=receipts.sections(rows[0]["receipt"]),
         coefficients=coefficients,
-        chart=charts.coefficients(coefficients[1:]),  # whose intercept may be far from the others
+        chart=charts.coefficients(coefficients),
         most=_MOST_COEFFICIENTS,
         predictors=predictors,
         may_grant=may["grants"] and rows[0]["own"],

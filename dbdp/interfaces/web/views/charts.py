@@ -144,32 +144,34 @@ def noise(plans: Sequence[Mapping[str, Any]], planned: float) -> Chart | None:
     )
 
 
-def coefficients(pairs: Sequence[tuple[str, float, float | None]]) -> Chart | None:
-    """Return the chart of the first coefficients with 95 % intervals of their noise; None without standard errors.
+def coefficients(triples: Sequence[tuple[str, float, float | None]]) -> Chart | None:
+    """Return the chart of the first coefficients, each in standard errors of its noise; None without such errors.
+
+    Columns have units of their own, in which one coefficient may be a million times another; their noise has the same.
 
     Parameters
     ----------
-    pairs : sequence of tuple
+    triples : sequence of tuple
         Name, coefficient and standard error of each.
     """
-    known = [(name, value, _WIDE * error) for name, value, error in pairs if error is not None][:_MOST_ROWS]
+    known = [(name, value / error) for name, value, error in triples if error][:_MOST_ROWS]
     if not known:
         return None
     height = TOP + BOTTOM + _ROW * len(known)
-    ends = [0.0, *(end for _, value, half in known for end in (value - half, value + half))]
-    x = _linear(min(ends), max(ends), _NAMES, WIDTH - RIGHT)
+    ends = min(0.0, *(value - _WIDE for _, value in known)), max(0.0, *(value + _WIDE for _, value in known))
+    x = _linear(*ends, _NAMES, WIDTH - RIGHT)
     rows = [TOP + _ROW * (place + 0.5) for place in range(len(known))]
-    above = sum(abs(value) > half for _, value, half in known)
+    above = sum(abs(value) > _WIDE for _, value in known)
     return Chart(
         "coefficients",
-        f"Coefficients with intervals that their noise leaves in 5 of 100 releases: {above} of {len(known)} intervals "
-        "do not contain 0; a table has the numbers.",
-        "coefficient",
+        f"Coefficients in standard errors of their noise, each with the interval that the noise leaves in 5 of 100 "
+        f"releases: {above} of {len(known)} intervals do not contain 0; a table has the numbers.",
+        "coefficient ÷ standard error of its noise",
         "",
-        [Tick(x(value), number(value)) for value in _round_steps(min(ends), max(ends))],
-        [Tick(y, _short(name)) for y, (name, _, _) in zip(rows, known, strict=True)],
-        dots=[(x(value), y) for y, (_, value, _) in zip(rows, known, strict=True)],
-        bars=[(x(value - half), x(value + half), y) for y, (_, value, half) in zip(rows, known, strict=True)],
+        [Tick(x(value), number(value)) for value in _round_steps(*ends)],
+        [Tick(y, _short(name)) for y, (name, _) in zip(rows, known, strict=True)],
+        dots=[(x(value), y) for y, (_, value) in zip(rows, known, strict=True)],
+        bars=[(x(value - _WIDE), x(value + _WIDE), y) for y, (_, value) in zip(rows, known, strict=True)],
         guide=(x(0.0), TOP, x(0.0), height - BOTTOM),
         height=height,
         left=_NAMES,
