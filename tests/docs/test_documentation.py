@@ -110,21 +110,21 @@ def test_the_readme_runs_from_top_to_bottom_in_a_new_shell(newcomer):
     """As printed: the demo, a login, SQL, Python and commands, then the page, and what other pages continue."""
     assert newcomer.follow(Step("sh", "dbdp version", 1))[1]  # not found before the README says how
     follow(PAGES[README], newcomer)
-    assert "patients" in datasets_on_the_page(newcomer, *re.findall(r"`(olga)` with `(.*?)`", PAGES[README].text)[0])
+    assert "patients" in datasets_on_the_page(newcomer)
     for page in PAGES.values():
         if page.after == README:
             follow(page, newcomer)
 
 
-def datasets_on_the_page(reader: Reader, role: str, password: str) -> str:
-    """Start the page as the README does, on a free port, and sign in."""
+def datasets_on_the_page(reader: Reader) -> str:
+    """Start the page as the README does, on a free port, and open its link."""
     waiting = "while ! grep -q http page.txt; do sleep 0.1; done; cat page.txt"
-    address = reader.follow(Step("sh", f"dbdp web --port 0 > page.txt 2>&1 &\n{waiting}", 1))[0].strip()
-    with httpx.Client(base_url=address, headers={"origin": address.rstrip("/")}, timeout=60) as client:
-        signed_in = client.post("/sign-in", data={"role": role, "password": password})
-        datasets = client.get("/datasets").text
+    link = reader.follow(Step("sh", f"dbdp web --port 0 > page.txt 2>&1 &\n{waiting}", 1))[0].strip()
+    with httpx.Client(timeout=60) as client:
+        opened = client.get(link)
+        datasets = client.get(httpx.URL(link).join("/datasets")).text
     reader.follow(Step("sh", "kill %1", 1))
-    assert signed_in.status_code == 303, signed_in.text
+    assert opened.status_code == 200, opened.text
     return datasets
 
 

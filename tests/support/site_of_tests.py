@@ -13,6 +13,7 @@ import httpx
 import psycopg
 import uvicorn
 from fastapi import FastAPI
+from psycopg.conninfo import make_conninfo
 from servers import drop_datasets
 
 from dbdp.interfaces.web.app import create
@@ -63,7 +64,11 @@ class People:
 
     def login(self, kind: str) -> psycopg.Connection:
         """A session of a role."""
-        return psycopg.connect(self.url, user=self.names[kind], password=PASSWORD, autocommit=True)
+        return psycopg.connect(self.url_of(kind), autocommit=True)
+
+    def url_of(self, kind: str) -> str:
+        """The URL with which a role logs in."""
+        return make_conninfo(self.url, user=self.names[kind], password=PASSWORD)
 
     def _register(self) -> None:
         register = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 1e-3, mode => 'basic')"
@@ -95,8 +100,8 @@ class People:
 class Site:
     """A page that is served, and its clock."""
 
-    def __init__(self, app: FastAPI, address: str, clock: Clock) -> None:
-        self.app, self.address, self.clock = app, address, clock
+    def __init__(self, app: FastAPI, address: str, clock: Clock, announced: list[str]) -> None:
+        self.app, self.address, self.clock, self.announced = app, address, clock, announced
 
     def browser(self, **headers: str) -> httpx.Client:
         """A client that sends what a browser sends, and follows no redirect."""
@@ -104,11 +109,11 @@ class Site:
         return httpx.Client(base_url=self.address, headers=headers, timeout=60, verify=False)  # no certificates to load
 
     @contextmanager
-    def sign_in(self, role: str) -> Iterator[httpx.Client]:
-        """Give a client that has signed in."""
+    def open(self) -> Iterator[httpx.Client]:
+        """Give a client that has opened the link, with a session."""
         with self.browser() as client:
-            answer = client.post("/sign-in", data={"role": role, "password": PASSWORD})
-            assert answer.status_code == 303, answer.text
+            answer = client.get("/", params={"token": self.app.state.services.links.token})
+            assert answer.status_code == 200, answer.text
             yield client
 
 
@@ -124,17 +129,24 @@ class PromptServer(uvicorn.Server):
 @contextmanager
 def served(url: str, cookie: str = "dbdp_web") -> Iterator[Site]:
     """Serve the page of a server for a while."""
-    clock, listening = Clock(), listen("127.0.0.1", 0)
-    app = create(url, cookie=cookie, clock=clock)
+    clock, listening, announced = Clock(), listen("127.0.0.1", 0), []
+    app = create(url, cookie=cookie, clock=clock, announce=announced.append)
     server = PromptServer(uvicorn.Config(app, log_config=None, **SETTINGS))
     logging.getLogger("uvicorn").setLevel(logging.DEBUG)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.002)
-    yield Site(app, f"http://127.0.0.1:{listening.getsockname()[1]}", clock)
+    yield Site(app, f"http://127.0.0.1:{listening.getsockname()[1]}", clock, announced)
     server.should_exit = True
     thread.join()
+
+
+@contextmanager
+def visiting(people: People, kind: str) -> Iterator[httpx.Client]:
+    """Serve the page as a role, and give a client with a session."""
+    with served(people.url_of(kind)) as site, site.open() as client:
+        yield client
 
 
 def csrf_of(page: str) -> str:

@@ -1,10 +1,13 @@
 """The page in a real browser: Debian's Chromium, without a window and without JavaScript."""
 
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
@@ -15,6 +18,8 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 from site_of_tests import ODD, PASSWORD, People
 
+from dbdp.interfaces.web.accounts import links
+
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
@@ -22,17 +27,25 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def address(people: People) -> Iterator[str]:
-    """The address at which the command serves the page."""
-    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "web", "--url", people.url, "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+@pytest.fixture
+def address(people: People, browser: webdriver.Chrome, tmp_path: Path) -> Iterator[str]:
+    """The address at which the command serves the page, which the browser has opened by its link."""
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", "web", "--port", "0"]
+    environment = os.environ | {"DBDP_URL": people.url_of("owner")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     assert process.stdout
-    output = process.stdout.readline().strip()
-    yield output
+    link = process.stdout.readline().strip()
+    leading = tmp_path / "open.html"
+    leading.write_text(links._ONWARD.format(link=escape(link)))
+    browser.get(leading.as_uri())  # as `--open` does: from a file, which is another site
+    WebDriverWait(browser, 60).until(
+        lambda seen: link.partition("?")[0] in seen.current_url and "?" not in seen.current_url
+    )
+    yield link.partition("?")[0]
     process.terminate()
     rest, _ = process.communicate(timeout=20)
-    assert output.startswith("http://127.0.0.1:")
+    assert link.startswith("http://127.0.0.1:")
+    assert rest.startswith("that link was used; the next one, for another browser: http://127.0.0.1:")
     assert PASSWORD not in rest
     assert "Traceback" not in rest
 
@@ -83,11 +96,8 @@ def content(browser: webdriver.Chrome) -> str:
 
 
 @pytest.mark.slow
-def test_an_owner_signs_in_looks_plans_grants_and_signs_out(browser, address, people):
+def test_an_owner_opens_the_link_looks_plans_grants_and_signs_out(browser, address, people):
     browser.get(address)
-    fill(browser, "role", people.names["owner"])
-    fill(browser, "password", PASSWORD)
-    send(browser, "Sign in")
 
     click(browser, people.dataset)
     assert "array of 3 numbers" in content(browser)
@@ -104,6 +114,11 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(browser, address, pe
     assert "What it would cost" in content(browser)
     assert "noise scale" in content(browser)
     assert browser.find_element(By.CSS_SELECTOR, "rect.planned").size["width"] > 5
+    assert browser.find_element(By.CSS_SELECTOR, "svg.chart").size["width"] > 300
+    with another_page(browser):
+        browser.find_element(By.XPATH, "//button[starts-with(., 'Train, for')]").click()
+    WebDriverWait(browser, 60).until(lambda seen: "/model?" in seen.current_url)
+    assert "released this model" in content(browser)
 
     click(browser, "Models")
     click(browser, f"Model {people.models['owner']}")
@@ -121,7 +136,7 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(browser, address, pe
 
     send(browser, "Sign out")
     browser.get(f"{address}models")
-    assert "Sign in" in content(browser)
+    assert "Open the page by its link" in content(browser)
     assert [entry for entry in browser.get_log("browser") if "401" not in entry["message"]] == []  # no policy broken
 
 
@@ -129,12 +144,12 @@ def test_an_owner_signs_in_looks_plans_grants_and_signs_out(browser, address, pe
 def test_on_a_telephone_nothing_is_wider_than_the_screen(browser, address, people):
     size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(address)
-    fill(browser, "role", people.names["owner"])
-    fill(browser, "password", PASSWORD)
-    send(browser, "Sign in")
+    with people.login("owner") as session:
+        session.execute(f"create table {people.schema}.fresh (a_column_of_a_long_name float8, x float8[], y text)")
     pages = ["datasets", "budgets", "ledger", "models", "allowances", f"model?id={people.models['owner']}"]
-    pages += [f"dataset?name={people.dataset}", f"plan?dataset={people.dataset}&epsilon=1"]
+    pages += [f"dataset?name={people.dataset}", f"plan?dataset={people.dataset}&epsilon=1", "overview"]
+    pages += [f"register?source={people.schema}.fresh", f"renew?dataset={people.dataset}"]
+    pages += [f"score?model={people.models['owner']}&metric=auc&epsilon=1"]
     for page in pages:
         browser.get(address + page)
         layout = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})

@@ -5,6 +5,8 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from pkgutil import iter_modules
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from pairs import others_slow
 from site_of_tests import ODD, PASSWORD, People, csrf_of, words
 
 from dbdp.controller.options import options
+from dbdp.interfaces.web import routes
 from dbdp.interfaces.web.app import create
 from dbdp.interfaces.web.guards import LARGEST_FORM
 from dbdp.interfaces.web.serving import TimedProtocol
@@ -19,6 +22,11 @@ from dbdp.interfaces.web.serving import TimedProtocol
 pytestmark = pytest.mark.security
 MOST_READ = 2**20  # bytes: what a socket and the server's reading at a time may hold of what was sent
 MOST_POURED = 50 * 2**20
+LISTS = ("/datasets", "/budgets", "/ledger", "/models", "/allowances")
+FORMS = (
+    *("/allowances/grant", "/allowances/revoke", "/predictions/grant", "/predictions/revoke", "/sign-out"),
+    *("/train", "/job/stop", "/score", "/register", "/renew"),
+)
 SQL = ["'; select pg_sleep(60); --", "x' or '1'='1') or true -- $1 %s {} \\'"]
 
 
@@ -32,8 +40,8 @@ def pages(owner: httpx.Client, people: People) -> list[tuple[str, str]]:
 
 def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
     grant = {"dataset": name, "role": people.names["odd"]}
-    lists = [(path, {}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan")]
-    results = [(path, {"search": ODD}) for path in ("/datasets", "/budgets", "/ledger", "/models", "/allowances")]
+    lists = [(path, {}) for path in (*LISTS, "/overview", "/plan", "/register")]
+    results = [(path, {"search": ODD}) for path in LISTS]
     of_dataset = [(path, {"dataset": name}) for path in ("/ledger", "/models", "/allowances", "/plan")]
     single = [
         ("/dataset", {"name": name}),
@@ -44,6 +52,11 @@ def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
         ("/model", {"id": people.models["odd"]}),
         ("/allowances/grant", grant),
         ("/allowances/revoke", grant),
+        ("/predictions/grant", {"model": people.models["odd"], "role": people.names["odd"]}),
+        ("/predictions/revoke", {"model": people.models["odd"], "role": ODD}),
+        ("/score", {"model": people.models["odd"], "metric": ODD, "epsilon": ODD, "dataset": name}),
+        ("/renew", {"dataset": name}),
+        ("/register", {"source": ODD}),
     ]
     return lists + results + of_dataset + single
 
@@ -62,7 +75,7 @@ def test_every_answer_has_the_headers_that_close_it_to_other_pages(owner, shared
     answers = [owner.get(path) for path in arguments]
     with shared_site.browser() as client:
         answers += [client.get("/models"), client.get("/", headers={"host": "evil.example"}), client.put("/models")]
-        answers += [client.post("/sign-in", headers={"origin": "null"})]
+        answers += [client.post("/sign-out", headers={"origin": "null"})]
     assert {answer.status_code for answer in answers} == {200, 400, 401, 403, 404, 405}
     for answer in answers:
         policy = answer.headers["content-security-policy"]
@@ -75,9 +88,9 @@ def test_every_answer_has_the_headers_that_close_it_to_other_pages(owner, shared
         assert "server" not in answer.headers
 
 
-def test_a_fault_has_the_headers_too(site, people, monkeypatch):
+def test_a_fault_has_the_headers_too(site, monkeypatch):
     monkeypatch.setattr("dbdp.interfaces.web.routes.lists.listed", None)
-    with site.sign_in(people.names["owner"]) as client:
+    with site.open() as client:
         answer = client.get("/datasets")
     assert answer.status_code == 500
     assert answer.headers["content-security-policy"].startswith("default-src 'none';")
@@ -127,15 +140,21 @@ def test_a_form_of_another_page_is_refused_though_it_knows_the_number(shared_sit
     assert not granted(people)
 
 
-@pytest.mark.parametrize("address", ["/allowances/grant", "/allowances/revoke", "/sign-out"])
+@pytest.mark.parametrize("address", FORMS)
 @pytest.mark.parametrize("number", [None, "", "0" * 43, "ö", "of another session"])
 def test_a_form_without_the_sessions_number_is_refused(owner, analyst, people, address, number):
-    form = {"dataset": people.dataset, "role": people.names["rival"]}
+    form = {"dataset": people.dataset, "role": people.names["rival"], "model": str(people.models["owner"])}
     if number is not None:
         form["csrf"] = csrf_of(analyst.get("/models").text) if number == "of another session" else number
     assert owner.post(address, data=form).status_code == 403
     assert not granted(people)
     assert owner.get("/models").status_code == 200
+
+
+def test_no_form_is_left_out():
+    modules = [import_module(f"{routes.__name__}.{each.name}") for each in iter_modules(routes.__path__)]
+    made = [route for module in modules if hasattr(module, "router") for route in module.router.routes]
+    assert {route.path for route in made if "POST" in route.methods} == set(FORMS)
 
 
 def test_what_changes_something_is_not_done_by_a_link(owner, people):
@@ -164,27 +183,26 @@ def test_another_page_may_link_here_and_embed_nothing(owner):
         assert owner.get("/models", headers=followed | embedded).status_code == 403
 
 
-def test_a_form_of_any_size_takes_no_memory(shared_site):
+def test_a_form_of_any_size_takes_no_memory(shared_site, owner):
     def status(**body: object) -> int:
         """0 where the answer is lost, since the connection closes on what was not read."""
         with suppress(httpx.NetworkError, httpx.RemoteProtocolError), shared_site.browser() as client:
-            return client.post("/sign-in", **body).status_code
+            return client.post("/sign-out", **body).status_code
         return 0
 
-    assert status(data={"role": "a" * LARGEST_FORM}) in (413, 0)
-    assert status(content=iter([b"role=a"])) in (411, 0)  # in chunks
-    with shared_site.browser() as client:
-        assert client.post("/sign-in", data={"role": "a" * 2000}).status_code == 400
+    assert status(data={"csrf": "a" * LARGEST_FORM}) in (413, 0)
+    assert status(content=iter([b"csrf=a"])) in (411, 0)  # in chunks
+    assert owner.post("/sign-out", data={"csrf": "a" * 2000}).status_code == 400
 
 
-FORM = "POST /sign-in HTTP/1.1"
-PAGE = "GET /sign-in HTTP/1.1"
+FORM = "POST /sign-out HTTP/1.1"
+PAGE = "GET /datasets HTTP/1.1"
 FRAMINGS = {  # request line, headers, status
     "a length and pieces": (FORM, ["Content-Length: 10", "Transfer-Encoding: chunked"], 400),
     "pieces and a length": (FORM, ["Transfer-Encoding: chunked", "Content-Length: 10"], 400),
     "a length of nothing, and pieces": (FORM, ["Content-Length: 0", "Transfer-Encoding: chunked"], 400),
     "pieces": (FORM, ["Transfer-Encoding: chunked"], 411),
-    "pieces in HTTP/1.0": ("POST /sign-in HTTP/1.0", ["Transfer-Encoding: chunked"], 411),
+    "pieces in HTTP/1.0": ("POST /sign-out HTTP/1.0", ["Transfer-Encoding: chunked"], 411),
     "packed pieces": (FORM, ["Transfer-Encoding: gzip, chunked"], 501),
     "pieces twice": (FORM, ["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"], 501),
     "pieces in capitals": (FORM, ["Transfer-Encoding: Chunked", "Content-Length: 3"], 400),
@@ -203,7 +221,7 @@ FRAMINGS = {  # request line, headers, status
     "a page with pieces": (PAGE, ["Transfer-Encoding: chunked"], 411),
     "a page with a body": (PAGE, ["Content-Length: 70000"], 413),
     "a page with a short body": (PAGE, ["Content-Length: 3"], 413),
-    "a head with a body": ("HEAD /sign-in HTTP/1.1", ["Content-Length: 3"], 413),
+    "a head with a body": ("HEAD /datasets HTTP/1.1", ["Content-Length: 3"], 413),
     "a long header": (FORM, ["X: " + "a" * 100_000], 411),
 }
 
@@ -285,8 +303,8 @@ def test_the_guard_itself_refuses_every_doubtful_length_before_it_reads_the_body
     [
         "",
         "GET / HTTP/1.1\r\nX: ",
-        "POST /sign-in HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 100\r\n"
-        "Content-Type: application/x-www-form-urlencoded\r\n\r\nrole=a",
+        "POST /sign-out HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 100\r\n"
+        "Content-Type: application/x-www-form-urlencoded\r\n\r\ncsrf=a",
     ],
     ids=["silence", "headers", "body"],
 )
@@ -308,7 +326,7 @@ def test_a_request_that_does_not_arrive_is_not_waited_for(site, monkeypatch, beg
                 connection.settimeout(30)
                 assert connection.recv(1) == b""
     with site.browser() as client:
-        assert client.get("/sign-in").status_code == 200
+        assert client.get("/datasets").status_code == 401
 
 
 @pytest.mark.parametrize("sql", others_slow(SQL, SQL[0]))

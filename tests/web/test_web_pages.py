@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from site_of_tests import FEATURES, ROWS, People, csrf_of, words
+from site_of_tests import FEATURES, ROWS, People, csrf_of, visiting, words
 
 from dbdp.interfaces.web.routes import plan_form
 from dbdp.interfaces.web.routes.lists import ROWS_OF_A_PAGE
@@ -39,9 +39,9 @@ def test_an_analyst_sees_its_own_models_and_another_looks_as_if_there_were_none(
     assert f"id={mine}" in listed and f"id={others}" not in listed
 
 
-def test_a_dataset_without_a_right_looks_as_if_there_were_none(analyst, shared_site, people):
+def test_a_dataset_without_a_right_looks_as_if_there_were_none(analyst, people):
     assert analyst.get("/dataset", params={"name": people.odd}).status_code == 404
-    with shared_site.sign_in(people.names["rival"]) as rival:
+    with visiting(people, "rival") as rival:
         for path in LISTS:
             text = rival.get(path).text
             assert people.dataset not in text
@@ -59,8 +59,8 @@ def test_a_budget_shows_an_analyst_no_name_of_another(owner, analyst, people):
     assert people.names["owner"] not in bar
 
 
-def test_a_role_without_rights_sees_which_grants_it_needs(shared_site, people):
-    with shared_site.sign_in(people.names["stranger"]) as stranger:
+def test_a_role_without_rights_sees_which_grants_it_needs(people):
+    with visiting(people, "stranger") as stranger:
         for path in LISTS:
             answer = stranger.get(path)
             assert answer.status_code == 403
@@ -78,8 +78,7 @@ def test_nothing_that_is_looked_at_changes_a_budget(owner, people):
 
 def test_a_request_that_reads_cannot_write(shared_site, people):
     server = shared_site.app.state.services.server
-    name, password = people.names["owner"], "parole-of-the-tests"
-    with pytest.raises(Exception, match="refused"), server.acting(name, password) as database:
+    with pytest.raises(Exception, match="refused"), server.acting() as database:
         database.grant_training(people.dataset, people.names["rival"])
     with people.login("owner") as session:
         sql = "select from dbdp.allowances where role = %s"
@@ -111,21 +110,21 @@ def test_a_plan_beyond_the_budget_shows_that_it_would_be_refused(owner, people):
     assert "would be refused" not in again and "To run it" in again
 
 
-def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(shared_site, people):
-    with shared_site.sign_in(people.names["odd"]) as odd:
+def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(people):
+    with visiting(people, "odd") as odd:
         text = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
     assert "The budget does not" not in text
     assert "The allowance of" in text and "would be refused" in text
 
 
-def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(owner, shared_site, people):
+def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(owner, people):
     fields = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
     text = words(owner.get("/plan", params=fields).text)
     assert "The budget does not have that much δ left: this training needs 0.002, and 0.001 is left." in text
     assert "No training at δ = 0.002 fits; choose a smaller δ." in text and "An ε up to" not in text
     both = words(owner.get("/plan", params=fields | {"epsilon": "200"}).text)
     assert "that much left: this training needs" in both and "that much δ left: this training needs" in both
-    with shared_site.sign_in(people.names["odd"]) as odd:  # whose allowance is a fifth
+    with visiting(people, "odd") as odd:  # whose allowance is a fifth
         text = words(odd.get("/plan", params=fields | {"delta": "5e-4"}).text)
     assert "The budget does not" not in text
     assert "that much δ left: this training needs 0.0005, and 0.0002 is left" in text
@@ -293,8 +292,8 @@ def test_a_grant_to_an_unknown_role_is_refused(owner, people):
     assert "does not exist" in words(answer.text)
 
 
-def test_empty_lists_say_what_to_do(shared_site, people):
-    with shared_site.sign_in(people.names["rival"]) as rival:
+def test_empty_lists_say_what_to_do(people):
+    with visiting(people, "rival") as rival:
         assert "dbdp.register_dataset" in rival.get("/datasets").text
         for path in ("/budgets", "/plan"):
             assert 'href="/datasets"' in rival.get(path).text.partition("<main")[2]
@@ -306,7 +305,8 @@ def test_empty_lists_say_what_to_do(shared_site, people):
 def test_the_document_names_tests_that_there_are():
     here = Path(__file__).parent
     named = set(re.findall(r"`(test_\w+)`", (here.parents[1] / "docs" / "web.md").read_text()))
-    there = set(re.findall(r"^def (test_\w+)", "".join(each.read_text() for each in here.glob("test_*.py")), re.M))
+    files = [*here.glob("test_*.py"), here.parent / "security" / "test_planted_names.py"]
+    there = set(re.findall(r"^def (test_\w+)", "".join(each.read_text() for each in files), re.M))
     assert len(named) > 15
     assert named <= there
 

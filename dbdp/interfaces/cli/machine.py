@@ -83,16 +83,17 @@ def _confirm(dropped: dict[str, Any]) -> None:
 def web(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 8433,
     host: Annotated[str, typer.Option(help="An address of this machine: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    opening: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     url: Url = None,
 ) -> None:
-    """Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database."""
+    """Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link."""
     try:
         from dbdp.interfaces.web.serving import serve
     except ModuleNotFoundError as error:
         raise ValueError(f"dbdp web needs {error.name}; run pip install 'dbdp[web]'") from None
     from dbdp.interfaces.python.database import default_url
 
-    serve(url or default_url(), host, port, print_line)
+    serve(url or default_url(), host, port, print_line, opening=opening)
 
 
 @app.command()

@@ -18,7 +18,7 @@ SUMMARIES = {
     "install": "Copy the extension's files to the server and create the extension.",
     "uninstall": "Drop the extension, with all datasets, budgets and models of that database.",
     "doctor": "Check what this machine and a server lack, and print remedies; exit code 1 if there is a fault.",
-    "web": "Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database.",
+    "web": "Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link.",
     "server": "The private PostgreSQL of this virtual environment.",
     "register": "Register a table as a dataset: public facts and a total budget.",
     "redeclare": "Correct the declaration of a dataset; its budget and its models stay as they are.",

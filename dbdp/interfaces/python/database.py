@@ -943,7 +943,33 @@ class Database:
 
         if self._trains_here(dataset):
             return requests.train(self._session, dataset, request, silent if progress is None else progress)
-        return self._stored(dataset, self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0])
+        return self._stored(dataset, self.train_in_server(dataset, request, progress))
+
+    def train_in_server(self, dataset: str, request: Request, progress: Progress | None = None) -> Row:
+        """Train in the server's process, also where this role may read the table; otherwise as `train`.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        request : Request
+            Options of the training.
+        progress : callable, optional
+            As in `train`.
+
+        Returns
+        -------
+        dict
+            The row of dbdp.dp_train.
+
+        Raises
+        ------
+        ValueError
+            If request, dataset or budget does not allow it; nothing is charged then.
+        ChargedError
+            If it fails after the charge.
+        """
+        return self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0]
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
         """Return the plan of each group and the one charge of all; the rows of each are counted, and nothing is spent.

@@ -1,5 +1,6 @@
-"""The web page for data owners, on this machine only: datasets, budgets, ledger, models, plans, allowances.
+"""The web page for data owners and analysts, on this machine only.
 
-A user signs in as a role of the database. Each request opens a connection of that role, so that row-level security
-decides what the page shows; it is read-only except to grant or revoke training. No row is read.
+A browser gets a session by a one-time link. Each request opens a connection of the role that `dbdp web` was started
+with, so that row-level security decides what the page shows. It is read-only unless a form changes something, and no
+row reaches this process: what reads rows runs in the server.
 """

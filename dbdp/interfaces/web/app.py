@@ -1,9 +1,8 @@
 """The FastAPI application: pages, guards and error handlers."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -14,61 +13,62 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.sign_ins import Failures, SignIns
+from dbdp.interfaces.web.accounts.jobs import Jobs
+from dbdp.interfaces.web.accounts.links import Links
+from dbdp.interfaces.web.accounts.sessions import Sessions
 from dbdp.interfaces.web.accounts.visits import Services
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
-from dbdp.interfaces.web.routes import forms, pages
-from dbdp.interfaces.web.views.refusals import NotSignedIn, Refusal
-from dbdp.interfaces.web.views.rendering import refused
-
-_SWEEP_SECONDS = 30.0
+from dbdp.interfaces.web.routes import entry, pages, registering, rights, scores, trainings
+from dbdp.interfaces.web.views.refusals import NoSession, Refusal
+from dbdp.interfaces.web.views.rendering import page, refused
 
 
-def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] = time.monotonic) -> FastAPI:
+def create(
+    target: str,
+    *,
+    cookie: str = "dbdp_web",
+    clock: Callable[[], float] = time.monotonic,
+    announce: Callable[[str], None] = lambda _token: None,
+) -> FastAPI:
     """Return the application for a database server.
 
     Parameters
     ----------
     target : str
-        URL of the server; user and password in it are not used.
+        URL of the server; every request connects as its user.
     cookie : str
         Name of the cookie that holds the number of a session; ports of one machine share their cookies.
     clock : callable
         Returns the time in seconds.
+    announce : callable
+        Called with the token of the next one-time link when one was used.
 
     Raises
     ------
     ValueError
         If the target is not a URL.
     """
-    services = Services(Server(target), SignIns(clock), Failures(clock), cookie)
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_sweeping(services.sign_ins))
+    server = Server(target)
+    services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_stopping(services.jobs))
     app.state.services = services
     app.add_middleware(HeadAsGet)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app.middleware("http")(guard)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    app.include_router(pages.router)
-    app.include_router(forms.router)
+    for routes in (entry, pages, trainings, registering, scores, rights):
+        app.include_router(routes.router)
     _answer_errors(app)
     return app
 
 
-def _sweeping(sign_ins: SignIns) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return an application's lifespan, which drops expired sessions and their passwords without a request."""
-
-    async def sweep() -> None:
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            sign_ins.sweep()
+def _stopping(jobs: Jobs) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return an application's lifespan, at whose end what runs is stopped."""
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(sweep())
         yield
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        jobs.stop()
 
     return life
 
@@ -78,11 +78,9 @@ def _answer_errors(app: FastAPI) -> None:
     def _refusal(request: Request, error: Refusal) -> HTMLResponse:
         return refused(request, error)
 
-    @app.exception_handler(NotSignedIn)
-    def _not_signed_in(request: Request, error: NotSignedIn) -> HTMLResponse:
-        address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        onward = address if request.method == "GET" and request.url.path != "/" else forms.FIRST_PAGE
-        return forms.sign_in_page(request, str(error), onward, status=401)
+    @app.exception_handler(NoSession)
+    def _no_session(request: Request, error: NoSession) -> HTMLResponse:
+        return page(request, "link.html", status=401, why=str(error))
 
     @app.exception_handler(RequestValidationError)
     def _unreadable(request: Request, error: RequestValidationError) -> HTMLResponse:
@@ -98,6 +96,6 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     def _unexpected(request: Request, error: Exception) -> HTMLResponse:
         text = f"This is a fault of dbdp ({type(error).__name__}); the terminal in which dbdp web runs shows more."
-        response = refused(request, Refusal(500, "Something went wrong", text, "Nothing was spent."))
+        response = refused(request, Refusal(500, "Something went wrong", text, "The ledger shows what was spent."))
         response.headers.update(HEADERS)  # this response does not pass through the guard
         return response

@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbdp.interfaces.web.accounts.sign_ins import SignedIn
+from dbdp.interfaces.web.accounts.sessions import Session
 from dbdp.interfaces.web.views.refusals import Refusal
 
 # Names that always resolve to this machine, and its addresses; no other name, which may be made to resolve to it (DNS
@@ -100,7 +100,7 @@ def _oversized(request: Request) -> tuple[int, str] | None:
     return None
 
 
-def check_form(session: SignedIn, csrf: str) -> None:
+def check_form(session: Session, csrf: str) -> None:
     """Raise Refusal unless a form has the number of its session's forms.
 
     Raises
@@ -112,6 +112,6 @@ def check_form(session: SignedIn, csrf: str) -> None:
         raise Refusal(
             403,
             "This form is out of date",
-            "It does not belong to the present session: you signed in again meanwhile, or another page created it.",
+            "It does not belong to the present session: you opened another link meanwhile, or another page created it.",
             "Go back, load the page again, and send the form from there.",
         )

@@ -5,13 +5,17 @@ import resource
 import socket
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.interfaces.web.accounts.links import in_browser
 from dbdp.interfaces.web.app import create
+from dbdp.interfaces.web.views.refusals import Refusal
 
 _MOST_CONNECTIONS = 64
 REQUEST_SECONDS = 20.0  # from the opening of a connection, or its last response, to the end of the next request
@@ -27,8 +31,9 @@ class TimedProtocol(H11Protocol):
     _deadline: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Start the timer for the first request."""
+        """Start the timer for the first request; no address is logged, they name datasets, and one has a token."""
         super().connection_made(transport)
+        self.access_log = False
         self._wait()
 
     def on_response_complete(self) -> None:
@@ -58,7 +63,6 @@ class TimedProtocol(H11Protocol):
 SETTINGS: dict[str, Any] = {
     "http": TimedProtocol,
     "ws": "none",
-    "access_log": False,  # addresses name datasets
     "server_header": False,
     "proxy_headers": False,
     "limit_concurrency": _MOST_CONNECTIONS,
@@ -66,33 +70,53 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def serve(target: str, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(target: str, host: str, port: int, announce: Callable[[str], None], *, opening: bool = False) -> None:
     """Serve the page of a database server until interrupted.
 
     Parameters
     ----------
     target : str
-        URL of the database server.
+        URL of the database server; the page connects as its user.
     host : str
         A loopback address.
     port : int
         Port to listen on; 0 chooses a free one.
     announce : callable
-        Called with the page's address.
+        Called with a line for the terminal: the one-time link, and the next one when it was used.
+    opening : bool
+        Whether to open the link in the user's browser.
 
     Raises
     ------
     ValueError
-        If the host is not a loopback address.
+        If the host is not a loopback address, or the database server refuses the role.
     OSError
         If the port is in use.
     """
     listening = listen(host, port)
     bound = listening.getsockname()[1]
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # passwords are in this process's memory
-    config = uvicorn.Config(create(target, cookie=f"dbdp_web_{bound}"), log_level="warning", **SETTINGS)
-    announce(f"http://{host if ':' not in host else 'localhost'}:{bound}/")
-    uvicorn.Server(config).run(sockets=[listening])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # links, sessions and passwords are in this process's memory
+    address = f"http://{f'[{host}]' if ':' in host else host}:{bound}/?token="
+    app = create(
+        target,
+        cookie=f"dbdp_web_{bound}",
+        announce=lambda token: announce(f"that link was used; the next one, for another browser: {address}{token}"),
+    )
+    _check(app.state.services.server)
+    link = f"{address}{app.state.services.links.token}"
+    config = uvicorn.Config(app, log_level="warning", **SETTINGS)
+    listening.listen()  # a browser may be faster than the server's start
+    announce(link)
+    with in_browser(link) if opening else nullcontext():
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _check(server: Server) -> None:
+    """Raise ValueError unless the database server lets in the role and has the extension."""
+    try:
+        server.account()
+    except Refusal as refusal:
+        raise ValueError(f"{refusal.title}: {refusal.text} {refusal.remedy}".strip()) from None
 
 
 def listen(host: str, port: int) -> socket.socket:

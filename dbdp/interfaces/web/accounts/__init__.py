@@ -1,1 +1,1 @@
-"""Sessions of signed-in roles, and their connections to the database."""
+"""One-time links, sessions of browsers, and connections to the database."""

@@ -1,4 +1,4 @@
-"""Requests of signed-in roles."""
+"""Requests of browsers that have a session."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +10,10 @@ from fastapi.responses import HTMLResponse
 
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.sign_ins import Failures, SignedIn, SignIns
-from dbdp.interfaces.web.views.refusals import Denied, NotSignedIn, closed
+from dbdp.interfaces.web.accounts.jobs import Jobs
+from dbdp.interfaces.web.accounts.links import Links
+from dbdp.interfaces.web.accounts.sessions import Session, Sessions
+from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.views.rendering import page
 
 
@@ -23,17 +25,20 @@ class Services:
     ----------
     server : Server
         The database server.
-    sign_ins : SignIns
+    sessions : Sessions
         The sessions.
-    failures : Failures
-        The failed attempts to sign in.
+    links : Links
+        The one-time link.
+    jobs : Jobs
+        The trainings and scores.
     cookie : str
         Name of the cookie that holds the number of a session.
     """
 
     server: Server
-    sign_ins: SignIns
-    failures: Failures
+    sessions: Sessions
+    links: Links
+    jobs: Jobs
     cookie: str
 
 
@@ -45,31 +50,22 @@ def services_of(request: Request) -> Services:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of a signed-in role, with its session."""
+    """A request of a browser, with its session."""
 
     request: Request
-    session: SignedIn
+    session: Session
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:
-        """Yield a connection of the role for this request; a session has one at a time.
+        """Yield a connection for this request; a session has one at a time.
 
         Raises
         ------
-        NotSignedIn
-            If the server no longer accepts the password; the session ends.
         Refusal
-            If the server rejects the connection for another reason, or other requests of the session take too long.
+            If the server rejects the connection or a statement, or other requests of the session take too long.
         """
-        services, session = services_of(self.request), self.session
-        try:
-            with session.turn(), services.server.acting(session.role, session.password, writing=writing) as database:
-                yield database
-        except Denied as denied:
-            if not denied.is_certain:  # the server accepted this password before
-                raise closed() from None
-            services.sign_ins.end(self.request.cookies.get(services.cookie))
-            raise NotSignedIn("You were signed out: the server no longer accepts this role's password.") from None
+        with self.session.turn(), services_of(self.request).server.acting(writing=writing) as database:
+            yield database
 
     def page(self, template: str, **values: Any) -> HTMLResponse:
         """Render a template for this request."""
@@ -78,8 +74,24 @@ class Visit:
 
 def _visit(request: Request) -> Visit:
     services = services_of(request)
-    request.state.session = services.sign_ins.find(request.cookies.get(services.cookie))
+    request.state.session = services.sessions.find(request.cookies.get(services.cookie))
     return Visit(request, request.state.session)
 
 
 Visitor = Annotated[Visit, Depends(_visit)]
+
+
+async def _sent(visit: Visitor) -> dict[str, str]:
+    """Return the fields of a form, after the check of its number."""
+    form = await visit.request.form()
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    check_form(visit.session, fields.pop("csrf", ""))
+    return fields
+
+
+Sent = Annotated[dict[str, str], Depends(_sent)]
+
+
+def jobs_of(visit: Visit) -> Jobs:
+    """Return the page's trainings and scores."""
+    return services_of(visit.request).jobs

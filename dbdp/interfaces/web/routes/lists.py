@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.web.views.refusals import Refusal, missing_dataset
 from dbdp.sessions.session import Row
 
 ROWS_OF_A_PAGE = 50
@@ -11,7 +12,7 @@ ROWS_OF_A_PAGE = 50
 DATASETS = """
 select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_at is null) as period,
        d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
-       d.unit, d.max_rows, d.capacity, d.registered_by, d.registered_at, d.renews, d.reason,
+       d.unit, d.max_rows, d.capacity, d.registered_by, d.registered_at, now() as now, d.renews, d.reason,
        d.registered_by = any (dbdp.own_roles()) as own,
        row_number() over (order by d.name) as place,
        concat_ws(' ', d.name, d.source, d.mode, d.unit, d.registered_by, d.declaration::text) as words
@@ -107,7 +108,29 @@ def listed(database: Database, listing: str, *, search: str = "", dataset: str =
     return Page(rows, rows[0]["total"] if rows else 0, number, search, dataset)
 
 
-def dataset_named(database: Database, name: str) -> Row | None:
-    """Return the row of a dataset in DATASETS; None if the role sees no dataset of that name."""
+def dataset_named(database: Database, name: str) -> Row:
+    """Return the row of a dataset in DATASETS.
+
+    Raises
+    ------
+    Refusal
+        If the role sees no dataset of that name.
+    """
     rows = database.query(_NAMED.format(listed=DATASETS), name)
-    return rows[0] if rows else None
+    if not rows:
+        raise missing_dataset(name)
+    return rows[0]
+
+
+def own_dataset(database: Database, name: str, action: str) -> Row:
+    """Return the row of a dataset that the role registered; raises Refusal unless it did, or as `dataset_named`."""
+    row = dataset_named(database, name)
+    if not row["own"]:
+        text = f"{name} belongs to {row['registered_by']}; only that role may {action}."
+        raise Refusal(403, "Not yours", text)
+    return row
+
+
+def names(database: Database) -> list[str]:
+    """Return the names of the datasets that the role may train on, 1,000 at most."""
+    return [row["name"] for row in database.query("select name from dbdp.datasets order by name limit 1000")]

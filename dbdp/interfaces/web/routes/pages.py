@@ -1,18 +1,16 @@
-"""The read-only pages: datasets, budgets, ledger, models, the plan of a training, allowances."""
+"""The read-only pages: overview, datasets, budgets, ledger, models, allowances."""
 
-import math
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 
-from dbdp.algorithms import Request as Training
 from dbdp.interfaces.python.database import Database
-from dbdp.interfaces.web.accounts.visits import Visitor
-from dbdp.interfaces.web.routes import lists, plan_form
-from dbdp.interfaces.web.views import bars, receipts
+from dbdp.interfaces.web.accounts.visits import Visitor, jobs_of
+from dbdp.interfaces.web.routes import lists
+from dbdp.interfaces.web.views import bars, charts, receipts
 from dbdp.interfaces.web.views.columns import declared
-from dbdp.interfaces.web.views.refusals import Refusal, missing, missing_dataset
+from dbdp.interfaces.web.views.refusals import missing_model
 from dbdp.registry.declarations import Declaration
 from dbdp.sessions.session import Row
 
@@ -20,33 +18,50 @@ router = APIRouter(default_response_class=HTMLResponse)
 Search = Annotated[str, Query(max_length=200)]
 Name = Annotated[str, Query(max_length=63)]
 Number = Annotated[int, Query(alias="page", ge=1, le=10**6)]
+TableName = Annotated[str, Query(max_length=200)]
+JobNumber = Annotated[str, Query(max_length=100)]
 ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
 _MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
-select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt
+select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt,
+       r.released_by = any (dbdp.own_roles()) or r.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.models as m
+join dbdp.model as r on r.id = m.id
 where m.id = $1::int8
 """
-# A role's own allowance replaces those of its teams.
-_OWN_ALLOWANCES = """
-select a.role, a.charge_limit, a.charged, a.leak_limit, a.leaked, spent.epsilon_left
-from dbdp.allowances as a
-join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
-join dbdp.allowance as own on own.dataset_id = d.id and own.role = a.role
-cross join lateral dbdp.allowance_spent(own.id, $2::float8) as spent
-where a.dataset = $1::text
-and a.role = any (dbdp.own_roles())
-and (a.role = session_user or not exists (
-    select from dbdp.allowances as o where o.dataset = a.dataset and o.role = session_user
-))
-order by a.role
+_CHARGES = """
+select h.charged_at, h.charge
+from dbdp.history as h
+join dbdp.dataset as d on d.id = h.period
+where d.name = $1::text
+and d.dropped_at is null
+order by h.id
+limit $2
 """
+_MOST_CHARGES = 2000  # that a chart shows
+_PREDICTORS = "select g.role::text as role from dbdp.prediction_grant as g where g.model_id = $1::int8 order by g.role"
+_MAY = """
+select has_table_privilege('dbdp.prediction_grant', 'select') as reads,
+       has_function_privilege('dbdp.grant_prediction(int8, name)', 'execute') as grants
+"""
+_OVERVIEW = """
+select d.name as dataset, b.left_share, b.epsilon, b.epsilon_left, b.releases_left, b.of_epsilon
+from dbdp.datasets as d
+cross join lateral dbdp.budget(d.name) as b
+order by d.name
+limit $1
+"""
+_SHOWN_FIRST, _SHOWN_LAST = 20, 10  # datasets and charges of the overview
 
 
-@router.get("/")
-def start() -> RedirectResponse:
-    """Redirect to the first page."""
-    return RedirectResponse("/datasets", 303)
+@router.get("/overview")
+def overview(visit: Visitor) -> HTMLResponse:
+    """Show what is left of each budget, the last charges, and what runs."""
+    with visit.database() as database:
+        shown = database.query(_OVERVIEW, _SHOWN_FIRST + 1)
+        last = lists.listed(database, lists.LEDGER).rows[:_SHOWN_LAST]
+    running = jobs_of(visit).running()
+    return visit.page("overview.html", datasets=shown, most=_SHOWN_FIRST, last=last, running=running)
 
 
 @router.get("/datasets")
@@ -62,9 +77,11 @@ def datasets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLRes
 def dataset(visit: Visitor, name: Name) -> HTMLResponse:
     """Show the declaration of a dataset and its budget."""
     with visit.database() as database:
-        row = _dataset(database, name)
+        row = lists.dataset_named(database, name)
         shown = _budget(database, name)
-    return visit.page("dataset.html", dataset=row, columns=_columns(row), **shown)
+        charges = database.query(_CHARGES, name, _MOST_CHARGES)
+    spending = charts.spending(charges, float(shown["budget"]["charge_limit"]), row["registered_at"], row["now"])
+    return visit.page("dataset.html", dataset=row, columns=_columns(row), spending=spending, **shown)
 
 
 @router.get("/budgets")
@@ -97,38 +114,21 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
     """Show a model's receipt and its coefficients."""
     with visit.database() as database:
         rows = database.query(_MODEL, identity)
-    if not rows:
-        raise missing(
-            f"There is no model {identity}, or this role may not see it.",
-            "See the list of models.",
-        )
+        if not rows:
+            raise missing_model(identity)
+        may = database.query(_MAY)[0]
+        coefficients = _coefficients(rows[0])
+        predictors = [row["role"] for row in database.query(_PREDICTORS, identity)] if may["reads"] else []
     return visit.page(
         "model.html",
         model=rows[0],
         sections=receipts.sections(rows[0]["receipt"]),
-        coefficients=_coefficients(rows[0]),
+        coefficients=coefficients,
+        chart=charts.coefficients(coefficients),
         most=_MOST_COEFFICIENTS,
+        predictors=predictors,
+        may_grant=may["grants"] and rows[0]["own"],
     )
-
-
-@router.get("/plan")
-def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
-    """Show what a training would do and cost; nothing is spent."""
-    texts = {name: text for name, text in visit.request.query_params.items() if name != "dataset"}
-    fields, training = plan_form.read(texts)
-    with visit.database() as database:
-        names = [row["name"] for row in database.query("select name from dbdp.datasets order by name limit 1000")]
-    planned, problem = None, None
-    try:
-        if training is not None:
-            with visit.database() as database:
-                planned = _planned(database, dataset, training)
-    except Refusal as refusal:
-        if refusal.status >= 500:
-            raise
-        problem = refusal  # the form is shown again, to be corrected
-        fields = plan_form.marked(fields, refusal.text)
-    return visit.page("plan.html", dataset=dataset, names=names, fields=fields, planned=planned, problem=problem)
 
 
 @router.get("/allowances")
@@ -140,13 +140,6 @@ def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: 
             "select name from dbdp.datasets where registered_by = any (dbdp.own_roles()) order by name"
         )
     return visit.page("allowances.html", listing=listing, own=[row["name"] for row in own], dataset=dataset)
-
-
-def _dataset(database: Database, name: str) -> Row:
-    row = lists.dataset_named(database, name)
-    if row is None:
-        raise missing_dataset(name)
-    return row
 
 
 def _columns(row: Row) -> list[tuple[str, str, str]]:
@@ -161,44 +154,12 @@ def _budget(database: Database, name: str) -> dict[str, Any]:
     return {"name": name, "budget": budget, "bar": bar, "leak": leak, "unit": bars.UNITS[budget["mode"]]}
 
 
-def _coefficients(row: Row) -> list[tuple[str, float]]:
-    """Return the first coefficients of a model with one output, by feature; an empty list for other models."""
+def _coefficients(row: Row) -> list[tuple[str, float, float | None]]:
+    """Return name, value and standard error of the first coefficients of a model with one output; else nothing."""
     if row["coefficients"] is None or len(row["intercepts"]) != 1:
         return []
-    pairs = zip(row["feature_names"], row["coefficients"], strict=False)
-    return [("(intercept)", row["intercepts"][0]), *pairs][:_MOST_COEFFICIENTS]
-
-
-def _planned(database: Database, name: str, training: Training) -> dict[str, Any]:
-    """Return a plan with its receipt in sections, what would be left, and the largest ε that fits if it does not."""
-    receipt = database.explain_in_server(name, training)
-    budget = database.budget(name, release_delta=receipt["delta"])
-    within = _own_allowances(database, name, receipt["delta"])
-    left = [_left(limit, receipt) for limit in ({"role": None, **budget}, *within)]
-    return {
-        "receipt": receipt,
-        "sections": receipts.sections(receipt),
-        "bar": bars.budget_bar(budget, database.spending(name), receipt["charge"]),
-        "unit": bars.UNITS[budget["mode"]],
-        "budget": budget,
-        "left": left,
-        "fits": left[0]["is_enough"] and (not within or any(each["is_enough"] for each in left[1:])),
-        "fitting": min(budget["epsilon_left"], max((row["epsilon_left"] for row in within), default=math.inf)),
-        "statement": plan_form.statement(name, training),
-    }
-
-
-def _own_allowances(database: Database, name: str, release_delta: float) -> list[Row]:
-    """Return the allowances that limit the role; none for the owner, and where one of them has no limit."""
-    if _dataset(database, name)["own"]:
-        return []
-    rows = database.query(_OWN_ALLOWANCES, name, release_delta)
-    return [] if any(row["charge_limit"] is None for row in rows) else rows
-
-
-def _left(limit: Row, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Return what a training would leave of both limits, that of charges, in the limit's unit, and that of leaked δ."""
-    cost = receipt.get("allowance_charges", {}).get(limit["role"], receipt["charge"])
-    charge = bars.Rest.of(limit["charge_limit"], limit["charged"], cost)
-    leak = bars.Rest.of(limit["leak_limit"], limit["leaked"], receipt["leak"])
-    return {"role": limit["role"], "charge": charge, "leak": leak, "is_enough": charge.is_enough and leak.is_enough}
+    errors = row["receipt"].get("standard_errors")
+    listed = errors if isinstance(errors, list) else [errors] * len(row["coefficients"])
+    of_intercept = row["receipt"].get("intercept_standard_error")
+    triples = zip(row["feature_names"], row["coefficients"], listed, strict=False)
+    return [("(intercept)", row["intercepts"][0], of_intercept), *triples][:_MOST_COEFFICIENTS]

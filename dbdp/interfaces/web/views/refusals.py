@@ -23,28 +23,8 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
 
-class NotSignedIn(Exception):
+class NoSession(Exception):
     """A request without a session; the text says why the session ended, if there was one."""
-
-
-WRONG = (
-    "The name or the password is wrong, or the server does not require a password of this role, which the page does "
-    "not accept."
-)
-
-
-class Denied(Exception):
-    """A name and a password that the server rejects; the page never shows which of the two is wrong.
-
-    Attributes
-    ----------
-    is_certain : bool
-        Whether the server's message means that; else it is an unknown one.
-    """
-
-    def __init__(self, *, is_certain: bool = True) -> None:
-        super().__init__()
-        self.is_certain = is_certain
 
 
 class Crowded(Refusal):
@@ -55,19 +35,20 @@ class Crowded(Refusal):
             503,
             "No connection is free",
             "The server has reached its limit of connections for this role, this database or in total.",
-            "Load the page again in a moment, or close another program of this role. You stay signed in. An "
+            "Load the page again in a moment, or close another program of this role. An "
             "administrator can raise the limit: alter role … connection limit, or max_connections.",
             retry_after=5,
         )
 
 
 def closed() -> Refusal:
-    """Return the refusal for a role that may not connect, whatever its password."""
+    """Return the refusal for a role that the server does not let in."""
     return Refusal(
         503,
         "The server rejects the connection",
-        "It answers, but this role may not connect to the database, or not now.",
-        "An administrator finds the reason in the server's log, and can run: grant connect on database … to this role.",
+        "It answers, but does not let in the role that dbdp web was started with, or not now.",
+        "If its password was changed, start dbdp web again. An administrator finds the reason in the server's log, and "
+        "can run: grant connect on database … to this role.",
     )
 
 
@@ -84,6 +65,11 @@ def missing_dataset(name: str) -> Refusal:
     )
 
 
+def missing_model(number: int) -> Refusal:
+    """Return the refusal for a model that does not exist, or that the role may not see."""
+    return missing(f"There is no model {number}, or this role may not see it.", "See the list of models.")
+
+
 def lost() -> Refusal:
     """Return the refusal for a database server that does not answer."""
     return Refusal(
@@ -91,5 +77,5 @@ def lost() -> Refusal:
         "The database server does not answer",
         "The page runs, but the PostgreSQL server behind it is stopped, restarting or out of reach.",
         "Load the page again in a moment. Start the private server by “dbdp server start”; another server is started "
-        "by its administrator. You stay signed in.",
+        "by its administrator.",
     )

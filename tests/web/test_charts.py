@@ -1,0 +1,68 @@
+"""Charts: positions, and what a reader without the picture gets."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from dbdp.interfaces.web.views import charts
+from dbdp.interfaces.web.views.rendering import _ENVIRONMENT
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def points(chart):
+    return [tuple(map(float, pair.split(","))) for pair in chart.curve.split()]
+
+
+def test_spending_rises_at_each_charge_and_ends_at_its_sum():
+    rows = [{"charged_at": BEGIN + timedelta(days=day), "charge": 1} for day in (1, 2, 8)]
+    chart = charts.spending(rows, 4.0, BEGIN, BEGIN + timedelta(days=10))
+    xs, ys = zip(*points(chart), strict=True)
+    assert list(xs) == sorted(xs) and list(ys) == sorted(ys, reverse=True)  # an SVG's y grows downwards
+    zero, full = chart.y_ticks[0].at, chart.y_ticks[-1].at
+    assert ys[-1] == round(zero + 0.75 * (full - zero), 2)
+    assert "3 charges, 75 % in total" in chart.title
+    assert chart.x_ticks[0].label == "2026-01-01"
+    assert charts.spending([], 4.0, BEGIN, BEGIN) is None
+
+
+def test_noise_is_drawn_for_plans_that_all_have_it():
+    plans = [{"epsilon": epsilon, "noise_scale": 1 / epsilon} for epsilon in (0.1, 1.0, 10.0)]
+    chart = charts.noise(plans, 1.0)
+    (x1, y1), (x2, y2), (x3, y3) = points(chart)
+    assert abs((x2 - x1) - (x3 - x2)) < 0.1 and abs((y2 - y1) - (y3 - y2)) < 0.1  # straight on logarithmic axes
+    assert chart.dots == [(x2, y2)]
+    assert charts.noise([*plans, {"epsilon": 20.0}], 1.0) is None
+    assert charts.noise(plans[:1], 0.1) is None
+
+
+def test_a_coefficient_is_as_far_from_0_as_its_noise_says_whatever_its_unit():
+    chart = charts.coefficients([("a", 2e6, 1e6), ("b" * 50, -1e-6, 1e-6), ("without", 1.0, None), ("exact", 1.0, 0.0)])
+    (zero, _, _, _), ((first, _), (second, _)) = chart.guide, chart.dots
+    assert abs((first - zero) - 2 * (zero - second)) < 0.1
+    (left, right, y), _ = chart.bars
+    assert abs((right - left) / (first - zero) - 1.96) < 0.01 and y == chart.y_ticks[0].at
+    assert len(chart.y_ticks) == 2 and len(chart.y_ticks[1].label) == 20
+    assert "1 of 2 intervals do not contain 0" in chart.title
+    assert charts.coefficients([("a", 2.0, None)]) is None
+
+
+def test_a_roc_begins_and_ends_in_its_corners():
+    rates = [
+        {"false_positive_rate": 0.2, "true_positive_rate": 0.7},
+        {"false_positive_rate": None, "true_positive_rate": 1},
+    ]
+    chart = charts.roc({"roc": rates, "auc": 0.8, "auc_noise": 0.01})
+    first, middle, last = points(chart)
+    assert (first, last) == (chart.guide[:2], chart.guide[2:])
+    assert first[0] < middle[0] < last[0] and last[1] < middle[1] < first[1]
+    assert charts.roc({"accuracy": 0.9}) is None
+
+
+def test_a_drawn_chart_has_its_text_alternative_and_escapes_names():
+    chart = charts.coefficients([("<script>&", 1.0, 0.1)])
+    module = _ENVIRONMENT.get_template("chart.html").module
+    drawn = str(module.drawn(chart))
+    assert re.search(r'role="img" aria-labelledby="chart-coefficients"', drawn)
+    assert '<title id="chart-coefficients">' in drawn and "&lt;script&gt;&amp;" in drawn
+    assert "style=" not in drawn and "<script" not in drawn
+    assert str(module.drawn(None)).strip() == ""

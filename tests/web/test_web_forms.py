@@ -1,0 +1,207 @@
+"""What the forms do: trainings, scores, registrations, renewals, and grants of prediction."""
+
+import re
+import secrets
+import time
+from html import unescape
+
+import pytest
+from site_of_tests import ROWS, csrf_of, served, visiting, words
+
+from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.interfaces.web.accounts.jobs import Jobs
+from dbdp.interfaces.web.routes import register_form
+from dbdp.interfaces.web.views.refusals import Refusal
+
+
+def fields_of(page, action):
+    """The hidden fields of a form."""
+    form = re.search(rf'<form[^>]*method="post" action="{action}".*?</form>', page, re.DOTALL)
+    assert form, page
+    return {name: unescape(value) for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form[0])}
+
+
+def ended(client, answer):
+    """The answer of the page of a job when it has ended."""
+    assert answer.status_code == 303, answer.text
+    for _ in range(600):
+        shown = client.get(answer.headers["location"])
+        if "refresh" not in shown.headers:
+            return shown
+        time.sleep(0.1)
+    raise AssertionError("it has not ended")
+
+
+def releases(session, dataset):
+    return session.execute("select releases from dbdp.budget(%s)", (dataset,)).fetchone()[0]
+
+
+def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, people, as_owner, monkeypatch):
+    monkeypatch.setattr("dbdp.controller.requests.train", None)  # no row reaches the page's process
+    before = releases(as_owner, people.dataset)
+    asked = {"dataset": people.dataset, "epsilon": "0.5", "batch_size": "20", "epochs": "2", "algorithm": "bolt_on"}
+    form = fields_of(owner.get("/plan", params=asked).text, "/train")
+    answers = [owner.post("/train", data=form) for _ in range(2)]
+    assert answers[0].headers["location"] == answers[1].headers["location"]
+    done = ended(owner, answers[0])
+    assert done.status_code == 303
+    text = words(owner.get(done.headers["location"]).text)
+    assert f"The training on {people.dataset} released this model" in text
+    assert "bolt_on" in text and "of this release alone" in text
+    assert releases(as_owner, people.dataset) == before + 1
+
+
+def test_a_training_beyond_the_budget_is_refused_and_costs_nothing(owner, people, as_owner):
+    before = releases(as_owner, people.dataset)
+    form = {"csrf": csrf_of(owner.get("/plan").text), "number": secrets.token_hex(8), "dataset": people.dataset}
+    shown = ended(owner, owner.post("/train", data=form | {"epsilon": "99"}))
+    assert shown.status_code == 200
+    assert "dbdp refused this" in words(shown.text)
+    assert releases(as_owner, people.dataset) == before
+    assert owner.post("/train", data=form | {"epsilon": "x"}).status_code == 400
+
+
+def test_a_job_is_stopped_and_two_do_not_run_at_once(people):
+    jobs = Jobs(Server(people.url_of("owner")))
+    job = jobs.start("1", "It", lambda database: database.query("select pg_sleep(600)"))
+    with pytest.raises(Refusal) as refused:
+        jobs.start("2", "Another", lambda _: None)
+    assert refused.value.status == 409
+    assert jobs.start("1", "It again", lambda _: None) is job
+    while not job.is_done:  # a cancel before its statement began is lost
+        job.stop()
+        time.sleep(0.05)
+    assert job.result is None and job.refusal.title == "The server stopped it"
+    assert jobs.running() is None
+
+
+def test_what_runs_is_stopped_when_the_page_ends(people):
+    with served(people.url_of("owner")) as site:
+        job = site.app.state.services.jobs.start("1", "It", lambda database: database.query("select pg_sleep(600)"))
+        with people.admin() as admin:
+            sql = "select from pg_stat_activity where usename = %s and state = 'active' and query like '%%pg_sleep%%'"
+            while not admin.execute(sql, (people.names["owner"],)).fetchall():
+                time.sleep(0.02)
+    job.wait(60)
+    assert job.is_done and job.refusal.title == "The server stopped it"
+
+
+def test_the_score_of_a_model_is_charged_once_and_shows_its_roc(owner, people, as_owner):
+    before = releases(as_owner, people.dataset)
+    asked = {"model": people.models["owner"], "dataset": people.dataset, "metric": "auc", "epsilon": "20"}
+    page = owner.get("/score", params=asked).text
+    assert "part of the budget 20 %" in words(page)
+    assert releases(as_owner, people.dataset) == before
+    form = fields_of(page, "/score")
+    shown = ended(owner, owner.post("/score", data=form))
+    again = ended(owner, owner.post("/score", data=form))
+    assert "ROC curve from noisy counts" in shown.text and shown.text == again.text
+    assert releases(as_owner, people.dataset) == before + 1
+
+
+@pytest.fixture
+def table(people):
+    """A table of the owner's that is not registered, with a label of text."""
+    name = f"{people.schema}.fresh_{secrets.token_hex(3)}"
+    with people.login("owner") as session:
+        session.execute(f'create table {name} as select x[1] as a, y::text as b, x, y as "c\'<b>" from ({ROWS}) as r')
+        yield name
+        session.execute("select dbdp.drop_dataset(name) from dbdp.datasets where source = %s", (name,))
+        session.execute(f"drop table {name}")
+
+
+def registration(client, table):
+    page = client.get("/register", params={"source": table}).text
+    return fields_of(page, "/register") | {"name": table.partition(".")[2], "label": "b", "positive": "1"}
+
+
+def test_a_table_is_registered_by_the_fields_of_its_columns(owner, as_owner, table):
+    form = registration(owner, table)
+    assert (form["column_0"], form["column_3"]) == ("a", "c'<b>")
+    form |= {"lower_0": "0", "upper_0": "1", "values_3": '0, "1"', "epsilon": "2", "delta": "1e-4", "capacity": "90"}
+    answer = owner.post("/register", data=form)
+    assert answer.status_code == 303, words(answer.text)
+    assert "is registered" in words(owner.get(answer.headers["location"]).text)
+    sql = "select declaration -> 'features', epsilon, capacity from dbdp.datasets where name = %s"
+    declared, epsilon, capacity = as_owner.execute(sql, (form["name"],)).fetchone()
+    assert set(declared) == {"a", "c'<b>"} and declared["a"] == [0, 1]
+    assert (epsilon, capacity) == (2, 90)
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"lower_0": "x"}, "lower of a = 'x' is not a number"),
+        ({"upper_0": ""}, "the bounds of a have one end"),
+        ({"delta": ""}, "delta is empty"),
+        ({"delta": "2"}, "delta = 2"),
+        ({"features": "["}, "the features are not JSON"),
+        ({"source": "pg_catalog.pg_class"}, "owns no such table"),
+        ({"source": "'; select 1 --"}, "owns no such table"),
+    ],
+)
+def test_a_registration_that_is_refused_shows_the_form_again_with_what_was_typed(
+    owner, as_owner, table, changed, shown
+):
+    form = registration(owner, table) | {"lower_0": "0", "upper_0": "1", "epsilon": "2", "delta": "1e-4"}
+    answer = owner.post("/register", data=form | changed)
+    assert answer.status_code == 400
+    assert shown in words(unescape(answer.text))
+    if "source" not in changed:
+        assert f'value="{form["name"]}"' in answer.text
+    assert not as_owner.execute("select from dbdp.datasets where name = %s", (form["name"],)).fetchall()
+
+
+def test_a_table_of_another_role_is_not_offered(people, table):
+    with visiting(people, "rival") as client:
+        page = client.get("/register", params={"source": table}).text
+    assert "column_0" not in page and f"<option>{table}</option>" not in page
+
+
+def test_values_in_quotes_may_have_commas():
+    assert register_form._several('red, "dark, blue" , ') == ["red", "dark, blue"]
+    assert register_form._several(" ") == []
+
+
+def test_a_budget_is_renewed_with_a_reason_and_by_its_owner_alone(owner, analyst, people, as_owner):
+    sql = "select reason, epsilon from dbdp.datasets where name = %s"
+    form = fields_of(owner.get("/renew", params={"dataset": people.odd}).text, "/renew")
+    assert owner.post("/renew", data=form | {"reason": " "}).status_code == 400
+    assert owner.post("/renew", data=form | {"reason": "r", "epsilon": "x"}).status_code == 400
+    assert owner.post("/renew", data=form | {"reason": "of <b>tests", "epsilon": "7"}).status_code == 303
+    assert as_owner.execute(sql, (people.odd,)).fetchone() == ("of <b>tests", 7)
+    assert analyst.get("/renew", params={"dataset": people.dataset}).status_code == 403
+    form = {"csrf": csrf_of(analyst.get("/models").text), "dataset": people.dataset, "reason": "r"}
+    assert analyst.post("/renew", data=form).status_code == 403
+
+
+def test_prediction_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):
+    model, rival = people.models["owner"], people.names["rival"]
+    asked = {"model": model, "role": rival}
+    with visiting(people, "rival") as other:
+        for action, status in (("grant", 200), ("revoke", 404)):
+            form = fields_of(owner.get(f"/predictions/{action}", params=asked).text, f"/predictions/{action}")
+            answer = owner.post(f"/predictions/{action}", data=form)
+            text = words(owner.get(answer.headers["location"]).text)
+            assert (f"{rival} – Revoke" in text) == (action == "grant")
+            assert other.get("/model", params={"id": model}).status_code == status
+        assert other.get("/predictions/grant", params=asked).status_code == 404
+
+
+def test_who_neither_released_a_model_nor_owns_its_dataset_may_not_grant_prediction(owner, people, as_owner):
+    model, odd = people.models["owner"], people.names["odd"]
+    as_owner.execute("select dbdp.grant_prediction(%s, %s)", (model, odd))
+    with visiting(people, "odd") as client:
+        page = client.get("/model", params={"id": model}).text
+        assert "Grant prediction to" not in page
+        asked = {"model": model, "role": odd}
+        assert client.get("/predictions/grant", params=asked).status_code == 403
+        assert client.post("/predictions/grant", data=asked | {"csrf": csrf_of(page)}).status_code == 400
+    as_owner.execute("select dbdp.revoke_prediction(%s, %s)", (model, odd))
+
+
+def test_the_overview_shows_what_is_left_and_the_last_charges(owner, people, as_owner):
+    text = words(owner.get("/overview").text)
+    share = as_owner.execute("select left_share from dbdp.budget(%s)", (people.dataset,)).fetchone()[0]
+    assert re.search(rf"{people.dataset} [\d.]+ % of ε = 100", text), share
+    assert people.names["analyst"] in text.partition("Last charges")[2]
