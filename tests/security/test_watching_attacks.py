@@ -89,7 +89,7 @@ def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin):
     source = ast.parse((Path(dbdp.__file__).parent / "interfaces/sql/functions.py").read_text(encoding="utf-8"))
     functions_of = [node for node in source.body if isinstance(node, ast.FunctionDef)]
     acting = [f.name for f in functions_of if any("session.as_owner" in ast.unparse(d) for d in f.decorator_list)]
-    acting += ["register_dataset", "drop_dataset", "allowance_spent"]  # in part
+    acting += ["register_dataset", "drop_dataset", "allowance_spent", "dataset_spent"]  # in part
     sql = "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace and proname = any(%s)"
     functions = admin.execute(sql, (acting,)).fetchall()
     assert len(functions) == len(acting) >= 12
