@@ -1,4 +1,4 @@
--- From 0.1.0 to 0.2.0: what CREATE OR REPLACE cannot do. All parts of sql/ but 00 and 10 are run behind it.
+-- From 0.1.0 to 0.2.0: what CREATE OR REPLACE cannot do. The parts of sql/ are run after the last step.
 
 -- The books belong to whoever installs, so that what is written stays written; the odometers to dbdp_owner.
 create table dbdp.odometers (id int);
@@ -33,9 +33,6 @@ alter table dbdp.dataset
   add column max_rows int,
   add column renews int unique,
   add column reason text,
-  add column answer_seconds int,
-  add column capacity bigint,
-  add constraint dataset_capacity check (capacity * coalesce(max_rows, 1) = rows),
   add constraint dataset_unit check ((unit is null) = (max_rows is null)),
   add constraint dataset_renewal check ((renews is null) = (reason is null));
 
@@ -63,24 +60,11 @@ set released_by = coalesce(m.receipt ->> 'released_by', d.registered_by)
 from dbdp.dataset as d
 where d.id = m.dataset_id;
 alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
-alter table dbdp.model
-  drop constraint model_check,
-  drop constraint model_check1,
-  drop constraint model_check2,
-  add column is_summary boolean generated always as (network is null and coefficients is null) stored,
-  add constraint model_numbers check ((coefficients is null) = (parameters is not null)),
-  add constraint model_intercepts check ((coefficients is null) = (intercepts is null)),
-  add constraint model_network check (network is null or coefficients is null);
 
 -- Functions with other arguments or results than before, and one that another took the place of.
 drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);
-drop function
-  dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_explain, dbdp.dp_tune, dbdp.dp_explain_tuning, dbdp.dp_confusion;
 drop function dbdp.record_dataset(text, regclass, json, float8, float8, text);
-drop function dbdp.close_dataset(text);
 drop function dbdp.charge(text, json);
 drop aggregate dbdp.confusion(bytea, bytea, int, text);
 drop function dbdp.confusion_transition(bytea, bytea, bytea, int, text);
 drop function dbdp.confusion_terminate(bytea);
-drop aggregate dbdp.noisy_steps(bytea, bytea, bytea);
-drop function dbdp.noisy_transition(bytea, bytea, bytea, bytea);
