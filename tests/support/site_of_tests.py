@@ -122,10 +122,10 @@ class PromptServer(uvicorn.Server):
 
 
 @contextmanager
-def served(url: str, cookie: str = "dbdp_web") -> Iterator[Site]:
+def served(url: str, cookie: str = "dbdp_web", *, with_metrics: bool = False) -> Iterator[Site]:
     """Serve the page of a server for a while."""
     clock, listening = Clock(), listen("127.0.0.1", 0)
-    app = create(url, cookie=cookie, clock=clock)
+    app = create(url, cookie=cookie, with_metrics=with_metrics, clock=clock)
     server = PromptServer(uvicorn.Config(app, log_config=None, **SETTINGS))
     logging.getLogger("uvicorn").setLevel(logging.DEBUG)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -82,6 +82,7 @@ def _confirm(dropped: dict[str, Any]) -> None:
 def web(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 8433,
     host: Annotated[str, typer.Option(help="An address of this machine: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    metrics: Annotated[bool, typer.Option("--metrics", help="Serve statistics for Prometheus at /metrics.")] = False,
     url: Url = None,
 ) -> None:
     """Serve a page of datasets, budgets, models and plans on this machine; sign in as a role of the database."""
@@ -91,7 +92,7 @@ def web(
         raise ValueError(f"dbdp web needs {error.name}; run pip install 'dbdp[web]'") from None
     from dbdp.interfaces.python.database import default_url
 
-    serve(url or default_url(), host, port, print_line)
+    serve(url or default_url(), host, port, print_line, with_metrics=metrics)
 
 
 @app.command()

@@ -17,14 +17,16 @@ from dbdp.interfaces.web.accounts.connections import Server
 from dbdp.interfaces.web.accounts.sign_ins import Failures, SignIns
 from dbdp.interfaces.web.accounts.visits import Services
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
-from dbdp.interfaces.web.routes import forms, pages
+from dbdp.interfaces.web.routes import forms, metrics, pages
 from dbdp.interfaces.web.views.refusals import NotSignedIn, Refusal
 from dbdp.interfaces.web.views.rendering import refused
 
 _SWEEP_SECONDS = 30.0
 
 
-def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] = time.monotonic) -> FastAPI:
+def create(
+    target: str, *, cookie: str = "dbdp_web", with_metrics: bool = False, clock: Callable[[], float] = time.monotonic
+) -> FastAPI:
     """Return the application for a database server.
 
     Parameters
@@ -33,6 +35,8 @@ def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] 
         URL of the server; user and password in it are not used.
     cookie : str
         Name of the cookie that holds the number of a session; ports of one machine share their cookies.
+    with_metrics : bool
+        Whether `/metrics` has statistics for Prometheus.
     clock : callable
         Returns the time in seconds.
 
@@ -50,6 +54,8 @@ def create(target: str, *, cookie: str = "dbdp_web", clock: Callable[[], float] 
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
     app.include_router(pages.router)
     app.include_router(forms.router)
+    if with_metrics:
+        app.include_router(metrics.router)
     _answer_errors(app)
     return app
 

@@ -66,7 +66,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def serve(target: str, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(target: str, host: str, port: int, announce: Callable[[str], None], *, with_metrics: bool = False) -> None:
     """Serve the page of a database server until interrupted.
 
     Parameters
@@ -79,6 +79,8 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None]) ->
         Port to listen on; 0 chooses a free one.
     announce : callable
         Called with the page's address.
+    with_metrics : bool
+        Whether `/metrics` has statistics for Prometheus.
 
     Raises
     ------
@@ -90,7 +92,8 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None]) ->
     listening = listen(host, port)
     bound = listening.getsockname()[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # passwords are in this process's memory
-    config = uvicorn.Config(create(target, cookie=f"dbdp_web_{bound}"), log_level="warning", **SETTINGS)
+    app = create(target, cookie=f"dbdp_web_{bound}", with_metrics=with_metrics)
+    config = uvicorn.Config(app, log_level="warning", **SETTINGS)
     announce(f"http://{host if ':' not in host else 'localhost'}:{bound}/")
     uvicorn.Server(config).run(sockets=[listening])
 
