@@ -28,7 +28,7 @@ from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
-from dbdp.interfaces.web.routes import forms, pages
+from dbdp.interfaces.web.routes import forms, metrics, pages
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
@@ -247,6 +247,7 @@ PAGES = (
     "/allowances",
     "/allowances/grant?dataset=d&role=bob",
     "/allowances/revoke?dataset=d&role=bob",
+    "/metrics",
 )
 
 
@@ -254,10 +255,11 @@ def test_the_page_meets_no_planted_name(world, path):
     with connect(world.urls["alice"]) as alice:
         register(alice)
         model = alice.train("d", Request(1.0, epochs=1)).id
-    with served(make_conninfo(world.cluster.url, dbname="dbdp")) as site, site.browser() as page:
+    url = make_conninfo(world.cluster.url, dbname="dbdp")
+    with served(url, with_metrics=True) as site, site.browser() as page:
         assert page.post("/sign-in", data={"role": "alice", "password": PASSWORD}).status_code == 303
         for place in PAGES:
-            answer = page.get(place.format(model=model))
+            answer = page.get(place.format(model=model), auth=("alice", PASSWORD))  # the page's own need a session
             assert answer.status_code == 200, (place, answer.text)
         form = {"csrf": csrf_of(page.get("/allowances").text), "dataset": "d", "role": "bob"}
         assert page.post("/allowances/grant", data=form | {"epsilon": "1"}).status_code == 303
@@ -266,7 +268,8 @@ def test_the_page_meets_no_planted_name(world, path):
 
 
 def test_no_page_is_left_out():
-    made = {route.path for router in (pages.router, forms.router) for route in router.routes if "GET" in route.methods}
+    routes = [route for each in (pages, forms, metrics) for route in each.router.routes]
+    made = {route.path for route in routes if "GET" in route.methods}
     assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/sign-in"}  # these ask the server nothing
 
 
