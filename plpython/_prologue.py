@@ -9,7 +9,8 @@ if "dbdp" not in SD:
     except ImportError as error:
         plpy.error(
             f"PL/Python cannot import dbdp: {error}",
-            hint="run `dbdp install` on the server's machine; it fills MODULE_PATHNAME",
+            hint="start a new session; if that does not help, run `dbdp install` on the server's machine: it fills "
+            "MODULE_PATHNAME",
         )
     if dbdp.__version__ != "@version@":
         plpy.error(

@@ -83,6 +83,27 @@ from (
 where granted.owner <> to_regrole('dbdp_owner')
   and exists (select from aclexplode(granted.acl) as a where a.grantee = to_regrole('dbdp_owner'))
 """
+# Functions of this version that import from another folder: pg_upgrade takes them along from another server's SHAREDIR.
+MOVED = """
+select pg_catalog.pg_get_functiondef(p.oid) as definition, f.folder
+from pg_catalog.pg_proc as p
+join pg_catalog.pg_language as l on l.oid = p.prolang
+cross join lateral pg_catalog.substring(p.prosrc, %s) as f (folder)
+where p.pronamespace = pg_catalog.to_regnamespace('dbdp')
+  and l.lanname = 'plpython3u'
+  and f.folder <> %s
+  and exists (
+    select
+    from pg_catalog.pg_depend as d
+    join pg_catalog.pg_extension as e on e.oid = d.refobjid
+    where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+      and d.objid = p.oid
+      and d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+      and e.extname = 'dbdp'
+      and e.extversion = %s
+  )
+"""
+FOLDER = rf"""["']([^"']+/dbdp/{re.escape(__version__)})["']"""  # in the body of a function
 COUNTS: dict[str, LiteralString] = {
     "datasets": "select count(*) from dbdp.dataset",
     "charges": "select count(*) from dbdp.ledger",
@@ -166,6 +187,7 @@ def install(url: str, source: Source | None = None) -> None:
             for path, text in scripts.items():
                 _write(path, text)
         create_extension(connection)
+        _point_functions(connection, python_directory)
         _append_to_search_path(connection)
 
 
@@ -195,6 +217,7 @@ def changes(url: str, source: Source | None = None) -> list[str]:
         return [
             *_changes_of_files(connection, share, source or Source.installed()),
             *_changes_of_extensions(connection),
+            *_changes_of_functions(connection, share / "dbdp" / __version__),
             *_changes_of_search_path(connection),
         ]
 
@@ -233,6 +256,12 @@ def _changes_of_extensions(connection: psycopg.Connection) -> list[str]:
     if missing := [role for role in ROLES if role not in roles]:
         lines.append(f"roles {', '.join(missing)}: created, without login")
     return lines
+
+
+def _changes_of_functions(connection: psycopg.Connection, python_directory: Path) -> list[str]:
+    moved = _moved_functions(connection, python_directory)
+    folders = ", ".join(sorted({folder for _, folder in moved}))
+    return [f"functions ({len(moved)}): import from {python_directory}, no longer from {folders}"] if moved else []
 
 
 def _changes_of_search_path(connection: psycopg.Connection) -> list[str]:
@@ -616,6 +645,18 @@ def create_extension(connection: psycopg.Connection) -> None:
             f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "
             "this machine, or run `drop extension dbdp`, which deletes all ledgers and models, and install again"
         ) from None
+
+
+def _moved_functions(connection: psycopg.Connection, python_directory: Path) -> list[tuple[str, str]]:
+    """Return definition and folder of each function of this version that imports from another folder than this."""
+    return connection.execute(MOVED, [FOLDER, str(python_directory), __version__]).fetchall()
+
+
+def _point_functions(connection: psycopg.Connection, python_directory: Path) -> None:
+    """Have all functions import from this server's folder; their owners and privileges stay."""
+    with connection.transaction():
+        for definition, folder in _moved_functions(connection, python_directory):
+            connection.execute(definition.replace(folder, str(python_directory)).encode())
 
 
 def _append_to_search_path(connection: psycopg.Connection) -> None:

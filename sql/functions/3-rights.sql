@@ -63,9 +63,63 @@ where n.owned_by = any ((select dbdp.own_roles())::name[]);
 comment on view dbdp.granted_names is 'internal: names with whose models the caller may predict: its own, and those granted to it';
 
 alter view dbdp.granted_names owner to dbdp_owner;
+-- Run times of trainings may depend on rows a little. PostgreSQL shows members of pg_read_all_stats, such as pg_monitor,
+-- those of every statement already.
+create or replace view dbdp.watched_datasets as
+select o.id
+from dbdp.own_datasets as o
+union
+select d.id
+from dbdp.dataset as d
+where pg_catalog.pg_has_role((select dbdp.caller()), 'pg_read_all_stats', 'usage');
+comment on view dbdp.watched_datasets is 'internal: datasets whose statistics the caller may see: its own, and all to members of pg_read_all_stats';
+
 alter view dbdp.own_datasets owner to dbdp_owner;
 alter view dbdp.open_datasets owner to dbdp_owner;
 alter view dbdp.granted_models owner to dbdp_owner;
+alter view dbdp.watched_datasets owner to dbdp_owner;
+
+-- It reads as dbdp_owner too; a condition of the reader's is not evaluated on rows that the reader may not see.
+create or replace view dbdp.stat_datasets with (security_barrier) as
+select d.id as period,
+       d.name as dataset,
+       d.registered_by,
+       d.registered_at,
+       s.charges,
+       s.releases,
+       s.failures,
+       s.charges - s.releases - s.failures as unfinished,
+       s.total_seconds,
+       s.total_seconds / nullif(s.releases, 0) as mean_seconds,
+       s.max_seconds,
+       s.last_charge,
+       s.last_release,
+       spent.spent_share,
+       spent.unrecorded_share
+from dbdp.dataset as d
+cross join lateral (
+  select pg_catalog.count(*) as charges,
+         pg_catalog.count(*) filter (where o.outcome <> 'failed') as releases,
+         pg_catalog.count(*) filter (where o.outcome = 'failed') as failures,
+         coalesce(pg_catalog.sum(o.seconds) filter (where o.outcome <> 'failed'), 0) as total_seconds,
+         pg_catalog.max(o.seconds) filter (where o.outcome <> 'failed') as max_seconds,
+         pg_catalog.max(l.charged_at) as last_charge,
+         pg_catalog.max(o.at) filter (where o.outcome <> 'failed') as last_release
+  from dbdp.ledger as l
+  left join lateral (
+    select pg_catalog.min(o.outcome) as outcome,
+           pg_catalog.max(o.at) as at,
+           extract(epoch from pg_catalog.max(o.at) - l.charged_at)::float8 as seconds
+    from dbdp.outcome as o
+    where o.ledger_id = l.id
+  ) as o on true
+  where l.dataset_id = d.id
+) as s
+cross join lateral dbdp.dataset_spent(d.id) as spent
+where d.dropped_at is null
+and d.id in (select w.id from dbdp.watched_datasets as w);
+comment on view dbdp.stat_datasets is 'for each dataset charges, how they ended, and seconds from a charge to its release; spent_share is the larger of the shares of epsilon and delta that are spent; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
+alter view dbdp.stat_datasets owner to dbdp_owner;
 
 create or replace function dbdp.allowance_spent(
   allowance int,

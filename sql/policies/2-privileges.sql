@@ -127,6 +127,11 @@ grant execute on function
   dbdp.label_transition, dbdp.label_counts(bytea, int, int)
 to dbdp_data_owner;
 
+-- Statistics.
+grant execute on function dbdp.caller, dbdp.own_roles, dbdp.dataset_spent to pg_read_all_stats;
+grant execute on function dbdp.dataset_spent to dbdp_data_owner;
+grant select on dbdp.stat_datasets to pg_read_all_stats, dbdp_data_owner;
+
 -- Reports of what was spent.
 grant execute on function dbdp.budget to dbdp_analyst;
 grant select on dbdp.history, dbdp.outcome to dbdp_analyst;

@@ -1,4 +1,4 @@
--- From 0.1.0 to 0.2.0: what CREATE OR REPLACE cannot do. All parts of sql/ but 00 and 10 are run behind it.
+-- From 0.1.0 to 0.2.0: what CREATE OR REPLACE cannot do. The parts of sql/ are run after the last step.
 
 -- The books belong to whoever installs, so that what is written stays written; the odometers to dbdp_owner.
 create table dbdp.odometers (id int);
@@ -33,27 +33,13 @@ alter table dbdp.dataset
   add column max_rows int,
   add column renews int unique,
   add column reason text,
-  add column answer_seconds int,
-  add column capacity bigint,
-  add constraint dataset_capacity check (capacity * coalesce(max_rows, 1) = rows),
   add constraint dataset_unit check ((unit is null) = (max_rows is null)),
   add constraint dataset_renewal check ((renews is null) = (reason is null));
-
-create table dbdp.model_name (
-  name text primary key,
-  owned_by name not null default session_user, -- the role that used it first; no other adds a version
-  dataset text not null,
-  registered_by name not null,
-  versions int not null default 0
-);
-select pg_catalog.pg_extension_config_dump('dbdp.model_name', '');
 
 -- What the odometers showed behind a charge was not written down: at least what the ledger has until then.
 alter table dbdp.ledger
   add column charge_after bigint,
-  add column leak_after bigint,
-  add column model_name text references dbdp.model_name,
-  add column model_version int;
+  add column leak_after bigint;
 update dbdp.ledger as l
 set charge_after = s.charge,
     leak_after = s.leak
@@ -74,37 +60,11 @@ set released_by = coalesce(m.receipt ->> 'released_by', d.registered_by)
 from dbdp.dataset as d
 where d.id = m.dataset_id;
 alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
-alter table dbdp.model
-  drop constraint model_check,
-  drop constraint model_check1,
-  drop constraint model_check2,
-  add column is_summary boolean generated always as (network is null and coefficients is null) stored,
-  add constraint model_numbers check ((coefficients is null) = (parameters is not null)),
-  add constraint model_intercepts check ((coefficients is null) = (intercepts is null)),
-  add constraint model_network check (network is null or coefficients is null),
-  add column name text references dbdp.model_name,
-  add column version int,
-  add constraint model_version check ((name is null) = (version is null)),
-  add constraint model_named unique (name, version);
 
 -- Functions with other arguments or results than before, and one that another took the place of.
 drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);
-drop function
-  dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_explain, dbdp.dp_tune, dbdp.dp_explain_tuning, dbdp.dp_confusion;
 drop function dbdp.record_dataset(text, regclass, json, float8, float8, text);
-drop function dbdp.close_dataset(text);
 drop function dbdp.charge(text, json);
 drop aggregate dbdp.confusion(bytea, bytea, int, text);
 drop function dbdp.confusion_transition(bytea, bytea, bytea, int, text);
 drop function dbdp.confusion_terminate(bytea);
-drop aggregate dbdp.noisy_steps(bytea, bytea, bytea);
-drop function dbdp.noisy_transition(bytea, bytea, bytea, bytea);
-
--- Functions whose arguments lose their names, which CREATE OR REPLACE refuses; views of users depend on them.
-update pg_catalog.pg_proc
-set proargnames = null
-where pronamespace = 'dbdp'::pg_catalog.regnamespace
-and proname in (
-  'predict', 'predict_stored', 'predict_class', 'predict_class_stored', 'predict_value', 'predict_value_stored',
-  'probability', 'probability_stored')
-and prolang = (select l.oid from pg_catalog.pg_language as l where l.lanname = 'plpython3u');

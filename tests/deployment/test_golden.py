@@ -13,7 +13,7 @@ import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 RENEW = "DBDP_RENEW_GOLDEN"
-ROLES = ("public", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner", "dbdp_owner")
+ROLES = ("public", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner", "dbdp_owner", "pg_read_all_stats")
 
 # The odometers of datasets and allowances come and go, and are no members of the extension.
 MEMBERS = """

@@ -1,6 +1,7 @@
 """The installer and the bootstrap: the right files, the right Python, and errors that name the remedy."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,6 +95,27 @@ def test_the_script_is_the_parts_in_order_with_their_bodies(source):
     assert script.index("create role") < script.index("create function")
     assert BODIES["_prologue.py"] + BODIES["paths.py"] in script
     assert "@plpython" not in script
+
+
+def test_functions_of_another_servers_folder_import_from_this_ones_after_an_installation(database):
+    installer.install(database())
+    define = (
+        "select pg_get_functiondef('dbdp.paths'::regproc), prosrc, proacl::text from pg_proc where proname = 'paths'"
+    )
+    with psycopg.connect(database(), autocommit=True) as connection:
+        connection.execute("grant execute on function dbdp.paths to pg_monitor")
+        definition, body, rights = connection.execute(define).fetchone()
+        here = re.search(r"'([^']+/dbdp/[\d.]+)'", body)[1]
+        gone = f"/gone/dbdp/{__version__}"
+        connection.execute(definition.replace(here, gone))
+    assert f"functions (1): import from {here}, no longer from {gone}" in installer.changes(database())
+    with pytest.raises(psycopg.Error, match="No module named 'dbdp'"):
+        value_of(database(), "select dbdp.paths()")
+    installer.install(database())
+    assert not [line for line in installer.changes(database()) if line.startswith("functions")]
+    assert value_of(database(), "select dbdp.paths()")[0].startswith(here)
+    with psycopg.connect(database()) as connection:
+        assert connection.execute(define).fetchone() == (definition, body, rights)
 
 
 def test_a_missing_body_is_named(tmp_path):

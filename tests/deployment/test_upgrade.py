@@ -1,4 +1,10 @@
-"""An update from each released version: the catalogue is then that of a new installation, and nothing is lost."""
+"""An update from each released version: the catalogue is then that of a new installation, and nothing is lost.
+
+Databases were installed as 0.2.0 from several states of the tree: `0.2.0` is the first, `0.2.0+later` the one before
+allowances were budgets of their own, `0.2.0+last` the last. `used--*.sql.xz` are dumps of databases that the code of
+that state made and used: budgets in every mode, allowances, charges, one of them rolled back, and models with what they
+predicted.
+"""
 
 import json
 import lzma
@@ -7,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pairs import others_slow
 
 from dbdp import __version__
 from dbdp.deployment import installer
@@ -14,8 +21,10 @@ from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import Budget
 
 RELEASED = Path(__file__).parent / "released"  # the scripts as they were released, packed
-VERSIONS = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.iterdir())
-EVERY_VERSION = pytest.mark.parametrize("version", VERSIONS)
+STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))
+EVERY_STATE = pytest.mark.parametrize("state", STATES)
+USED = [state for state in STATES if (RELEASED / f"used--{state}.sql.xz").exists()]
+EVERY_USED_STATE = pytest.mark.parametrize("state", others_slow(USED, "0.2.0"))
 
 # What the extension is, without numbers that depend on the order of making. Columns are compared by name.
 CATALOGUE = {
@@ -76,6 +85,14 @@ where extname = 'dbdp'""",
 }
 
 
+def version_of(state: str) -> str:
+    return state.partition("+")[0]
+
+
+def unpacked(name: str) -> str:
+    return lzma.decompress((RELEASED / f"{name}.sql.xz").read_bytes()).decode()
+
+
 @pytest.fixture
 def make_old(server_machine: None, make_database: Callable[[], str], server_url: str) -> Iterator[Callable[[str], str]]:
     """Make databases with the extension of a released version."""
@@ -83,10 +100,10 @@ def make_old(server_machine: None, make_database: Callable[[], str], server_url:
         share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
     written: list[Path] = []
 
-    def make(version: str) -> str:
-        script = RELEASED / f"dbdp--{version}.sql.xz"
-        written.append(Path(share) / "extension" / script.stem)
-        written[-1].write_bytes(lzma.decompress(script.read_bytes()))
+    def make(state: str) -> str:
+        version = version_of(state)
+        written.append(Path(share) / "extension" / f"dbdp--{version}.sql")
+        written[-1].write_text(unpacked(f"dbdp--{state}"))
         url = make_database()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"create extension dbdp schema pg_catalog version '{version}' cascade")
@@ -103,9 +120,9 @@ def catalogue(url: str) -> dict[str, set[tuple]]:
         return {name: {tuple(map(str, row)) for row in connection.execute(sql)} for name, sql in CATALOGUE.items()}
 
 
-@EVERY_VERSION
-def test_an_updated_catalogue_is_that_of_a_new_installation(make_database, make_old, version):
-    new, old = make_database(), make_old(version)
+@EVERY_STATE
+def test_an_updated_catalogue_is_that_of_a_new_installation(make_database, make_old, state):
+    new, old = make_database(), make_old(state)
     with psycopg.connect(new, autocommit=True) as connection:
         connection.execute("create extension dbdp schema pg_catalog cascade")
     with psycopg.connect(old, autocommit=True) as connection:
@@ -114,7 +131,7 @@ def test_an_updated_catalogue_is_that_of_a_new_installation(make_database, make_
     assert [name for name, rows in expected.items() if not rows] == ["triggers"]
     for name, rows in expected.items():
         missing, stray = sorted(rows - found[name]), sorted(found[name] - rows)
-        assert (missing, stray) == ([], []), f"{name}: change sql/upgrade/{version}--*.sql"
+        assert (missing, stray) == ([], []), f"{name}: change sql/upgrade/{version_of(state)}--*.sql"
 
 
 DECLARED = {"label": "y", "positive": "1", "negative": None, "intercept": True, "features": {"a": [0, 1], "b": [0, 9]}}
@@ -178,9 +195,8 @@ def catalogue_rows(connection: psycopg.Connection) -> list[object]:
     return [connection.execute(query).fetchall() for query in queries]
 
 
-@EVERY_VERSION
-def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old, version):
-    url = make_old(version)
+def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old):
+    url = make_old("0.1.0")
     with psycopg.connect(url, autocommit=True) as connection:
         old_data(connection)
         before = catalogue_rows(connection)
@@ -212,17 +228,156 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old,
             connection.execute("select dbdp.dp_logreg('kept', 0.1)")
 
 
-@EVERY_VERSION
-def test_an_installation_brings_an_older_database_up_to_date(make_old, version):
-    url = make_old(version)
+@pytest.fixture
+def make_used(make_old: Callable[[str], str]) -> Callable[[str], str]:
+    """Make databases that a released version made and used."""
+
+    def make(state: str) -> str:
+        url = make_old(state)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(unpacked(f"used--{state}").encode())
+        return url
+
+    return make
+
+
+@pytest.fixture
+def old_roles(server_url: str) -> Iterator[None]:
+    """Roles whose names the dumps have; they are gone after the databases."""
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute("create role old_anna in role dbdp_analyst; create role old_app in role dbdp_predictor")
+        yield
+        admin.execute("drop role old_anna; drop role old_app")
+
+
+SEQUENCES = """
+select c.relname, s.last_value, c.relowner::regrole::text
+from pg_class as c, lateral (select last_value from pg_sequences as q where q.sequencename = c.relname) as s
+where c.relnamespace = 'dbdp'::regnamespace and c.relkind = 'S' and c.relname ~ '(charge|leak)_[0-9]+$'
+"""
+KEPT = {  # of what the first 0.2.0 had
+    "odometers": SEQUENCES,
+    "budgets": "select id, name, source::text, rows, declaration::text, column_types::text, epsilon, delta, mode, "
+    "rdp_order, charge_limit, leak_limit, registered_by, registered_at, dropped_at, unit, max_rows, renews "
+    "from dbdp.dataset",
+    "charges": "select id, dataset_id, charged_at, charged_by, algorithm, epsilon, delta, charge, leak, allowance_id, "
+    "plan::text, charge_after, leak_after from dbdp.ledger",
+    "outcomes": "select * from dbdp.outcome",
+    "models": "select id, dataset_id, feature_names, coefficients, intercepts, intercept, network::text, parameters, "
+    "declaration::text, receipt::text, released_by from dbdp.model",
+    "allowances": "select id, dataset_id, role, charge_limit, leak_limit, granted_by, granted_at, revoked_at "
+    "from dbdp.allowance",
+    "grants of models": "select * from dbdp.prediction_grant",
+    "former declarations": "select * from dbdp.former_declaration",
+    "what may be read": "select relname, relacl::text from pg_class where relnamespace = 'public'::regnamespace",
+    "grants of functions": "select oid::regprocedure::text from pg_proc "
+    "where has_function_privilege('old_app', oid, 'execute') and pronamespace = 'dbdp'::regnamespace "
+    "and proname = 'about'",
+    "listed": "select * from listed",
+    "released": "select id, receipt::text from released",
+}
+
+
+def kept(url: str) -> dict[str, list[tuple]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("set timezone = 'UTC'")
+        return {what: sorted(connection.execute(sql.encode()).fetchall(), key=repr) for what, sql in KEPT.items()}
+
+
+def updated(url: str) -> psycopg.Connection:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("alter extension dbdp update")
+    return psycopg.connect(url, autocommit=True)
+
+
+@EVERY_USED_STATE
+def test_an_update_of_a_used_database_changes_no_budget_charge_model_or_prediction(old_roles, make_used, state):
+    url = make_used(state)
+    before = kept(url)
+    with updated(url) as connection:
+        assert kept(url) == before
+        assert all(before.values())
+        for how in ("predict", "predict_probability", "predict_class", "predict_value"):
+            compared = connection.execute(
+                f"select p.value, dbdp.{how}(p.model, t)::text from predicted as p join people as t using (id) "
+                "where p.how = %s",
+                (how,),
+            ).fetchall()
+            assert len(compared) >= 40
+            assert all(then == now for then, now in compared), how
+        assert connection.execute("select count(value) from scored").fetchone() == (240,)
+        connection.execute("update dbdp.dataset set charge_limit = charge_limit + 1; delete from dbdp.prediction_grant")
+        connection.execute("select setval('dbdp.charge_1', 1)")
+    changed = kept(url)
+    lost = {"budgets", "grants of models", "odometers"}
+    assert {what for what in before if changed[what] != before[what]} == lost
+
+
+@EVERY_USED_STATE
+def test_an_allowance_of_a_former_version_may_spend_what_it_could_and_shows_what_it_guarantees(
+    old_roles, make_used, state
+):
+    with updated(make_used(state)) as connection:
+        same = connection.execute(
+            "select (o.charge_limit, o.charged, o.leak_limit, o.leaked, o.implied) "
+            "= (a.charge_limit, a.charged, a.leak_limit, a.leaked, a.epsilon) "
+            "from allowed as o left join dbdp.allowances as a using (dataset, role) where o.epsilon is not null"
+        ).fetchall()
+        assert same == [(True,)] * 2
+        connection.execute("set session authorization old_anna")
+        left = "select charge_limit - charged from dbdp.allowances where dataset = 'people'"
+        (before,) = connection.execute(left).fetchone()
+        connection.execute("select dbdp.dp_logreg('people', 0.1, 1e-8, 'bolt_on')")
+        (after,) = connection.execute(left).fetchone()
+        assert 0 < before - after == pytest.approx(cost_of_bolt_on(connection, 0.1), abs=1e-8)
+        within, above = 1.0, next(each for each in range(2, 9) if cost_of_bolt_on(connection, each) > after)
+        with pytest.raises(psycopg.Error, match="the allowance of role 'old_anna' on dataset 'people' does not cover"):
+            connection.execute("select dbdp.dp_logreg('people', %s, 1e-8, 'bolt_on')", (above,))
+        connection.execute("select dbdp.dp_logreg('people', %s, 1e-8, 'bolt_on')", (within,))
+
+
+def cost_of_bolt_on(connection: psycopg.Connection, epsilon: float) -> float:
+    """What a release of δ = 1e-8 costs the allowance of old_anna."""
+    sql = "select dbdp.dp_explain('people', %s, 1e-8, 'bolt_on')"
+    plan = connection.execute(sql, (epsilon,)).fetchone()[0]
+    return plan.get("allowance_charges", {}).get("old_anna", plan["charge"])
+
+
+@EVERY_USED_STATE
+def test_after_an_update_the_ledger_agrees_and_every_dataset_trains(old_roles, make_used, state):
+    with updated(make_used(state)) as connection:
+        checked = connection.execute("select dataset, ok, unrecorded > 0 from dbdp.check_ledger()").fetchall()
+        assert {dataset for dataset, ok, lost in checked if lost} == {"people"}
+        assert all(ok for _, ok, _ in checked)
+        for dataset, function, delta in (
+            ("people", "dp_logreg", 1e-8),
+            ("visits", "dp_logreg", 0),
+            ("costs", "dp_linreg", 1e-8),
+            ("units", "dp_logreg", 1e-8),
+            ("rho", "dp_logreg", 1e-8),
+        ):
+            before = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
+            receipt = connection.execute(
+                f"select receipt from dbdp.{function}(%s, 0.05, %s)", (dataset, delta)
+            ).fetchone()[0]
+            charged = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
+            assert float(charged - before) == pytest.approx(receipt["charge"], rel=1e-6)
+        connection.execute("select setval('dbdp.charge_1', 1)")
+        with pytest.raises(psycopg.Error, match="the odometers of the budget of dataset 'people' were wound back"):
+            connection.execute("select dbdp.dp_logreg('people', 0.1, 1e-8)")
+
+
+@EVERY_STATE
+def test_an_installation_brings_an_older_database_up_to_date(make_old, state):
+    url = make_old(state)
     installer.install(url)
     with psycopg.connect(url) as connection:
         assert connect(connection).query("select count(*) as number from dbdp.history") == [{"number": 0}]
 
 
-@EVERY_VERSION
-def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, version):
-    with psycopg.connect(make_old(version)) as connection:
+@EVERY_STATE
+def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, state):
+    with psycopg.connect(make_old(state)) as connection:
         connection.execute("alter role dbdp_owner login")
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="dbdp_owner has login"):
             connection.execute("alter extension dbdp update")
@@ -230,8 +385,8 @@ def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, version)
 
 def test_every_version_but_this_one_has_its_script_and_a_step_from_it():
     steps = installer._migrations(installer.Source.installed())
-    assert list(steps) == VERSIONS
-    assert __version__ not in VERSIONS
+    assert list(steps) == sorted({version_of(state) for state in STATES})
+    assert __version__ not in steps
 
 
 def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already():

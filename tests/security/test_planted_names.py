@@ -29,13 +29,14 @@ from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
-from dbdp.interfaces.web.routes import entry, pages, registering, rights, scores, trainings
+from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]  # CI runs it
 
 PASSWORD = "of the tests alone"
+TOKEN = "t" * 32
 FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies are met first; pairs fit better
 ROWS = "(a float8, b float8, y text, g text)"
 FILLED = "select i / 200.0, (i * 7 % 200) / 200.0, (i % 2)::text, chr(97 + i % 2) from generate_series(1, 200) as i"
@@ -256,6 +257,7 @@ PAGES = (
     "/allowances",
     "/allowances/grant?dataset=d&role=bob",
     "/allowances/revoke?dataset=d&role=bob",
+    "/metrics",
 )
 
 
@@ -264,7 +266,7 @@ def test_the_page_meets_no_planted_name(world, path):
         register(alice)
         model = alice.train("d", Request(1.0, epochs=1)).id
     for role in ("alice", ""):  # the owner, and the superuser
-        with served(world.urls[role]) as site, site.open() as page:
+        with served(world.urls[role], metrics_token=TOKEN) as site, site.open() as page:
             visit(page, model)
     assert traps.met(world.admin) == 0
 
@@ -272,7 +274,7 @@ def test_the_page_meets_no_planted_name(world, path):
 def visit(page, model):
     """Open every page, and send the forms."""
     for place in PAGES:
-        answer = page.get(place.format(model=model))
+        answer = page.get(place.format(model=model), headers={"authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 200, (place, answer.text)
     csrf = {"csrf": csrf_of(page.get("/allowances").text)}
     for path, fields in forms(model):
@@ -298,7 +300,7 @@ def forms(model):
 
 
 def test_no_page_is_left_out():
-    routers = [each.router for each in (entry, pages, registering, rights, scores, trainings)]
+    routers = [each.router for each in (entry, metrics, pages, registering, rights, scores, trainings)]
     made = {route.path for router in routers for route in router.routes if "GET" in route.methods}
     assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/job"}  # by which visits begin and end
 

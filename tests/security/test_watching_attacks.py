@@ -91,7 +91,7 @@ def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin):
     functions_of = [node for node in source.body if isinstance(node, ast.FunctionDef)]
     decorated = {f.name: " ".join(map(ast.unparse, f.decorator_list)) for f in functions_of}
     acting = [name for name, by in decorated.items() if "session.as_owner" in by]
-    acting += ["register_dataset", "drop_dataset", "allowance_spent"]  # in part
+    acting += ["register_dataset", "drop_dataset", "allowance_spent", "dataset_spent"]  # in part
     acting = [f"try_{name}" if "refusing" in decorated[name] else name for name in acting]
     sql = "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace and proname = any(%s)"
     functions = admin.execute(sql, (acting,)).fetchall()

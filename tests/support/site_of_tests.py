@@ -127,10 +127,10 @@ class PromptServer(uvicorn.Server):
 
 
 @contextmanager
-def served(url: str, cookie: str = "dbdp_web") -> Iterator[Site]:
+def served(url: str, cookie: str = "dbdp_web", *, metrics_token: str = "") -> Iterator[Site]:
     """Serve the page of a server for a while."""
     clock, listening, announced = Clock(), listen("127.0.0.1", 0), []
-    app = create(url, cookie=cookie, clock=clock, announce=announced.append)
+    app = create(url, cookie=cookie, clock=clock, announce=announced.append, metrics_token=metrics_token)
     server = PromptServer(uvicorn.Config(app, log_config=None, **SETTINGS))
     logging.getLogger("uvicorn").setLevel(logging.DEBUG)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

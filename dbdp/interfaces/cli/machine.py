@@ -1,5 +1,6 @@
 """Commands for an administrator: the demo, the extension on a server, the web page, the private server."""
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from dbdp.deployment.cluster import Cluster
 
 app = typer.Typer()
+SHORTEST_TOKEN = 32
 server = typer.Typer(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
 app.add_typer(server, name="server")
 
@@ -84,6 +86,7 @@ def web(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 8433,
     host: Annotated[str, typer.Option(help="An address of this machine: 127.0.0.1 or ::1.")] = "127.0.0.1",
     opening: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Serve statistics for Prometheus at /metrics.")] = False,
     url: Url = None,
 ) -> None:
     """Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link."""
@@ -93,7 +96,18 @@ def web(
         raise ValueError(f"dbdp web needs {error.name}; run pip install 'dbdp[web]'") from None
     from dbdp.interfaces.python.database import default_url
 
-    serve(url or default_url(), host, port, print_line, opening=opening)
+    serve(url or default_url(), host, port, print_line, opening=opening, metrics_token=_token() if metrics else "")
+
+
+def _token() -> str:
+    """Return the token for /metrics, which is an environment variable, as other accounts can read command lines."""
+    token = os.environ.get("DBDP_METRICS_TOKEN", "")
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"DBDP_METRICS_TOKEN has {len(token)} characters, and --metrics needs {SHORTEST_TOKEN} at least; "
+            "draw them: export DBDP_METRICS_TOKEN=$(openssl rand -hex 32)"
+        )
+    return token
 
 
 @app.command()

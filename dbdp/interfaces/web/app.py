@@ -18,7 +18,7 @@ from dbdp.interfaces.web.accounts.links import Links
 from dbdp.interfaces.web.accounts.sessions import Sessions
 from dbdp.interfaces.web.accounts.visits import Services
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
-from dbdp.interfaces.web.routes import entry, pages, registering, rights, scores, trainings
+from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
 from dbdp.interfaces.web.views.refusals import NoSession, Refusal
 from dbdp.interfaces.web.views.rendering import page, refused
 
@@ -29,6 +29,7 @@ def create(
     cookie: str = "dbdp_web",
     clock: Callable[[], float] = time.monotonic,
     announce: Callable[[str], None] = lambda _token: None,
+    metrics_token: str = "",
 ) -> FastAPI:
     """Return the application for a database server.
 
@@ -42,6 +43,8 @@ def create(
         Returns the time in seconds.
     announce : callable
         Called with the token of the next one-time link when one was used.
+    metrics_token : str
+        What a request of `/metrics` must send; without it there is no such page.
 
     Raises
     ------
@@ -49,7 +52,7 @@ def create(
         If the target is not a URL.
     """
     server = Server(target)
-    services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie)
+    services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie, metrics_token)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_stopping(services.jobs))
     app.state.services = services
     app.add_middleware(HeadAsGet)
@@ -58,6 +61,8 @@ def create(
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
     for routes in (entry, pages, trainings, registering, scores, rights):
         app.include_router(routes.router)
+    if metrics_token:
+        app.include_router(metrics.router)
     _answer_errors(app)
     return app
 

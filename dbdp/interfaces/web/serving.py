@@ -70,7 +70,15 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def serve(target: str, host: str, port: int, announce: Callable[[str], None], *, opening: bool = False) -> None:
+def serve(
+    target: str,
+    host: str,
+    port: int,
+    announce: Callable[[str], None],
+    *,
+    opening: bool = False,
+    metrics_token: str = "",
+) -> None:
     """Serve the page of a database server until interrupted.
 
     Parameters
@@ -85,6 +93,8 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None], *,
         Called with a line for the terminal: the one-time link, and the next one when it was used.
     opening : bool
         Whether to open the link in the user's browser.
+    metrics_token : str
+        Token for `/metrics`, statistics for Prometheus; without it there is no such page.
 
     Raises
     ------
@@ -100,6 +110,7 @@ def serve(target: str, host: str, port: int, announce: Callable[[str], None], *,
     app = create(
         target,
         cookie=f"dbdp_web_{bound}",
+        metrics_token=metrics_token,
         announce=lambda token: announce(f"that link was used; the next one, for another browser: {address}{token}"),
     )
     _check(app.state.services.server)

@@ -156,6 +156,11 @@ class Budget:
         units = math.floor(_decimal(rho) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
         return cls(implied, delta, "zcdp", None, *units)
 
+    def share(self, charge: int, leaks: int) -> float:
+        """Return the larger share of the two limits that a charge and a leak, in units, are."""
+        of_leaks = leaks / self.leak_limit if self.leak_limit else 0.0
+        return max(charge / self.charge_limit, of_leaks)
+
     def cost(self, release: Release) -> tuple[int, int]:
         """Return charge and leak of a release, in units, rounded up (the table of §13).
 

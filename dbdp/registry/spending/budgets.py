@@ -217,6 +217,22 @@ def allowance_spent(session: Session, allowance: int, release_delta: float | Non
     return known | left
 
 
+UNKNOWN_SHARES: dict[str, float | None] = dict.fromkeys(("spent_share", "unrecorded_share"))
+_WATCHED = "d.id = $1 and d.id in (select w.id from dbdp.watched_datasets as w)"
+
+
+def dataset_spent(session: Session, dataset_id: int) -> dict[str, float | None]:
+    """Return the shares of a budget that were spent, and spent without a row in the ledger.
+
+    They are None if the caller may not see them, or if an odometer is missing.
+    """
+    for period in _periods(session, _WATCHED, dataset_id):
+        if period.spent is not None and period.unrecorded is not None:
+            unrecorded = period.unrecorded / period.budget.charge_limit
+            return {"spent_share": period.budget.share(*period.spent), "unrecorded_share": unrecorded}
+    return UNKNOWN_SHARES
+
+
 def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Period]:
     for row in session.query(_PERIODS.format(condition=condition), *parameters):
         yield Period(

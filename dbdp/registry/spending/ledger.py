@@ -17,14 +17,16 @@ from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.spending import names, rights
-from dbdp.registry.spending.odometers import OF_DATASET, Account, Amounts, NotCoveredError
+from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts, NotCoveredError
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Session
 
 Result = TypeVar("Result")
+Spent = list[tuple[Account, Amounts]]  # the odometers after a charge: of the dataset, and of the allowance that is used
 
 _WAL_NUDGE_BYTES = 16384  # two pages: the WAL writer flushes completed pages only
 _LONGEST_DETAIL = 1000
+_CHANNEL, _ALARM_SHARE = "dbdp_budget", 0.8
 _OF = "with noise at the end (dbdp.budget shows what is left)"
 
 
@@ -55,7 +57,9 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     with session.undone():
         _lock_summary(session, plan.get("summary"))
     version = names.reserve(session, dataset, plan.get("name"))
-    after, allowance = _locked(session, dataset, lambda allowances: _advance(session, dataset, release, allowances))
+    spent = _locked(session, dataset, lambda allowances: _advance(session, dataset, release, allowances))
+    _notify(session, dataset.id, spent)
+    (_, after), *of_allowance = spent
     row = session.query(
         "insert into dbdp.ledger (dataset_id, algorithm, epsilon, delta, charge, leak, allowance_id, plan, "
         "charge_after, leak_after, model_name, model_version) "
@@ -65,7 +69,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         release.epsilon,
         release.delta,
         *costs,
-        allowance,
+        of_allowance[0][0].id if of_allowance else None,
         plan_json,
         *after,
         *version,
@@ -97,13 +101,8 @@ def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list[Acc
         return action(allowances)
 
 
-def _advance(
-    session: Session, dataset: Dataset, release: Release, allowances: list[Account]
-) -> tuple[Amounts, int | None]:
-    """Advance the dataset's odometers and those of the allowance that is used, all or none.
-
-    Return the dataset's odometers after it, and the allowance's id, None without one.
-    """
+def _advance(session: Session, dataset: Dataset, release: Release, allowances: list[Account]) -> Spent:
+    """Advance the dataset's odometers and those of the allowance that is used, all or none, and return them."""
     title = f"the budget of dataset {dataset.name!r}"
     recorded = height(session, dataset.id)
     budget = Account(title, OF_DATASET, dataset.id, dataset.budget, dataset.budget.epsilon, recorded)
@@ -115,7 +114,20 @@ def _advance(
         raise ValueError(f"{refusal}; {_remedy(session, budget, allowances, release.delta)}") from None
     for account, total in spent:
         account.set(session, total)
-    return spent[0][1], spent[1][0].id if allowances else None
+    return spent
+
+
+def _notify(session: Session, dataset_id: int, spent: Spent) -> None:
+    """Notify of each account of which 80 % or more is spent now; every role may listen, so numbers alone name it.
+
+    PostgreSQL sends a notification when the transaction commits. One that is rolled back is lost, though the charge
+    stays; so each charge above the limit notifies, and not only the one that crosses it.
+    """
+    for account, total in spent:
+        if account.epsilon is not None and account.budget.share(*total) >= _ALARM_SHARE:
+            allowance = account.id if account.words == OF_ALLOWANCE else None
+            payload = {"period": dataset_id, "allowance": allowance, "threshold": _ALARM_SHARE}
+            session.query("select pg_notify($1, $2)", _CHANNEL, json.dumps(payload))
 
 
 _ALLOWANCES = """

@@ -33,6 +33,8 @@ class Services:
         The trainings and scores.
     cookie : str
         Name of the cookie that holds the number of a session.
+    metrics_token : str
+        What a request of `/metrics` must send.
     """
 
     server: Server
@@ -40,6 +42,7 @@ class Services:
     links: Links
     jobs: Jobs
     cookie: str
+    metrics_token: str
 
 
 def services_of(request: Request) -> Services:

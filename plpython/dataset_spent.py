@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import dataset_spent
+
+return dataset_spent(*args)
