@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dbdp.interfaces.sql import threads
+from dbdp.interfaces.sql import outcomes, threads
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
 from dbdp.registry.declarations import Declaration, declare
 
@@ -434,6 +434,12 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
         forms = _of_classes(declaration, described, make) if kind == "classes" else make(declaration, described)
     _scorers[kind].add(model, row_type, *forms)
     return True
+
+
+def try_learn(*arguments: Any) -> bool | None:
+    """Create the scorers of a model as `learn` does; None if it refuses, which is recorded for `dbdp.accepted`."""
+    learned: bool | None = outcomes.recorded(learn, *arguments)
+    return learned
 
 
 def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
