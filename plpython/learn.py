@@ -1,4 +1,3 @@
-from dbdp.interfaces.sql import outcomes
-from dbdp.interfaces.sql.scoring import learn
+from dbdp.interfaces.sql.scoring import try_learn
 
-return outcomes.recorded(learn, *args)
+return try_learn(model, row_type, description, kind)

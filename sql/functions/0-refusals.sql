@@ -11,9 +11,9 @@ create or replace function dbdp.last_refusal(
 language plpython3u parallel safe
 set search_path = pg_catalog, pg_temp
 as $body$
-from dbdp.interfaces.sql import outcomes
+from dbdp.interfaces.sql.outcomes import last_refusal
 
-return outcomes.last_refusal()
+return last_refusal()
 $body$;
 comment on function dbdp.last_refusal is 'internal: the error and the warnings that the last dbdp.try_… of this session recorded, once';
 

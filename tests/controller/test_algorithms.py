@@ -161,8 +161,8 @@ def test_every_option_is_a_parameter_of_every_sql_function(connection, interface
 select proargnames[:pronargs], pronargs - pronargdefaults
 from pg_proc where oid = (select oid from pg_proc where proname = %s and pronamespace = 'dbdp'::regnamespace)"""
     names, needed = connection.execute(sql, (interface,)).fetchone()
-    assert names == ["dataset", *(name for name in OPTIONS if name not in LEFT_OUT[interface])]
-    assert needed == 2  # the dataset and ε
+    assert names == ["dataset", *(name for name in OPTIONS if name not in LEFT_OUT[interface]), "regularization"]
+    assert needed == 0  # dbdp refuses by name a call without the dataset or ε
 
 
 def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_command_line():

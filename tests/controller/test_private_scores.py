@@ -482,7 +482,7 @@ def test_what_cannot_be_scored_is_refused_before_the_charge(connection, with_mod
         score + "null, 1)": "metric is missing",
         score + "'mean_absolute_error', null)": "epsilon is missing",
         score + "'mean_absolute_error', 'NaN')": "epsilon = nan must be positive",
-        score + "'mean_absolute_error', 1, 0, null)": "bins is null",
+        score + "'mean_absolute_error', 1, 0, null)": "bins is missing",
         f"select dbdp.dp_score(987654321, '{name}', 'mean_absolute_error', 1)": "model 987654321 does not exist",
         f"select dbdp.dp_score({model}, 'nowhere', 'accuracy', 1)": "dataset 'nowhere' is not registered",
         f"select dbdp.dp_class_balance('{name}', 1)": "label 'r' of dataset .* is a number and has no classes",

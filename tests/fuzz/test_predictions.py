@@ -11,7 +11,7 @@ from test_calls import COLUMNS, DATASETS, ROWS
 from values import FLOATS, NUMERICS, REALS, VALUES, Table, arrays, mutated
 from watch import SHARES, Watch
 
-REFUSALS = ("38000", "42883", "22003", "22P02", "22P05")  # predictions refuse with Python's class of errors
+REFUSALS = ("38000", "42883", "22003", "22P02", "22P05")  # 38000: of the functions over bytes
 FORGED = 10**6
 FUNCTIONS_BY_KIND = {
     "binary": ("predict", "predict_probability"),

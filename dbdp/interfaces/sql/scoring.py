@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dbdp.interfaces.sql import json_rows, threads
+from dbdp.interfaces.sql import json_rows, outcomes, threads
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
 from dbdp.registry.declarations import Declaration, declare
 
@@ -559,6 +559,12 @@ def _scorers_of(declaration: Declaration, described: dict[str, Any], row_type: i
         return _of_network(declaration, described, row_type)
     make = _of_rows if row_type else _of_array
     return _of_classes(declaration, described, make) if declaration.kind == "classes" else make(declaration, described)
+
+
+def try_learn(*arguments: Any) -> bool | None:
+    """Create the scorers of a model as `learn` does; None if it refuses, which is recorded for `dbdp.accepted`."""
+    learned: bool | None = outcomes.recorded(learn, *arguments)
+    return learned
 
 
 def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
