@@ -270,7 +270,7 @@ class EncodedScorer:
     def __call__(self, features: bytes) -> float | None:
         """Return the decision for features, or None."""
         encoded = self._encode(features)
-        return None if encoded is None else self._scorer(encoded)  # type: ignore[no-any-return]
+        return None if encoded is None else self._scorer(encoded)
 
 
 def decode_numeric(value: bytes) -> float:
