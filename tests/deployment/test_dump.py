@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("pg_dump")
 
 MakeDatabase = Callable[[], str]
 TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
+NAMED = TRAIN.replace("=> 1", "=> 1, name => 'kept'")
 LEDGER = [
     "select id, name, source::text, source_name, rows, declaration::text, epsilon, delta, mode, charge_limit, "
     "leak_limit, registered_by, registered_at, dropped_at, renews, reason, capacity from dbdp.dataset order by id",
@@ -29,6 +30,10 @@ LEDGER = [
     "select role::text from dbdp.prediction_grant",
     "select * from dbdp.budget('kept')",
     "select dbdp.predict_probability(1, x) from kept",
+    "select * from dbdp.model_name",
+    "select name, version from dbdp.model order by id",
+    "select name, role::text from dbdp.name_grant",
+    "select dbdp.predict_probability('kept', x) from kept",
 ]
 
 
@@ -57,17 +62,18 @@ def make_past(url: str) -> None:
             "select dbdp.register_dataset('kept', 'kept', 'y', '1', %s, 9, 1e-6, mode => 'basic')",
             (json.dumps({"x": {"length": 3, "norm": 10}}),),
         )
-        connection.execute(TRAIN)
+        connection.execute(NAMED)
         connection.execute("select dbdp.answer_at_multiples('kept', 'for the test', 1)")
         connection.execute("select dbdp.answer_at_multiples('kept', 'for the test', null)")
         connection.execute("select dbdp.renew_budget('kept', 'for the test')")
         connection.execute("select dbdp.raise_capacity('kept', 'for the test', 60)")
         connection.execute("""select dbdp.redeclare('kept', 'for the test', '{"x": {"length": 3, "norm": 9}}')""")
-        connection.execute(TRAIN)
+        connection.execute(NAMED)
         connection.execute("select dbdp.dp_score(2, 'kept', 'confusion', 0.5)")
         with connection.transaction(force_rollback=True):
             connection.execute(TRAIN)
         connection.execute("select dbdp.grant_prediction(1, 'dbdp_predictor')")
+        connection.execute("select dbdp.grant_prediction('kept', 'dbdp_predictor')")
         connection.execute("select dbdp.grant_training('kept', 'dbdp_analyst', 7)")
         connection.execute("select setval('dbdp.allowance_charge_1', 5000000000)")
 
