@@ -434,9 +434,11 @@ def _pair(function: re.Match[str]) -> str:
 def _with_default(parameter: str) -> str:
     """Return a parameter with the default null, which the function refuses by name, unless it has one or is a result.
 
-    PostgreSQL would say of a call without it that there is no such function.
+    PostgreSQL would say of a call without it that there is no such function; and that there are two, if the model had a
+    default as a number and as a name.
     """
-    if " default " in parameter or not parameter.strip() or parameter.strip().startswith("out "):
+    written = parameter.strip()
+    if " default " in parameter or written in ("", "model text") or written.startswith("out "):
         return parameter
     return parameter.rstrip() + " default null" + parameter[len(parameter.rstrip()) :]
 

@@ -27,6 +27,26 @@ begin
 end
 $acting$;
 
+-- An update replaces a function in PL/Python by one in SQL that keeps its owner: the one that acts is dbdp.try_NAME.
+do $calling$
+declare
+  calling regprocedure;
+begin
+  for calling in
+    select calls.oid
+    from pg_catalog.pg_proc as acts
+    join pg_catalog.pg_proc as calls
+      on calls.pronamespace = acts.pronamespace
+      and calls.proname = pg_catalog.substr(acts.proname::text, 5)
+      and calls.proargtypes = acts.proargtypes
+    where acts.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    and acts.proname like 'try\_%'
+  loop
+    execute pg_catalog.format('alter function %s owner to current_user', calling);
+  end loop;
+end
+$calling$;
+
 -- The ledger and the other tables belong to the superuser, so that dbdp_owner cannot change what it has written.
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
 grant select, insert on dbdp.outcome, dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity
@@ -140,15 +160,13 @@ grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_bud
 to dbdp_data_owner;
 grant select on dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity to dbdp_data_owner;
 
--- Whoever may call a function that refuses may call both of its pair. Here, since an update replaces the function in
--- PL/Python by one in SQL that keeps its owner: the one that acts is dbdp.try_NAME.
+-- Whoever may call a function that refuses may call both of its pair.
 do $pairs$
 declare
   pair record;
 begin
   for pair in
     select acts.oid::regprocedure as acts,
-           calls.oid::regprocedure as calls,
            array(
              select a.grantee::regrole
              from pg_catalog.aclexplode(calls.proacl) as a
@@ -162,7 +180,6 @@ begin
     where acts.pronamespace = 'dbdp'::pg_catalog.regnamespace
     and acts.proname like 'try\_%'
   loop
-    execute pg_catalog.format('alter function %s owner to current_user', pair.calls);
     execute pg_catalog.format(
       'grant execute on function %s to %s', pair.acts, pg_catalog.array_to_string(pair.roles, ', '));
   end loop;

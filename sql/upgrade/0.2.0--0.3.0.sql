@@ -91,11 +91,10 @@ begin
     select p.oid
     from pg_catalog.pg_proc as p
     where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
-    and case -- the newest of the options of a training
-      when p.proname in ('dp_train_groups', 'dp_explain_groups') then not 'summary' = any (p.proargnames)
-      when p.proname in ('dp_train', 'dp_logreg', 'dp_svm', 'dp_linreg', 'dp_explain', 'dp_tune', 'dp_explain_tuning')
-        then not 'name' = any (p.proargnames)
-    end
+    and p.proname in (
+      'dp_train', 'dp_logreg', 'dp_svm', 'dp_linreg', 'dp_explain', 'dp_tune', 'dp_explain_tuning', 'dp_train_groups',
+      'dp_explain_groups')
+    and not 'regularization' = any (p.proargnames) -- the newest of the options of a training
   loop
     execute pg_catalog.format('drop function %s', old);
   end loop;

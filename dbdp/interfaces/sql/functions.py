@@ -343,14 +343,16 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
 
 @refusing()
 def weights(model: int | str) -> list[dict[str, Any]]:
-    """dbdp.weights, with the caller's rights; a null model has none."""
-    return [] if model is None else releases.weights(session, names.number(session, model))
+    """dbdp.weights, with the caller's rights."""
+    check_not_null(model=model)
+    return releases.weights(session, names.number(session, model))
 
 
 @refusing()
 def receipt(model: int | str) -> list[dict[str, Any]]:
-    """dbdp.receipt, with the caller's rights; a null model has none."""
-    entries = {} if model is None else releases.receipt(session, names.number(session, model))
+    """dbdp.receipt, with the caller's rights."""
+    check_not_null(model=model)
+    entries = releases.receipt(session, names.number(session, model))
     return [{"entry": name, "value": releases.written(value)} for name, value in entries.items()]
 
 
