@@ -152,12 +152,42 @@ def in_column_units(
     return coefficients, intercepts
 
 
+def centred(
+    declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients as differences from their mean over the categories, or the bins, of a column, for a reader.
+
+    A row with a declared category has one of them, so that a number may be added to all if the intercept loses it. No
+    such row decides which number that is: noise does, and a single coefficient would say nothing. Without an intercept
+    nothing changes.
+
+    Parameters
+    ----------
+    declaration : Declaration
+        The declaration that the models were trained with.
+    coefficients, intercepts : np.ndarray, shapes (outputs, features) and (outputs,)
+        Results of `in_column_units`; for one model without `outputs`.
+    """
+    if declaration.vector or not declaration.intercept:
+        return coefficients, intercepts
+    coefficients, end = coefficients.copy(), 0
+    widths = [(each.width, bool(each.bins)) for each in declaration.numeric]
+    for width, is_exclusive in widths + [(len(each.categories), True) for each in declaration.categorical]:
+        start, end = end, end + width
+        if is_exclusive:
+            means = coefficients[..., start:end].mean(axis=-1)
+            coefficients[..., start:end] -= means[..., None]
+            intercepts = intercepts + means
+    return coefficients, intercepts
+
+
 def standard_errors(
     declaration: Declaration, root: np.ndarray | None, projection: RandomProjection | None = None
 ) -> dict[str, Any]:
-    """Return the standard deviations that the noise for privacy gives a coefficient, and an intercept, at most.
+    """Return the standard deviations that the noise for privacy gives a weight, and an intercept, at most.
 
-    `in_column_units` is affine: its linear part maps each row of R, and the squares of a column add up to a variance.
+    They are those of `centred` coefficients. `in_column_units` is affine, and `centred` linear: the linear part maps
+    each row of R, and the squares of a column add up to a variance.
 
     Parameters
     ----------
@@ -179,9 +209,8 @@ def standard_errors(
         return {}
     origin = in_column_units(declaration, np.zeros(root.shape[1]), projection)
     mapped = in_column_units(declaration, root, projection)
-    features, intercept = (
-        np.sqrt(np.sum(np.square(each - start), axis=0)) for each, start in zip(mapped, origin, strict=True)
-    )
+    moved = centred(declaration, *(each - start for each, start in zip(mapped, origin, strict=True)))
+    features, intercept = (np.sqrt(np.sum(np.square(each), axis=0)) for each in moved)
     if features.size > MOST_LISTED:
         features = np.sqrt(np.mean(np.square(features)))
     errors = {"standard_errors": np.vectorize(_four_digits, otypes=[float])(features).tolist()}
@@ -397,8 +426,9 @@ def weights(session: Session, number: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        `feature`, `class` (None unless the label has several), `coefficient` in the units of `Model.coefficients`, and
-        `standard_error`, None where the receipt does not have that of each; the intercept is the feature INTERCEPT.
+        `feature`, `class` (None unless the label has several), `coefficient` in the units of `Model.coefficients`, of a
+        category or a bin as in `centred`, and `standard_error`, None where the receipt does not have that of each; the
+        intercept is the feature INTERCEPT.
 
     Raises
     ------
@@ -413,12 +443,11 @@ def weights(session: Session, number: int) -> list[dict[str, Any]]:
     names = [*row["feature_names"], INTERCEPT] if declaration.intercept else row["feature_names"]
     errors = _errors_of_each(json.loads(row["receipt"]), len(row["feature_names"]))
     is_one = declaration.kind != "classes"
-    models = [row["coefficients"]] if is_one else row["coefficients"]
+    models = np.atleast_2d(np.array(row["coefficients"], float))
+    shown, lasts = (each.tolist() for each in centred(declaration, models, np.array(row["intercepts"], float)))
     return [
         {"feature": name, "class": label, "coefficient": value, "standard_error": error}
-        for label, values, last in zip(
-            [None] if is_one else declaration.classes, models, row["intercepts"], strict=True
-        )
+        for label, values, last in zip([None] if is_one else declaration.classes, shown, lasts, strict=True)
         for name, value, error in zip(names, [*values, last], errors, strict=False)
     ]
 

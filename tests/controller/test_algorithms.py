@@ -151,7 +151,7 @@ def command_line(*words: str) -> Any:
 
 def test_the_requests_of_these_tests_set_every_option_and_reach_every_loss():
     assert {loss for _, loss in ONE_LOSS_EACH} == set(LOSSES)
-    of_releases = {"summary"}  # tests/controller/test_summaries.py trains with one
+    of_releases = {"summary", "name"}  # tests/controller/test_summaries.py and tests/registry/test_names.py
     assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} | of_releases == set(OPTIONS)
 
 

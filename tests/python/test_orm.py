@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from dbdp import orm
 from dbdp.interfaces.python.database import Database
 
-MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Summary, orm.Allowance)
+MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Summary, orm.Allowance, orm.Statistics)
 WRITTEN = {"name": "text"}  # psycopg gives both as str
 
 

@@ -9,7 +9,7 @@ import pytest
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
 from dbdp.learning.rows.features import Numeric
 from dbdp.registry.declarations import Declaration, declare
-from dbdp.registry.releases import MOST_LISTED, in_column_units, standard_errors
+from dbdp.registry.releases import MOST_LISTED, centred, in_column_units, standard_errors
 
 KINDS: dict[str, dict[str, Any]] = {
     "binary": {"positive": "1"},
@@ -77,6 +77,23 @@ def test_one_model_is_taken_as_it_is():
     assert float(intercepts) == several[1][0]
 
 
+def test_centred_weights_decide_alike_where_each_row_has_a_category_and_whatever_is_added_to_all_of_a_column():
+    declaration = declared("classes", "columns", intercept=True)
+    design, _ = rows("columns", True, None)
+    design = design[(design[:, 3:6].sum(axis=1) == 1) & (design[:, 6] == 1)]
+    random = np.random.default_rng(4)
+    coefficients, intercepts = random.normal(size=(3, 7)), random.normal(size=3)
+    weights, ends = centred(declaration, coefficients, intercepts)
+    assert design @ weights.T + ends == pytest.approx(design @ coefficients.T + intercepts)
+    assert weights[:, 3:6].sum(axis=1) == pytest.approx(0, abs=1e-12)
+    moved = coefficients + np.outer([5.0, -7.0, 9.0], [0, 0, 0, 1, 1, 1, 0])
+    again = centred(declaration, moved, intercepts - [5.0, -7.0, 9.0])
+    assert [*again[0].ravel(), *again[1]] == pytest.approx([*weights.ravel(), *ends])
+    assert len(design) > 2
+    alone = declared("classes", "columns", intercept=False)
+    assert centred(alone, coefficients, intercepts)[0] is coefficients
+
+
 @pytest.mark.parametrize("projection", [None, MAP], ids=["whole", "projected"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("features", FEATURES)
@@ -88,7 +105,8 @@ def test_standard_errors_are_those_of_noise_that_is_mapped_as_models_are(kind, f
     random = np.random.default_rng(3)
     root, model = random.normal(size=(dimension, dimension)), random.normal(size=dimension)
     signs = np.repeat([[1.0], [-1.0]], dimension, axis=0) * np.sqrt(dimension)
-    coefficients, intercepts = in_column_units(declaration, model + signs * np.vstack([root, root]), projection)
+    models = model + signs * np.vstack([root, root])
+    coefficients, intercepts = centred(declaration, *in_column_units(declaration, models, projection))
     errors = standard_errors(declaration, root, projection)
     assert errors["standard_errors"] == pytest.approx(coefficients.std(axis=0).tolist(), rel=1e-3)
     if intercept:

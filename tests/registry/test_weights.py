@@ -26,7 +26,9 @@ def test_weights_are_the_coefficients_with_their_standard_errors(connection, dat
     model, coefficients, intercept, receipt = connection.execute(sql, (dataset, name)).fetchone()
     rows = database.weights(model)
     assert [row["feature"] for row in rows] == ["a", "b=u", "b=v", "(intercept)"]
-    assert [row["coefficient"] for row in rows] == [*coefficients, intercept]
+    a, u, v = coefficients
+    expected = [a, (u - v) / 2, (v - u) / 2, intercept + (u + v) / 2]
+    assert [row["coefficient"] for row in rows] == pytest.approx(expected)
     assert [row["standard_error"] for row in rows] == [*receipt["standard_errors"], receipt["intercept_standard_error"]]
     assert {row["class"] for row in rows} == {None}
     assert rows == database.weights(name) == database.weights(f"{name}@1")
@@ -46,7 +48,10 @@ def test_each_class_has_weights(connection, database: Database, schema, register
     sql = "select dbdp.store_release(%s, %s::float8[], '{10, 11, 12}', %s) ->> 'id'"
     model = int(connection.execute(sql, (name, numbers, forged)).fetchone()[0])
     rows = database.weights(model)
-    expected = [value for number, row in enumerate(numbers) for value in (*row, 10.0 + number)]
+    expected = [
+        value for number, (a, u, v) in enumerate(numbers) for value in (a, u - v, v - u, 20.0 + 2 * number + u + v)
+    ]
+    expected = [value / (1 if place % 4 == 0 else 2) for place, value in enumerate(expected)]
     assert [row["coefficient"] for row in rows] == expected
     assert [row["class"] for row in rows] == [label for label in "012" for _ in range(4)]
     assert {row["standard_error"] for row in rows} == {None}  # of a client's receipt

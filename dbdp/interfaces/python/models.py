@@ -286,3 +286,46 @@ def _refuse_statement(state: ORMExecuteState) -> None:
 
 def _read_only(model: type) -> TypeError:
     return TypeError(f"{model.__name__} is read-only; register, renew, grant and train by dbdp.Database")
+
+
+class Statistics(Base):
+    """What became of a dataset's charges: a row of `dbdp.stat_datasets`.
+
+    Attributes
+    ----------
+    period : int
+        Number of the dataset; a renewed budget has another.
+    dataset : str
+        Its name.
+    registered_by : str
+        The role that registered it.
+    registered_at : datetime
+        When.
+    charges, releases, failures, unfinished : int
+        Charges in the ledger, and how they ended.
+    total_seconds, mean_seconds, max_seconds : float or None
+        From a charge to its release.
+    last_charge, last_release : datetime or None
+        When.
+    spent_share, unrecorded_share : float or None
+        Part of the budget that was spent, and that was spent by charges without a row in the ledger.
+    """
+
+    __tablename__ = "stat_datasets"
+    __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
+
+    period: Mapped[int] = mapped_column(primary_key=True)
+    dataset: Mapped[str]
+    registered_by: Mapped[str]
+    registered_at: Mapped[datetime]
+    charges: Mapped[int] = mapped_column(BigInteger)
+    releases: Mapped[int] = mapped_column(BigInteger)
+    failures: Mapped[int] = mapped_column(BigInteger)
+    unfinished: Mapped[int] = mapped_column(BigInteger)
+    total_seconds: Mapped[float]
+    mean_seconds: Mapped[float | None]
+    max_seconds: Mapped[float | None]
+    last_charge: Mapped[datetime | None]
+    last_release: Mapped[datetime | None]
+    spent_share: Mapped[float | None]
+    unrecorded_share: Mapped[float | None]

@@ -117,7 +117,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         if not rows:
             raise missing_model(identity)
         may = database.query(_MAY)[0]
-        coefficients = _coefficients(rows[0])
+        coefficients = _coefficients(database, rows[0])
         predictors = [row["role"] for row in database.query(_PREDICTORS, identity)] if may["reads"] else []
     return visit.page(
         "model.html",
@@ -154,12 +154,11 @@ def _budget(database: Database, name: str) -> dict[str, Any]:
     return {"name": name, "budget": budget, "bar": bar, "leak": leak, "unit": bars.UNITS[budget["mode"]]}
 
 
-def _coefficients(row: Row) -> list[tuple[str, float, float | None]]:
+def _coefficients(database: Database, row: Row) -> list[tuple[str, float, float | None]]:
     """Return name, value and standard error of the first coefficients of a model with one output; else nothing."""
     if row["coefficients"] is None or len(row["intercepts"]) != 1:
         return []
-    errors = row["receipt"].get("standard_errors")
-    listed = errors if isinstance(errors, list) else [errors] * len(row["coefficients"])
-    of_intercept = row["receipt"].get("intercept_standard_error")
-    triples = zip(row["feature_names"], row["coefficients"], listed, strict=False)
-    return [("(intercept)", row["intercepts"][0], of_intercept), *triples][:_MOST_COEFFICIENTS]
+    *weights, last = [
+        (each["feature"], each["coefficient"], each["standard_error"]) for each in database.weights(row["id"])
+    ]
+    return [last, *weights][:_MOST_COEFFICIENTS]
