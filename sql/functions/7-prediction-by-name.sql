@@ -22,6 +22,7 @@ comment on function dbdp.model_number is 'internal: the number of the latest mod
 create or replace function dbdp.remember(model text, number bigint, kind text, statement float8) returns bigint
 language plpython3u
 stable parallel safe cost 300
+set search_path = pg_catalog, pg_temp
 as $body$
 @plpython remember@
 $body$;

@@ -61,8 +61,8 @@ def signature(session: psycopg.Connection, interface: str) -> list[tuple[str, st
 select a.name, pg_catalog.format_type(a.type, null)
 from pg_proc as p, unnest(p.proargnames, coalesce(p.proallargtypes, p.proargtypes::oid[]),
      coalesce(p.proargmodes::text[], array_fill('i'::text, array[cardinality(p.proargnames)]))) as a(name, type, mode)
-where p.oid = %s::regproc and a.mode = 'i'"""
-    return session.execute(sql, (f"dbdp.{interface}",)).fetchall()
+where p.pronamespace = 'dbdp'::regnamespace and p.proname = %s and a.mode = 'i' and p.pronargdefaults = p.pronargs"""
+    return session.execute(sql, (interface,)).fetchall()  # a function of models by name has one default less
 
 
 def call(interface: str, arguments: list[tuple[str, str]], name: str, model: int, odd: dict[str, str]) -> str:
