@@ -52,7 +52,7 @@ class Step:
     @property
     def may_fail(self) -> bool:
         """Whether the page shows an error here."""
-        return re.search("error", self.expected or "", re.IGNORECASE) is not None
+        return re.search(r"(?<!standard[_ ])error(?!_)", self.expected or "", re.IGNORECASE) is not None
 
     def agrees(self, printed: str) -> bool:
         """Return whether an output is that of the page."""

@@ -118,7 +118,7 @@ def test_the_readme_runs_from_top_to_bottom_in_a_new_shell(newcomer):
 
 def datasets_on_the_page(reader: Reader) -> str:
     """Start the page as the README does, on a free port, and open its link."""
-    waiting = "while ! grep -q http page.txt; do sleep 0.1; done; cat page.txt"
+    waiting = "while ! grep -qs http page.txt; do sleep 0.1; done; cat page.txt"
     link = reader.follow(Step("sh", f"dbdp web --port 0 > page.txt 2>&1 &\n{waiting}", 1))[0].strip()
     with httpx.Client(timeout=60) as client:
         opened = client.get(link)
