@@ -49,7 +49,8 @@ def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback
 def test_predictions_refuse_as_other_functions_do(connection):
     for row in ("array[1, 2]", "array[1, 2]::float4[]", "r"):
         shown = refusal(connection, f"select dbdp.predict(999999999, {row}) from (select 1 as z) as r")
-        assert (shown.sqlstate, shown.message_primary) == ("DP001", "dbdp: model 999999999 does not exist; see dbdp.models")
+        missing = "dbdp: model 999999999 does not exist; see dbdp.models"
+        assert (shown.sqlstate, shown.message_primary) == ("DP001", missing)
         assert "Traceback" not in shown.context
 
 
