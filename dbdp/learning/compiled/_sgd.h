@@ -310,7 +310,7 @@ CLONED void sgd_single_rows(const sgd_training *t, const float *row, long count,
   }
 }
 
-/* max(least, the largest absolute value of the numbers), 1 instead of 0; NaN is ignored. */
+/* max(least, the largest absolute value of the numbers, 2⁻¹⁰²²), so that no row divides by 0; NaN is ignored. */
 INLINED double largest_size(const double *features, long dimension, double least) {
   pair most = every(least), size;
   for (long i = 0; i + 2 <= dimension; i += 2) {
@@ -318,8 +318,7 @@ INLINED double largest_size(const double *features, long dimension, double least
     size = size_of(size);
     most = where(size > most, size, most);
   }
-  double largest = larger(fabs(features[dimension - 1]), larger(most[0], most[1]));
-  return largest + (largest == 0.0);
+  return larger(larger(fabs(features[dimension - 1]), larger(most[0], most[1])), 0x1p-1022);
 }
 
 /* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
