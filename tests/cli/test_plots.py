@@ -356,7 +356,19 @@ def test_the_command_draws_public_rows_and_leaves_nothing(public, server_url, co
     (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
     before = connection.execute("select count(*) from dbdp.model").fetchone()
     options = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
-    arguments = ("--epsilon", "5", "--epsilon", "50", "--repeats", "2", "--options", '{"epochs": 5}', "--json")
+    arguments = (
+        "--algorithm",
+        "bolt_on",
+        "--epsilon",
+        "5",
+        "--epsilon",
+        "50",
+        "--repeats",
+        "2",
+        "--options",
+        '{"epochs": 5}',
+        "--json",
+    )
 
     def is_better_than_a_constant() -> bool:
         done = plot("utility", tmp_path / "u.svg", *options, *arguments, url=server_url)
@@ -380,7 +392,18 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url, tmp_pat
     (tmp_path / "features.json").write_text('{"age": [0, 40]}')
     arguments = ("--csv", tmp_path / "public.csv", "--label", "length", "--features", tmp_path / "features.json")
     how = ("--label-bounds", "10", "33", "--options", '{"loss": "squared", "regularisation": 1e-4, "epochs": 20}')
-    done = plot("utility", tmp_path / "u.svg", *arguments, *how, "--epsilon", "500", "--json", url=server_url)
+    done = plot(
+        "utility",
+        tmp_path / "u.svg",
+        *arguments,
+        *how,
+        "--algorithm",
+        "bolt_on",
+        "--epsilon",
+        "500",
+        "--json",
+        url=server_url,
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     judged = np.array(labels[::5])

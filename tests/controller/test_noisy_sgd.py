@@ -25,7 +25,7 @@ FIXED = {"scs13", "scs13, pure", "scs13, convex"}
 REQUESTS: dict[str, dict[str, Any]] = {
     "scs13": {"algorithm": "scs13", "regularisation": 0.05},
     "scs13, pure": {"algorithm": "scs13", "delta": 0.0, "regularisation": 0.05, "epochs": 20},
-    "scs13, convex": {"algorithm": "scs13", "regularisation": 0.0, "step_size": 0.8},
+    "scs13, convex": {"algorithm": "scs13", "regularisation": 0.0, "step_size": 0.8, "schedule": "square_root"},
     "bst14": {"algorithm": "bst14", "regularisation": 0.05},
     "bst14, convex, published": {
         "algorithm": "bst14",

@@ -105,6 +105,8 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(arena, admin,
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '120s'; select dbdp.dp_summarize('" + dataset + "', 1, 1e-6)")
+    if interface == "dp_linreg":
+        register_numbers(arena, dataset)
     analyst.execute(call(interface, signature(analyst, interface), dataset, model, {}))  # the usual arguments are taken
     for each, statement in odd_calls(analyst, interface, dataset, model):
         before = spent(dataset)
@@ -122,6 +124,18 @@ def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(arena, admin,
             assert spent(dataset)[0] >= before[0]
     source = f"{arena.names['owner']}.{dataset}"
     assert admin.execute(f"select count(*) from {source}").fetchone() == (60,)
+
+
+def register_numbers(arena, name):
+    """Register a dataset again, with a label that is a number."""
+    owner = arena.session("owner")
+    owner.execute("select dbdp.drop_dataset(%s)", (name,))
+    owner.execute(
+        "select dbdp.register_dataset(%s, %s::regclass, 'y', features => %s, epsilon => 1000, delta => 1e-3,"
+        " mode => 'basic', label_bounds => '{0, 1}')",
+        (name, name, DECLARED),
+    )
+    owner.execute("select dbdp.grant_training(%s, %s)", (name, arena.names["analyst"]))
 
 
 def test_every_option_of_a_training_is_attacked(analyst):
