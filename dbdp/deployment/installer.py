@@ -55,6 +55,8 @@ select answer.* from dbdp.try_{name}({numbers}) as answer where dbdp.accepted()
 $body$;
 """
 PARAMETER = re.compile(r"(?:'[^']*'|[^',])+")  # no type in sql/ has a comma
+# What is written once for several functions: names and their values, separated by commas and semicolons, and the script.
+EACH = re.compile(r"@each ([\w, ]+):\s*((?:(?!do@).)*?)\s*do@\n((?:(?!@each ).)*?)@end@\n", re.DOTALL)
 OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.options`)
 PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')
 
@@ -408,7 +410,21 @@ def _with_bodies(part: Path, source: Source) -> str:
 
     prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
     script = OPTIONS.sub(lambda mark: sql_parameters(without=tuple((mark[1] or "").split())), part.read_text())
+    while EACH.search(script):
+        script = EACH.sub(_repeated, script)  # the innermost first
     return BODY.sub(body, REFUSING.sub(_pair, script))
+
+
+def _repeated(section: re.Match[str]) -> str:
+    """Return a section once for each row of values, with `@NAME@` replaced by the value."""
+    names = section[1].split(", ")
+    scripts = []
+    for row in section[2].split(";"):
+        script = section[3]
+        for name, value in zip(names, row.strip().split(", "), strict=True):
+            script = script.replace(f"@{name}@", value)
+        scripts.append(script)
+    return "\n".join(scripts)
 
 
 def _pair(function: re.Match[str]) -> str:

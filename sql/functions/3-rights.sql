@@ -178,42 +178,30 @@ $body$;
 comment on function dbdp.revoke_training is
 'end a role''s right to train on a dataset; what it spent still counts if it is granted the right again. For the role that registered it.';
 
-create or replace function dbdp.grant_prediction(model bigint, role name) returns void
+@each type: bigint; text do@
+create or replace function dbdp.grant_prediction(model @type@, role name) returns void
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing grant_prediction@
 $body$;
+@end@
 comment on function dbdp.grant_prediction(bigint, name) is
 'let a role and its members predict with a model. For the role that released it, or registered its dataset.';
-
-create or replace function dbdp.grant_prediction(model text, role name) returns void
-language plpython3u
-set client_min_messages = error
-set search_path = pg_catalog, pg_temp
-as $body$
-@refusing grant_prediction@
-$body$;
 comment on function dbdp.grant_prediction(text, name) is
 'let a role and its members predict with all models of a name, later versions included; of ''name@2'' with that version alone. For the role that owns the name, or registered its dataset.';
 
-create or replace function dbdp.revoke_prediction(model bigint, role name) returns void
+@each type: bigint; text do@
+create or replace function dbdp.revoke_prediction(model @type@, role name) returns void
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing revoke_prediction@
 $body$;
+@end@
 comment on function dbdp.revoke_prediction(bigint, name) is
 'end a role''s right to predict with a model; a session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';
-
-create or replace function dbdp.revoke_prediction(model text, role name) returns void
-language plpython3u
-set client_min_messages = error
-set search_path = pg_catalog, pg_temp
-as $body$
-@refusing revoke_prediction@
-$body$;
 comment on function dbdp.revoke_prediction(text, name) is
 'end a role''s right to predict with the models of a name; grants of single models stay. For the role that owns the name, or registered its dataset.';

@@ -23,8 +23,9 @@ create or replace aggregate dbdp.tally(block bytea, models bytea, description te
 comment on aggregate dbdp.tally(bytea, bytea, text) is
 'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise; dbdp/learning/tallies.py has the kinds';
 
+@each type: bigint; text do@
 create or replace function dbdp.dp_score(
-  model bigint,
+  model @type@,
   dataset text,
   metric text,
   epsilon float8,
@@ -39,30 +40,15 @@ set jit = off
 as $body$
 @refusing dp_score@
 $body$;
+@end@
 comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text) is
 'a noisy score of a released model on a registered dataset, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; see docs/evaluation.md';
-
-create or replace function dbdp.dp_score(
-  model text,
-  dataset text,
-  metric text,
-  epsilon float8,
-  delta float8 default 0,
-  bins int default 50,
-  positive text default null
-) returns json
-language plpython3u
-set client_min_messages = error
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $body$
-@refusing dp_score@
-$body$;
 comment on function dbdp.dp_score(text, text, text, float8, float8, int, text) is
 'dp_score of a model by its name, or by name@version';
 
+@each type: bigint; text do@
 create or replace function dbdp.evaluate(
-  model bigint,
+  model @type@,
   dataset text,
   epsilon float8,
   delta float8 default 0,
@@ -75,23 +61,9 @@ set jit = off
 as $body$
 @refusing evaluate@
 $body$;
+@end@
 comment on function dbdp.evaluate(bigint, text, float8, float8, int) is
 'accuracy, share of the largest class and, of a binary label, AUC of a released classifier on a registered dataset, each with the error that its noise causes in at most 5 of 100 releases; one charge, listed in dbdp.history';
-
-create or replace function dbdp.evaluate(
-  model text,
-  dataset text,
-  epsilon float8,
-  delta float8 default 0,
-  bins int default 20
-) returns table (figure text, value float8, plus_minus float8)
-language plpython3u
-set client_min_messages = error
-set search_path = pg_catalog, pg_temp
-set jit = off
-as $body$
-@refusing evaluate@
-$body$;
 comment on function dbdp.evaluate(text, text, float8, float8, int) is
 'evaluate a model by its name, or by name@version';
 

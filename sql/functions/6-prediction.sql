@@ -74,63 +74,8 @@ as $body$
 $body$;
 comment on function dbdp.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, with the bytes that a prediction needs';
 
--- Their arguments have no names: PL/Python would set a variable for each, in each call, for a third of its time.
--- (model, type of the row or 0, bytes) and (model, bytes as stored, number of the statement)
-create or replace function dbdp.probability(bigint, oid, bytea) returns float8
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython probability@
-$body$;
-
-create or replace function dbdp.probability_stored(bigint, bytea, float8) returns float8
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython probability_stored@
-$body$;
-
-create or replace function dbdp.predict(bigint, oid, bytea) returns boolean
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython predict@
-$body$;
-
-create or replace function dbdp.predict_stored(bigint, bytea, float8) returns boolean
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython predict_stored@
-$body$;
-
-create or replace function dbdp.predict_class(bigint, oid, bytea) returns text
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython predict_class@
-$body$;
-
-create or replace function dbdp.predict_class_stored(bigint, bytea, float8) returns text
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython predict_class_stored@
-$body$;
-
-create or replace function dbdp.predict_value(bigint, oid, bytea) returns float8
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython predict_value@
-$body$;
-
-create or replace function dbdp.predict_value_stored(bigint, bytea, float8) returns float8
-language plpython3u
-stable strict parallel safe cost 300
-as $body$
-@plpython predict_value_stored@
-$body$;
+-- What a session knows of models. By name, a statement looks the number up once and the session remembers it until the next
+-- statement, which may see another version; so a row costs what it costs by number.
 
 create or replace function dbdp.knows(model bigint, row_type oid, kind text) returns boolean
 language plpython3u
@@ -145,211 +90,182 @@ stable parallel safe cost 300
 as $body$
 @refusing learn@
 $body$;
-
-create or replace function dbdp.predict(model bigint, features float8[]) returns boolean
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'binary') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict_probability(model bigint, features float8[]) returns float8
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.probability(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'binary') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict_class(model bigint, features float8[]) returns text
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'classes') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'classes') then dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict_value(model bigint, features float8[]) returns float8
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'real') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'real') then dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict(model bigint, features float4[]) returns boolean
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.predict(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'binary') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.predict(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict_probability(model bigint, features float4[]) returns float8
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.probability(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'binary') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'binary') then dbdp.probability(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict_class(model bigint, features float4[]) returns text
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'classes') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'classes') then dbdp.predict_class(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
-create or replace function dbdp.predict_value(model bigint, features float4[]) returns float8
-language sql
-stable parallel safe
-return coalesce(
-  dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features)),
-  case
-    when dbdp.knows(model, 0::oid, 'real') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), 'real') then dbdp.predict_value(model, 0::oid, dbdp.array_bytes(features))
-  end);
-
--- Arrays of literals, such as array[1, 2.5], have these types.
-create or replace function dbdp.predict(model bigint, features int4[]) returns boolean
-language sql
-stable parallel safe
-return dbdp.predict(model, features::float8[]);
-
-create or replace function dbdp.predict_probability(model bigint, features int4[]) returns float8
-language sql
-stable parallel safe
-return dbdp.predict_probability(model, features::float8[]);
-
-create or replace function dbdp.predict_class(model bigint, features int4[]) returns text
-language sql
-stable parallel safe
-return dbdp.predict_class(model, features::float8[]);
-
-create or replace function dbdp.predict_value(model bigint, features int4[]) returns float8
-language sql
-stable parallel safe
-return dbdp.predict_value(model, features::float8[]);
-
-create or replace function dbdp.predict(model bigint, features numeric[]) returns boolean
-language sql
-stable parallel safe
-return dbdp.predict(model, features::float8[]);
-
-create or replace function dbdp.predict_probability(model bigint, features numeric[]) returns float8
-language sql
-stable parallel safe
-return dbdp.predict_probability(model, features::float8[]);
-
-create or replace function dbdp.predict_class(model bigint, features numeric[]) returns text
-language sql
-stable parallel safe
-return dbdp.predict_class(model, features::float8[]);
-
-create or replace function dbdp.predict_value(model bigint, features numeric[]) returns float8
-language sql
-stable parallel safe
-return dbdp.predict_value(model, features::float8[]);
-
-create or replace function dbdp.predict(model bigint, features anyelement) returns boolean
-language sql
-stable parallel safe
-as $body$
-select coalesce(
-  dbdp.predict_stored(
-    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
-  case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'binary') then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'binary') then dbdp.predict(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
-  end)
-$body$;
-
-create or replace function dbdp.predict_probability(model bigint, features anyelement) returns float8
-language sql
-stable parallel safe
-as $body$
-select coalesce(
-  dbdp.probability_stored(
-    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
-  case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'binary') then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'binary') then dbdp.probability(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
-  end)
-$body$;
-
-create or replace function dbdp.predict_class(model bigint, features anyelement) returns text
-language sql
-stable parallel safe
-as $body$
-select coalesce(
-  dbdp.predict_class_stored(
-    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.predict_class(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
-  case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'classes') then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'classes') then dbdp.predict_class(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
-  end)
-$body$;
-
-create or replace function dbdp.predict_value(model bigint, features anyelement) returns float8
-language sql
-stable parallel safe
-as $body$
-select coalesce(
-  dbdp.predict_value_stored(
-    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.predict_value(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
-  case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, 'real') then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), 'real') then dbdp.predict_value(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
-  end)
-$body$;
-
-comment on function dbdp.predict(bigint, float8[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
-comment on function dbdp.predict_probability(bigint, float8[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, float8[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
-comment on function dbdp.predict_value(bigint, float8[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, float4[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
-comment on function dbdp.predict_probability(bigint, float4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, float4[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
-comment on function dbdp.predict_value(bigint, float4[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, int4[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
-comment on function dbdp.predict_probability(bigint, int4[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, int4[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
-comment on function dbdp.predict_value(bigint, int4[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, numeric[]) is 'whether a released model predicts the positive class; null for a null or not finite feature';
-comment on function dbdp.predict_probability(bigint, numeric[]) is 'the probability of the positive class by a released model; null for a null or not finite feature';
-comment on function dbdp.predict_class(bigint, numeric[]) is 'the class that a released model of a label with classes predicts; null for a null or not finite feature';
-comment on function dbdp.predict_value(bigint, numeric[]) is 'the number that a released model of a label with bounds predicts; null for a null or not finite feature';
-comment on function dbdp.predict(bigint, anyelement) is 'whether a released model predicts the positive class for a row of any table with the model''s columns';
-comment on function dbdp.predict_probability(bigint, anyelement) is 'the probability of the positive class for a row of any table with the model''s columns';
-comment on function dbdp.predict_class(bigint, anyelement) is 'the class that a released model predicts for a row of any table with the model''s columns';
-comment on function dbdp.predict_value(bigint, anyelement) is 'the number that a released model predicts for a row of any table with the model''s columns';
-comment on function dbdp.predict(bigint, oid, bytea) is 'internal: predict with the session''s scorer for the bytes of an array or a row; null if the session has none';
-comment on function dbdp.probability(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the probability';
-comment on function dbdp.predict_class(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the class';
-comment on function dbdp.predict_value(bigint, oid, bytea) is 'internal: as predict(bigint, oid, bytea), the number';
-comment on function dbdp.predict_stored(bigint, bytea, float8) is 'internal: predict for the bytes of a stored row; called once for each row of a statement';
-comment on function dbdp.probability_stored(bigint, bytea, float8) is 'internal: as predict_stored, the probability';
-comment on function dbdp.predict_class_stored(bigint, bytea, float8) is 'internal: as predict_stored, the class';
-comment on function dbdp.predict_value_stored(bigint, bytea, float8) is 'internal: as predict_stored, the number';
 comment on function dbdp.knows(bigint, oid, text) is 'internal: whether the session has a scorer of a model for rows of a type';
 comment on function dbdp.learn is 'internal: create the session''s scorer of a model from its description';
+
+create or replace function dbdp.model_number(model text) returns bigint
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select m.id
+  from dbdp.model as m
+  where not m.is_summary
+  and case
+    when model ~ '^[0-9]+$' then m.id::text = model
+    else m.name = pg_catalog.split_part(model, '@', 1)
+      and (model !~ '@' or m.version::text = pg_catalog.substr(model, pg_catalog.strpos(model, '@') + 1))
+  end
+  order by m.version desc
+  limit 1;
+end;
+comment on function dbdp.model_number is 'internal: the number of the latest model of a name that the caller may predict with, or of ''name@version''; null without one';
+
+create or replace function dbdp.remember(model text, number bigint, kind text, statement float8) returns bigint
+language plpython3u
+stable parallel safe cost 300
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython remember@
+$body$;
+comment on function dbdp.remember is 'internal: remember the number of a model by its name until the statement ends, and return it';
+
+create or replace function dbdp.knows(model text, row_type oid, kind text, statement float8) returns boolean
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython knows_named@
+$body$;
+comment on function dbdp.knows(text, oid, text, float8) is 'internal: whether the session has a scorer of a model by its name for rows of a type';
+
+-- Arguments of what is called for each row have no names: PL/Python would set a variable for each, in each call, for a third of
+-- its time. They are (model, type of the row or 0, bytes), or (model, bytes as stored, number of the statement).
+-- Arrays of literals, such as array[1, 2.5], are int4[] or numeric[]. The number 3802 is the OID of jsonb.
+@each call, of, kind, result, what:
+  predict, predict, binary, boolean, whether a released model predicts the positive class;
+  predict_probability, probability, binary, float8, the probability of the positive class by a released model;
+  predict_class, predict_class, classes, text, the class that a released model of a label with classes predicts;
+  predict_value, predict_value, real, float8, the number that a released model of a label with bounds predicts
+do@
+
+create or replace function dbdp.@of@(bigint, oid, bytea) returns @result@
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython @of@@
+$body$;
+comment on function dbdp.@of@(bigint, oid, bytea) is 'internal: @call@ by the session''s scorer for the bytes of an array or a row; null if the session has none';
+
+create or replace function dbdp.@of@(text, oid, bytea, float8) returns @result@
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython @of@_named@
+$body$;
+comment on function dbdp.@of@(text, oid, bytea, float8) is 'internal: as @of@(bigint, oid, bytea), by name';
+
+@each model, body: bigint, @of@_stored; text, @of@_stored_named do@
+create or replace function dbdp.@of@_stored(@model@, bytea, float8) returns @result@
+language plpython3u
+stable strict parallel safe cost 300
+as $body$
+@plpython @body@@
+$body$;
+comment on function dbdp.@of@_stored(@model@, bytea, float8) is 'internal: @call@ for the bytes of a stored row; called once for each row of a statement';
+@end@
+
+@each array: float8; float4 do@
+create or replace function dbdp.@call@(model bigint, features @array@[]) returns @result@
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.@of@(model, 0::oid, dbdp.array_bytes(features)),
+  case
+    when dbdp.knows(model, 0::oid, '@kind@') then null
+    when dbdp.learn(model, 0::oid, dbdp.model_description(model), '@kind@') then dbdp.@of@(model, 0::oid, dbdp.array_bytes(features))
+  end);
+
+create or replace function dbdp.@call@(model text, features @array@[]) returns @result@
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.@of@(
+    model, 0::oid, dbdp.array_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  case
+    when dbdp.knows(model, 0::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    else dbdp.@call@(
+      dbdp.remember(model, dbdp.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
+  end);
+@end@
+
+@each array: int4; numeric do@
+create or replace function dbdp.@call@(model bigint, features @array@[]) returns @result@
+language sql
+stable parallel safe
+return dbdp.@call@(model, features::float8[]);
+
+create or replace function dbdp.@call@(model text, features @array@[]) returns @result@
+language sql
+stable parallel safe
+return dbdp.@call@(model, features::float8[]);
+@end@
+
+@each array: float8; float4; int4; numeric do@
+comment on function dbdp.@call@(bigint, @array@[]) is '@what@; null for a null or not finite feature';
+comment on function dbdp.@call@(text, @array@[]) is '@what@, by its name; null for a null or not finite feature';
+@end@
+
+create or replace function dbdp.@call@(model bigint, features anyelement) returns @result@
+language sql
+stable parallel safe
+as $body$
+select coalesce(
+  dbdp.@of@_stored(
+    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  case
+    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, '@kind@') then null
+    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), '@kind@') then dbdp.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+  end)
+$body$;
+comment on function dbdp.@call@(bigint, anyelement) is '@what@, for a row of any table with the model''s columns';
+
+create or replace function dbdp.@call@(model text, features anyelement) returns @result@
+language sql
+stable parallel safe
+as $body$
+select coalesce(
+  dbdp.@of@_stored(
+    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp.@of@(
+    model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features),
+    pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  case
+    when dbdp.knows(
+      model, pg_catalog.pg_typeof(features)::pg_catalog.oid, '@kind@',
+      pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    else dbdp.@call@(
+      dbdp.remember(
+        model, dbdp.model_number(model), '@kind@',
+        pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
+  end)
+$body$;
+comment on function dbdp.@call@(text, anyelement) is '@what@, by its name, for a row of any table with the model''s columns';
+
+-- Rows of joins, subqueries and CTEs: `to_jsonb(x)`.
+create or replace function dbdp.@call@(model bigint, features jsonb) returns @result@
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8')),
+  case
+    when dbdp.knows(model, 3802::oid, '@kind@') then null
+    when dbdp.learn(model, 3802::oid, dbdp.model_description(model), '@kind@')
+    then dbdp.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'))
+  end);
+comment on function dbdp.@call@(bigint, jsonb) is '@what@, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
+
+create or replace function dbdp.@call@(model text, features jsonb) returns @result@
+language sql
+stable parallel safe
+return coalesce(
+  dbdp.@of@(
+    model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'),
+    pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  case
+    when dbdp.knows(model, 3802::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    else dbdp.@call@(
+      dbdp.remember(model, dbdp.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
+  end);
+comment on function dbdp.@call@(text, jsonb) is '@what@, by its name, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
+@end@

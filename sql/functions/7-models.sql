@@ -1,37 +1,25 @@
 -- What a model is, for a reader: with the caller's rights, which read released models alone.
-create or replace function dbdp.weights(model bigint) returns table (feature text, class text, coefficient float8, standard_error float8)
+@each type: bigint; text do@
+create or replace function dbdp.weights(model @type@) returns table (feature text, class text, coefficient float8, standard_error float8)
 language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing weights@
 $body$;
+@end@
 comment on function dbdp.weights(bigint) is
 'the coefficients of a linear model, per unit of a column, and its intercepts, with the standard error that the noise for privacy gives each, where it is known';
-
-create or replace function dbdp.weights(model text) returns table (feature text, class text, coefficient float8, standard_error float8)
-language plpython3u
-stable
-set search_path = pg_catalog, pg_temp
-as $body$
-@refusing weights@
-$body$;
 comment on function dbdp.weights(text) is 'weights of a model by its name, or by name@version';
 
-create or replace function dbdp.receipt(model bigint) returns table (entry text, value text)
+@each type: bigint; text do@
+create or replace function dbdp.receipt(model @type@) returns table (entry text, value text)
 language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing receipt@
 $body$;
+@end@
 comment on function dbdp.receipt(bigint) is 'the receipt of a released model, or summary, an entry in each row: what was done and what it cost';
-
-create or replace function dbdp.receipt(model text) returns table (entry text, value text)
-language plpython3u
-stable
-set search_path = pg_catalog, pg_temp
-as $body$
-@refusing receipt@
-$body$;
 comment on function dbdp.receipt(text) is 'receipt of a model by its name, or by name@version';
