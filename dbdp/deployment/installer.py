@@ -55,7 +55,7 @@ select answer.* from dbdp.try_{name}({numbers}) as answer where dbdp.accepted()
 $body$;
 """
 PARAMETER = re.compile(r"(?:'[^']*'|[^',])+")  # no type in sql/ has a comma
-# What is written once for several functions: names and their values, separated by commas and semicolons, and the script.
+# What is written once for several functions: names, rows of their values (a;b of c, d), and the script.
 EACH = re.compile(r"@each ([\w, ]+):\s*((?:(?!do@).)*?)\s*do@\n((?:(?!@each ).)*?)@end@\n", re.DOTALL)
 OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.options`)
 PATH_ITEM = re.compile(r'"(?:[^"]|"")*"|[^,\s]+')

@@ -1,7 +1,6 @@
 """The site of docs/ in a browser: no code is cut off, no page is too wide, users' pages are found first."""
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 import threading
@@ -10,14 +9,12 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from browser import chromium
 from pages import ROOT
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 WIDER = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 CODE = ":is(.language-sql, .language-python, .language-console) pre > code"
 CUT = f"return [...document.querySelectorAll('{CODE}')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
@@ -47,16 +44,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """A browser without a window."""
-    if not (BROWSER and DRIVER):
-        pytest.skip("there is no chromium with chromedriver here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile"), javascript=True) as driver:
+        yield driver
 
 
 @pytest.mark.slow

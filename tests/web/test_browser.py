@@ -1,7 +1,6 @@
 """The page in a real browser: Debian's Chromium, without a window and without JavaScript."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,8 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from browser import chromium
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.select import Select
@@ -19,12 +18,6 @@ from selenium.webdriver.support.ui import WebDriverWait
 from site_of_tests import ODD, PASSWORD, People
 
 from dbdp.interfaces.web.accounts import links
-
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
-)
 
 
 @pytest.fixture
@@ -52,19 +45,9 @@ def address(people: People, browser: webdriver.Chrome, tmp_path: Path) -> Iterat
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """A browser of its own profile."""
-    if not (BROWSER and DRIVER):
-        pytest.skip("there is no chromium with chromedriver here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+    """A browser that runs no JavaScript."""
+    with chromium(tmp_path_factory.mktemp("profile"), javascript=False) as driver:
+        yield driver
 
 
 @contextmanager
@@ -93,6 +76,14 @@ def fill(browser: webdriver.Chrome, name: str, text: str) -> None:
 
 def content(browser: webdriver.Chrome) -> str:
     return browser.find_element(By.TAG_NAME, "main").text
+
+
+def sign_out(browser: webdriver.Chrome, address: str) -> None:
+    """Sign out, after which nothing is shown; nothing on the way broke the page's policy."""
+    send(browser, "Sign out")
+    browser.get(f"{address}models")
+    assert "Open the page by its link" in content(browser)
+    assert [entry for entry in browser.get_log("browser") if "401" not in entry["message"]] == []
 
 
 @pytest.mark.slow
@@ -134,10 +125,7 @@ def test_an_owner_opens_the_link_looks_plans_grants_and_signs_out(browser, addre
     send(browser, f"Revoke training of {people.names['rival']}")
     assert "may no longer train" in content(browser)
 
-    send(browser, "Sign out")
-    browser.get(f"{address}models")
-    assert "Open the page by its link" in content(browser)
-    assert [entry for entry in browser.get_log("browser") if "401" not in entry["message"]] == []  # no policy broken
+    sign_out(browser, address)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
+from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
@@ -669,13 +670,19 @@ class Classifier(_Scored, ClassifierMixin, _Estimator):
         return Labels(np.array(stored, dtype=object), fields_of_label, classes, leaks)
 
 
-class LogisticRegression(Classifier):
-    """Logistic regression."""
+class Probabilistic(Classifier):
+    """The base class of the classifiers whose scores give probabilities."""
 
-    loss = "logistic"
+    @property
+    def _is_softmax(self) -> bool:
+        """Whether the classes were learned together; else each of several has a logistic probability of its own."""
+        return bool(self.receipt_["algorithm"] == "preconditioned_gd")
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class; those of a model with more than two classes are scaled to add up to 1.
+        """Return the probability of each class.
+
+        Of more than two classes these are the softmax of the scores where the algorithm learned it, as the default
+        does; where each class was learned against the rest, their probabilities are scaled to add up to 1.
 
         Parameters
         ----------
@@ -692,11 +699,20 @@ class LogisticRegression(Classifier):
         ValueError, NotFittedError
             As `decision_function` does.
         """
-        positive = 1.0 / (1.0 + np.exp(-np.clip(self._scores(X), -700, 700)))
-        if positive.shape[1] == 1:
-            return np.column_stack([1.0 - positive, positive])
-        shares: np.ndarray = positive / positive.sum(axis=1, keepdims=True)
-        return shares
+        scores = self._scores(X)
+        if scores.shape[1] > 1 and self._is_softmax:
+            together: np.ndarray = softmax(scores, axis=1)
+            return together
+        shares: np.ndarray = expit(scores)
+        if scores.shape[1] == 1:
+            return np.column_stack([1.0 - shares, shares])
+        return shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+
+
+class LogisticRegression(Probabilistic):
+    """Logistic regression."""
+
+    loss = "logistic"
 
 
 class LinearSVC(Classifier):

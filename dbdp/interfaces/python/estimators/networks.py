@@ -1,14 +1,13 @@
 """A scikit-learn estimator of networks with hidden layers."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from dbdp import checks
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.estimators.linear import OF_CLASSES, Classifier, initialiser, texts_of
+from dbdp.interfaces.python.estimators.linear import OF_CLASSES, Probabilistic, initialiser, texts_of
 from dbdp.learning.rows.features import Categorical
 from dbdp.registry import network_models
 from dbdp.registry.declarations import Declaration
@@ -29,7 +28,7 @@ _OF_NETWORKS = OF_CLASSES | {
 _LINEAR_ONLY = ("huber_width", "positive_weight", "projection_dimension", "projection_seed", "summary")
 
 
-class MLPClassifier(Classifier):
+class MLPClassifier(Probabilistic):
     """A network with hidden layers of rectified linear units; noise is added to its gradients, which needs δ > 0."""
 
     loss = "logistic"
@@ -51,30 +50,9 @@ class MLPClassifier(Classifier):
         named = ",".join(str(size) for size in np.atleast_1d(sizes).tolist())
         return replace(super().request, network=f"mlp:{named}")
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X
-            Rows, as `decision_function` takes them.
-
-        Returns
-        -------
-        array, shape (n, classes)
-            The probabilities, in the order of `classes_`.
-
-        Raises
-        ------
-        ValueError, NotFittedError
-            As `decision_function` does.
-        """
-        scores = self._scores(X)
-        shares: np.ndarray = softmax(scores, axis=1)
-        if scores.shape[1] == 1:
-            positive = expit(scores[:, 0])
-            shares = np.column_stack([1.0 - positive, positive])
-        return shares
+    @property
+    def _is_softmax(self) -> bool:
+        return True
 
     def _set_model(self, model: Model) -> None:
         self.network_, self.parameters_ = model.network or {}, np.array(model.parameters)
