@@ -9,7 +9,7 @@ import pytest
 from site_of_tests import ROWS, csrf_of, served, visiting, words
 
 from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.jobs import Jobs
+from dbdp.interfaces.web.accounts.jobs import Job, Jobs
 from dbdp.interfaces.web.routes import register_form
 from dbdp.interfaces.web.views.refusals import Refusal
 
@@ -73,6 +73,29 @@ def test_a_job_is_stopped_and_two_do_not_run_at_once(people):
         time.sleep(0.05)
     assert job.result is None and job.refusal.title == "The server stopped it"
     assert jobs.running() is None
+
+
+class Ending(Job):
+    """A job that ends after the first look at whether it has."""
+
+    _looks = 0
+
+    @property
+    def is_done(self) -> bool:
+        self._looks += 1
+        return self._looks > 1
+
+    @is_done.setter
+    def is_done(self, value: bool) -> None:
+        pass
+
+
+def test_a_job_that_ends_while_its_page_is_made_is_shown_by_the_next_look(owner, people, monkeypatch):
+    job = Ending("1", "The training", result={"onward": f"/model?id={people.models['owner']}"})
+    monkeypatch.setattr(Jobs, "find", lambda *_: job)
+    first, second = owner.get("/job?number=1"), owner.get("/job?number=1")
+    assert first.status_code == 200 and "refresh" in first.headers
+    assert second.status_code == 303
 
 
 def test_what_runs_is_stopped_when_the_page_ends(people):
