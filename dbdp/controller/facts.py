@@ -1,9 +1,22 @@
-"""The public facts of a dataset that a plan depends on."""
+"""The public facts of a dataset that a plan depends on, and the pairs of columns that a request adds to them."""
 
-from dbdp.algorithms import Facts, Request
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from dbdp.algorithms import AUTO, Facts, Request
+from dbdp.algorithms.noisy_sgd import preconditioned_gd
+from dbdp.checks import whole
+from dbdp.learning.rows import pairs
+from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names
+from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
+from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import Dataset
 
+LEAST_SIGNAL = 3.0  # n·μ/d that the pairs of `auto` leave: with less they lost accuracy on every table
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
 
 
@@ -32,3 +45,66 @@ def facts(dataset: Dataset, request: Request) -> Facts:
         unit_rows=dataset.unit_rows,
         budget_epsilon=dataset.budget.epsilon,
     )
+
+
+def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
+    """Return the dataset with the pairs of columns of a request, and the request that names each of them.
+
+    Raises
+    ------
+    ValueError
+        If the pairs are not of declared columns, or the request has no linear model of columns.
+    """
+    if request.pairs is None:
+        if request.pair_cells is not None:
+            raise ValueError(f"pair_cells = {request.pair_cells} has no pairs; give pairs => 'auto', or leave it out")
+        return dataset, request
+    if request.pairs == NONE:
+        return dataset, request
+    _check_pairs(dataset, request)
+    cells = USUAL_CELLS if request.pair_cells is None else request.pair_cells
+    plain = dataset.declaration.with_pairs((), cells)
+    declaration = plain.with_pairs(_named(replace(dataset, declaration=plain), request), cells)
+    paired = replace(request, pairs=pairs.written(declaration.pairs), pair_cells=cells)
+    return replace(dataset, declaration=declaration), paired
+
+
+def _check_pairs(dataset: Dataset, request: Request) -> None:
+    if not isinstance(request.pairs, str):
+        raise ValueError(f"pairs = {request.pairs!r} must be a text, such as 'age*education, age*sex' or 'auto'")
+    if request.network is not None:
+        raise ValueError(f"network {request.network!r} combines columns itself; leave pairs out, or network")
+    if dataset.declaration.vector:
+        raise ValueError(
+            f"dataset {dataset.name!r} has an array, and pairs are of columns with bounds or categories; leave them out"
+        )
+
+
+def _named(dataset: Dataset, request: Request) -> Sequence[Names]:
+    """Return the pairs that a request means, from public facts alone."""
+    declaration, text = dataset.declaration, str(request.pairs).strip()
+    if text != AUTO and not text.isdecimal():
+        return pairs.parsed(text)
+    simple = pairs.simple_pairs(declaration.parts, declaration.pair_cells)
+    if text == AUTO:
+        return simple[: _affordable(dataset, request, simple)]
+    whole("pairs", int(text[:9]), 0, len(simple), "so many pairs of columns have no merged categories")
+    return simple[: int(text)]
+
+
+def _affordable(dataset: Dataset, request: Request, simple: Sequence[Names]) -> int:
+    """Return how many pairs, the first ones, leave a signal n·μ/d of at least LEAST_SIGNAL to `preconditioned_gd`.
+
+    It is 0 where another algorithm trains: none gained by pairs.
+    """
+    check_epsilon_delta(request.epsilon, request.delta)
+    if request.algorithm not in (AUTO, "preconditioned_gd") or request.delta == 0 or request.summary is not None:
+        return 0
+    epsilon, delta = request.epsilon, request.delta
+    if dataset.unit_rows > 1:
+        epsilon, delta = groups.share(epsilon, delta, dataset.unit_rows)
+    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts(dataset, request))
+    plain = dataset.declaration.dimension
+    most = min(MOST_DIMENSION, plain * signal / LEAST_SIGNAL)
+    products = dataset.declaration.with_pairs(simple, dataset.declaration.pair_cells).products
+    return sum(plain + cells <= most for cells in accumulate(pair.width for pair in products))

@@ -15,6 +15,7 @@ import numpy as np
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.rows import Progress, silent
+from dbdp.controller.options import check_without_columns
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.frames import as_text
 from dbdp.interfaces.python.tables import quoted
@@ -73,7 +74,12 @@ class Noise:
 
 def of_facts(facts: Facts) -> Explain:
     """Return a function that explains a request from public facts, without a database."""
-    return lambda request: plan(request, facts).explain()
+
+    def explain(request: Request) -> dict[str, Any]:
+        check_without_columns(request)
+        return plan(request, facts).explain()
+
+    return explain
 
 
 def noise(subject: str, explain: Explain, requests: Sequence[Request]) -> Noise:
