@@ -189,8 +189,9 @@ class Request:
 
     @property
     def naming(self) -> dict[str, Any]:
-        """The name of the model as an entry of a plan; empty without one."""
-        return {} if self.name is None else {"name": self.name}
+        """What no algorithm reads as entries of a plan: the name of the model, and the pairs; empty without any."""
+        entries = {"name": self.name, "pairs": self.pairs, "pair_cells": self.pair_cells}
+        return {name: value for name, value in entries.items() if value is not None}
 
     @property
     def coding(self) -> dict[str, Any] | None:

@@ -16,7 +16,8 @@ from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import Dataset
 
-LEAST_SIGNAL = 3.0  # n·μ/d that the pairs of `auto` leave: with less they lost accuracy on every table
+LEAST_SIGNAL = 3.0  # n·μ/d that the pairs of `auto` leave: with less they often cost more than they bring
+MOST_CHOSEN = 20  # pairs of `auto`: more cost accuracy on most tables, and brought some on none
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
 
 
@@ -55,18 +56,25 @@ def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
     ValueError
         If the pairs are not of declared columns, or the request has no linear model of columns.
     """
-    if request.pairs is None:
-        if request.pair_cells is not None:
-            raise ValueError(f"pair_cells = {request.pair_cells} has no pairs; give pairs => 'auto', or leave it out")
-        return dataset, request
-    if request.pairs == NONE:
+    if request.pairs is None and request.pair_cells is not None:
+        raise ValueError(f"pair_cells = {request.pair_cells} has no pairs; give pairs => 'auto', or leave it out")
+    if request.pairs in (None, NONE):
         return dataset, request
     _check_pairs(dataset, request)
     cells = USUAL_CELLS if request.pair_cells is None else request.pair_cells
     plain = dataset.declaration.with_pairs((), cells)
     declaration = plain.with_pairs(_named(replace(dataset, declaration=plain), request), cells)
-    paired = replace(request, pairs=pairs.written(declaration.pairs), pair_cells=cells)
-    return replace(dataset, declaration=declaration), paired
+    named = replace(request, pairs=pairs.written(declaration.pairs), pair_cells=cells)
+    return replace(dataset, declaration=declaration), named
+
+
+def paired_for_several(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
+    """As `paired`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
+    if request.pairs == AUTO:
+        raise ValueError(
+            "pairs = 'auto' decides by the rows of one training, and these are several; name pairs, or give how many"
+        )
+    return paired(dataset, request)
 
 
 def _check_pairs(dataset: Dataset, request: Request) -> None:
@@ -83,22 +91,24 @@ def _check_pairs(dataset: Dataset, request: Request) -> None:
 def _named(dataset: Dataset, request: Request) -> Sequence[Names]:
     """Return the pairs that a request means, from public facts alone."""
     declaration, text = dataset.declaration, str(request.pairs).strip()
-    if text != AUTO and not text.isdecimal():
+    is_number = text.isdecimal() and len(text) < 10
+    if text != AUTO and not is_number:
         return pairs.parsed(text)
     simple = pairs.simple_pairs(declaration.parts, declaration.pair_cells)
     if text == AUTO:
-        return simple[: _affordable(dataset, request, simple)]
-    whole("pairs", int(text[:9]), 0, len(simple), "so many pairs of columns have no merged categories")
+        return simple[: _affordable(dataset, request, simple[:MOST_CHOSEN])]
+    whole("pairs", int(text), 0, len(simple), "so many pairs of columns have no merged categories")
     return simple[: int(text)]
 
 
 def _affordable(dataset: Dataset, request: Request, simple: Sequence[Names]) -> int:
     """Return how many pairs, the first ones, leave a signal n·μ/d of at least LEAST_SIGNAL to `preconditioned_gd`.
 
-    It is 0 where another algorithm trains: none gained by pairs.
+    It is 0 where another algorithm trains, and with a projection or a summary, for which nothing was measured.
     """
     check_epsilon_delta(request.epsilon, request.delta)
-    if request.algorithm not in (AUTO, "preconditioned_gd") or request.delta == 0 or request.summary is not None:
+    is_measured = request.algorithm in (AUTO, "preconditioned_gd") and request.delta > 0
+    if not is_measured or request.summary is not None or request.projection is not None:
         return 0
     epsilon, delta = request.epsilon, request.delta
     if dataset.unit_rows > 1:

@@ -1,4 +1,4 @@
-"""Pairs of columns: their cells follow from declarations alone, and no row is longer than the bound that is declared."""
+"""Cells of pairs of columns follow from declarations alone, and no row is longer than the declared bound."""
 
 from fractions import Fraction
 from itertools import product
@@ -48,7 +48,7 @@ def norm_squared(row):
 
 def test_a_row_is_in_the_cell_of_both_of_its_groups_and_in_no_other():
     of_grade, of_sex, of_hours = cells([61.0, 50.0, 1.0, -7.0, 17.0])
-    assert (of_grade.argmax(), of_sex.argmax(), of_hours.argmax()) == (2 * 10 // 10 * 0 + 1 * 10 + 7, 8 + 4, 1 * 2 + 1)
+    assert (of_grade.argmax(), of_sex.argmax(), of_hours.argmax()) == (1 * 10 + 7, 1 * 8 + 4, 1 * 2 + 1)
     for each in (of_grade, of_sex, of_hours):
         assert np.count_nonzero(each) == 1
         assert each.max() == pytest.approx(WEIGHT, rel=1e-6)
