@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.noisy_sgd import preconditioned_gd
@@ -16,8 +15,8 @@ from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import Dataset
 
-LEAST_SIGNAL = 3.0  # n·μ/d that the pairs of `auto` leave: with less they often cost more than they bring
-MOST_CHOSEN = 20  # pairs of `auto`: more cost accuracy on most tables, and brought some on none
+LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
+MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
 
 
@@ -96,25 +95,25 @@ def _named(dataset: Dataset, request: Request) -> Sequence[Names]:
         return pairs.parsed(text)
     simple = pairs.simple_pairs(declaration.parts, declaration.pair_cells)
     if text == AUTO:
-        return simple[: _affordable(dataset, request, simple[:MOST_CHOSEN])]
+        return simple[:MOST_CHOSEN] if _is_affordable(dataset, request, simple[:MOST_CHOSEN]) else []
     whole("pairs", int(text), 0, len(simple), "so many pairs of columns have no merged categories")
     return simple[: int(text)]
 
 
-def _affordable(dataset: Dataset, request: Request, simple: Sequence[Names]) -> int:
-    """Return how many pairs, the first ones, leave a signal n·μ/d of at least LEAST_SIGNAL to `preconditioned_gd`.
+def _is_affordable(dataset: Dataset, request: Request, chosen: Sequence[Names]) -> bool:
+    """Return whether pairs leave `preconditioned_gd` a signal n·μ/d of LEAST_SIGNAL, by public facts.
 
-    It is 0 where another algorithm trains, and with a projection or a summary, for which nothing was measured.
+    Nothing was measured for other algorithms, for several classes, and with a projection or a summary: they have none.
     """
     check_epsilon_delta(request.epsilon, request.delta)
     is_measured = request.algorithm in (AUTO, "preconditioned_gd") and request.delta > 0
-    if not is_measured or request.summary is not None or request.projection is not None:
-        return 0
+    is_plain = request.summary is None and request.projection is None and dataset.declaration.outputs == 1
+    if not (is_measured and is_plain):
+        return False
     epsilon, delta = request.epsilon, request.delta
     if dataset.unit_rows > 1:
         epsilon, delta = groups.share(epsilon, delta, dataset.unit_rows)
-    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts(dataset, request))
-    plain = dataset.declaration.dimension
-    most = min(MOST_DIMENSION, plain * signal / LEAST_SIGNAL)
-    products = dataset.declaration.with_pairs(simple, dataset.declaration.pair_cells).products
-    return sum(plain + cells <= most for cells in accumulate(pair.width for pair in products))
+    declaration = dataset.declaration.with_pairs(chosen, dataset.declaration.pair_cells)
+    public = facts(replace(dataset, declaration=declaration), request)
+    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), public)
+    return public.dimension <= MOST_DIMENSION and signal >= LEAST_SIGNAL

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.learning.rows import pairs
+from dbdp.learning.rows import encoding, pairs
 from dbdp.learning.rows.encoding import ColumnEncoder
 from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.learning.rows.pairs import WEIGHT, pair_of, parsed, simple_pairs, written
@@ -20,9 +20,9 @@ NUMBERS = {"sex": (3.0, -7.0), "grade": tuple(float(number) for number in range(
 ALL = tuple(pair_of(FEATURES, names, 20) for names in (("age", "grade"), ("sex", "age"), ("hours", "is_new")))
 
 
-def encoder(encoding, products=ALL, *, intercept=True):
+def encoder(kind, products=ALL, *, intercept=True):
     numeric = (AGE, HOURS, INDICATOR)
-    return ColumnEncoder(numeric, (NUMBERS["sex"], NUMBERS["grade"]), intercept, encoding=encoding, pairs=products)
+    return ColumnEncoder(numeric, (NUMBERS["sex"], NUMBERS["grade"]), intercept, encoding=kind, pairs=products)
 
 
 def records(values):
@@ -105,6 +105,35 @@ def test_no_row_is_longer_than_one_and_none_depends_on_another(encoding, values)
     assert all(norm_squared(row) <= 1 for row in together)
     alone = np.concatenate([used.rows(records(value)) for value in values])
     assert together.tobytes() == alone.tobytes()
+
+
+class Counted(np.ndarray):
+    """An array that counts how many of its elements are written."""
+
+    written = 0
+
+    def __setitem__(self, key, value):
+        Counted.written += np.broadcast(*key).size
+        super().__setitem__(key, value)
+
+
+def written_by(indicate, places):
+    Counted.written, coordinates = 0, np.zeros((len(places), 5))
+    indicate(np.array(places), WEIGHT, coordinates.view(Counted))
+    return Counted.written, coordinates
+
+
+@pytest.mark.parametrize("places", [[0, 4, 2], [-1, -1, -1], [-1, 3, -1]])
+def test_every_row_has_one_coordinate_written_whatever_its_category(places):
+    def write_known(places, value, coordinates):
+        (known,) = np.nonzero(places >= 0)
+        coordinates[known, places[known]] = value
+
+    count, coordinates = written_by(encoding._indicate, places)
+    control, expected = written_by(write_known, places)
+    assert coordinates.tolist() == expected.tolist()
+    assert count == 3
+    assert control == sum(place >= 0 for place in places)
 
 
 def test_every_cell_of_a_pair_has_a_row_and_a_name():

@@ -270,7 +270,7 @@ class ColumnEncoder:
             first += pair.width
         if self.intercept:
             features[:, -1] = 1.0
-        features[~np.isfinite(values).all(axis=1)] = np.nan
+        features[:, 0] += np.where(np.isfinite(values).all(axis=1), 0.0, np.nan)
         return features
 
 
