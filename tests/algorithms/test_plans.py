@@ -665,7 +665,7 @@ def test_what_an_algorithm_has_is_reported_and_what_it_has_not_is_refused(algori
             planned(**request)
         assert any(f"algorithm {algorithm!r} has no {name} " in str(refusal.value) for name in GIVEN[option])
         return
-    reported, plain = planned(**request).explain(), defaults_of(algorithm)
+    reported, plain = planned(**request).explain() | Request(1.0, **request).naming, defaults_of(algorithm)
     if option == "exponent":  # as the offset that it makes
         assert reported["offset"] == ROWS**0.25
     else:
