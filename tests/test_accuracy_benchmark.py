@@ -176,9 +176,9 @@ def test_dbdp_is_measured_in_the_database_on_the_rows_that_test(backend, task):
     server = InDatabase(backend())
     data = {"binary": lambda: load(SMALL), "classes": digits, "regression": regression}[task]()
     split = split_of(data)
-    measured = scores.figures(split, server.evaluate(split, 1e4, "objective_perturbation"))
+    measured = scores.figures(split, server.evaluate(split, 1e4, algorithm="objective_perturbation"))
     assert measured["rmse"] < 1.5 if task == "regression" else measured["accuracy"] > 0.9
-    assert len(server.evaluate(split, 1.0, None)[0].predicted) == len(split.test)
+    assert len(server.evaluate(split, 1.0)[0].predicted) == len(split.test)
     server.close()
     assert backend().execute("select to_regclass('accuracy_train')").fetchone() == (None,)
 

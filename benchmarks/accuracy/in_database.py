@@ -33,12 +33,12 @@ class InDatabase:
         self._database = connect(connection)
         self._split: Split | None = None
 
-    def evaluate(self, split: Split, epsilon: float, algorithm: str | None) -> list[Prediction]:
-        """Train with ε and δ, and nothing else unless an algorithm is named; predict the test rows."""
+    def evaluate(self, split: Split, epsilon: float, **options: str) -> list[Prediction]:
+        """Train with ε, δ and the options of a training; predict the test rows."""
         self._place(split)
-        options = ", algorithm => %s" if algorithm else ""
-        statement = f"select model from dbdp.{TRAINERS[split.data.task]}(%s, epsilon => %s, delta => %s{options})"
-        values = [NAME, epsilon, split.data.delta] + ([algorithm] if algorithm else [])
+        given = "".join(f", {name} => %s" for name in options)
+        statement = f"select model from dbdp.{TRAINERS[split.data.task]}(%s, epsilon => %s, delta => %s{given})"
+        values = [NAME, epsilon, split.data.delta, *options.values()]
         model = self._connection.execute(statement, values).fetchone()[0]
         return [self._predict(split.data, model)]
 

@@ -93,12 +93,13 @@ DBDP_CLAIM = "(ε, δ) for one row replaced; only ε and δ are set"
 
 
 def own(server: InDatabase) -> tuple[Method, ...]:
-    """Return dbdp with its default, and with each algorithm by name."""
-    default = Method(DEFAULT, partial(server.evaluate, algorithm=None), ANY, DBDP_CLAIM)
+    """Return dbdp with its default, with pairs of columns, and with each algorithm by name."""
+    default = Method(DEFAULT, server.evaluate, ANY, DBDP_CLAIM)
+    paired = Method(f"{DEFAULT}:pairs", partial(server.evaluate, pairs="auto"), ANY, DBDP_CLAIM, arrays=False)
     named = (
         Method(f"{DEFAULT}:{name}", partial(server.evaluate, algorithm=name), ANY, DBDP_CLAIM) for name in ALGORITHMS
     )
-    return default, *named
+    return default, paired, *named
 
 
 def chosen(methods: Iterable[Method], names: list[str] | None) -> list[Method]:

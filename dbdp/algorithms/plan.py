@@ -10,6 +10,7 @@ import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.checks import keywords
+from dbdp.learning.rows import pairs
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
@@ -135,6 +136,10 @@ class Request:
         Number of a released summary of the dataset, in dbdp.summaries, whose second moment is used.
     name : str | None
         Name of the model; each training under it is a further version.
+    pairs : str | None
+        Pairs of columns whose cells are features too: `auto`, `none`, how many, or pairs such as `age*education`.
+    pair_cells : int | None
+        The most cells of a pair.
     """
 
     epsilon: float
@@ -164,12 +169,16 @@ class Request:
     settings: str | None = None
     summary: int | None = None
     name: str | None = None
+    pairs: str | None = None
+    pair_cells: int | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             object.__setattr__(self, each.name, plain(getattr(self, each.name)))
         if isinstance(self.settings, Mapping):
             object.__setattr__(self, "settings", json.dumps(self.settings))
+        if self.pairs is not None:
+            object.__setattr__(self, "pairs", pairs.as_text(self.pairs))
 
     @property
     def projection(self) -> RandomProjection | None:
@@ -180,8 +189,9 @@ class Request:
 
     @property
     def naming(self) -> dict[str, Any]:
-        """The name of the model as an entry of a plan; empty without one."""
-        return {} if self.name is None else {"name": self.name}
+        """What no algorithm reads as entries of a plan: the name of the model, and the pairs; empty without any."""
+        entries = {"name": self.name, "pairs": self.pairs, "pair_cells": self.pair_cells}
+        return {name: value for name, value in entries.items() if value is not None}
 
     @property
     def coding(self) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from dbdp.algorithms import PERTURBED_ONCE, Request, catalogue, settings
 from dbdp.algorithms.perturbed_once.minimisation import minimise
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.rows import Layout
-from dbdp.controller.facts import facts
+from dbdp.controller.facts import facts, paired
 from dbdp.controller.rows import PackedRows, packed_rows
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.registry import datasets, releases
@@ -81,7 +81,7 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
         If the session runs in the server, the dataset is not registered, the request names a network, or the loss does
         not fit the label.
     """
-    dataset = _own(session, name)
+    dataset, request = paired(_own(session, name), request)
     public = facts(dataset, request)
     objective = settings.objective_of(request, public)
     if not isinstance(objective, Linear):
@@ -150,7 +150,7 @@ def descent(session: Session, name: str, request: Request) -> Descent:
     ValueError
         As `minimum` does; or if the algorithm adds its noise during training, and so has no exact model.
     """
-    dataset = _own(session, name)
+    dataset, request = paired(_own(session, name), request)
     request, public = catalogue.with_exact_model(request), facts(dataset, request)
     catalogue.check(request, public)
     if request.algorithm not in PERTURBED_ONCE or request.shards > 1:

@@ -290,7 +290,7 @@ def _scorer(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
     """
     declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
     _check_fit(model, declaration, dataset)
-    coding = Coding(declaration.encoding, declaration.features)
+    coding = Coding(declaration.encoding, declaration.features, declaration.pairs, declaration.pair_cells)
     if row["network"] is None:
         vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))
         return Scorer(vectors, None, declaration.dimension, request, coding)

@@ -1,9 +1,22 @@
-"""The public facts of a dataset that a plan depends on."""
+"""The public facts of a dataset that a plan depends on, and the pairs of columns that a request adds to them."""
 
-from dbdp.algorithms import Facts, Request
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dbdp.algorithms import AUTO, Facts, Request
+from dbdp.algorithms.noisy_sgd import preconditioned_gd
+from dbdp.checks import whole
+from dbdp.learning.rows import pairs
+from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names
+from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
+from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import Dataset
 
+LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
+MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
 
 
@@ -32,3 +45,75 @@ def facts(dataset: Dataset, request: Request) -> Facts:
         unit_rows=dataset.unit_rows,
         budget_epsilon=dataset.budget.epsilon,
     )
+
+
+def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
+    """Return the dataset with the pairs of columns of a request, and the request that names each of them.
+
+    Raises
+    ------
+    ValueError
+        If the pairs are not of declared columns, or the request has no linear model of columns.
+    """
+    if request.pairs is None and request.pair_cells is not None:
+        raise ValueError(f"pair_cells = {request.pair_cells} has no pairs; give pairs => 'auto', or leave it out")
+    if request.pairs in (None, NONE):
+        return dataset, request
+    _check_pairs(dataset, request)
+    cells = USUAL_CELLS if request.pair_cells is None else request.pair_cells
+    plain = dataset.declaration.with_pairs((), cells)
+    declaration = plain.with_pairs(_named(replace(dataset, declaration=plain), request), cells)
+    named = replace(request, pairs=pairs.written(declaration.pairs), pair_cells=cells)
+    return replace(dataset, declaration=declaration), named
+
+
+def paired_for_several(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
+    """As `paired`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
+    if request.pairs == AUTO:
+        raise ValueError(
+            "pairs = 'auto' decides by the rows of one training, and these are several; name pairs, or give how many"
+        )
+    return paired(dataset, request)
+
+
+def _check_pairs(dataset: Dataset, request: Request) -> None:
+    if not isinstance(request.pairs, str):
+        raise ValueError(f"pairs = {request.pairs!r} must be a text, such as 'age*education, age*sex' or 'auto'")
+    if request.network is not None:
+        raise ValueError(f"network {request.network!r} combines columns itself; leave pairs out, or network")
+    if dataset.declaration.vector:
+        raise ValueError(
+            f"dataset {dataset.name!r} has an array, and pairs are of columns with bounds or categories; leave them out"
+        )
+
+
+def _named(dataset: Dataset, request: Request) -> Sequence[Names]:
+    """Return the pairs that a request means, from public facts alone."""
+    declaration, text = dataset.declaration, str(request.pairs).strip()
+    is_number = text.isdecimal() and len(text) < 10
+    if text != AUTO and not is_number:
+        return pairs.parsed(text)
+    simple = pairs.simple_pairs(declaration.parts, declaration.pair_cells)
+    if text == AUTO:
+        return simple[:MOST_CHOSEN] if _is_affordable(dataset, request, simple[:MOST_CHOSEN]) else []
+    whole("pairs", int(text), 0, len(simple), "so many pairs of columns have no merged categories")
+    return simple[: int(text)]
+
+
+def _is_affordable(dataset: Dataset, request: Request, chosen: Sequence[Names]) -> bool:
+    """Return whether pairs leave `preconditioned_gd` a signal n·μ/d of LEAST_SIGNAL, by public facts.
+
+    Nothing was measured for other algorithms, for several classes, and with a projection or a summary: they have none.
+    """
+    check_epsilon_delta(request.epsilon, request.delta)
+    is_measured = request.algorithm in (AUTO, "preconditioned_gd") and request.delta > 0
+    is_plain = request.summary is None and request.projection is None and dataset.declaration.outputs == 1
+    if not (is_measured and is_plain):
+        return False
+    epsilon, delta = request.epsilon, request.delta
+    if dataset.unit_rows > 1:
+        epsilon, delta = groups.share(epsilon, delta, dataset.unit_rows)
+    declaration = dataset.declaration.with_pairs(chosen, dataset.declaration.pair_cells)
+    public = facts(replace(dataset, declaration=declaration), request)
+    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), public)
+    return public.dimension <= MOST_DIMENSION and signal >= LEAST_SIGNAL

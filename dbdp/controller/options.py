@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from dbdp.algorithms import ALGORITHMS, AUTO, Request
 from dbdp.algorithms.catalogue import algorithms_with, values_of
 from dbdp.learning.losses import LOSSES
+from dbdp.learning.rows.pairs import NONE
 
 HELP = {
     "epsilon": "ε of this release.",
@@ -42,9 +43,21 @@ HELP = {
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
     "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
     "summary": "Number of a released summary of the dataset, in dbdp.summaries: no share goes to the second moment.",
+    "pairs": "Pairs of columns whose cells are features beside them, such as age*education, age*sex; auto, which "
+    "decides by public facts whether and which; how many; or none, the default. Of linear models of columns.",
+    "pair_cells": "The most cells of a pair; default 20. Numbers are cut into bins, and categories merged in the "
+    "declared order.",
     "name": "Name of the model, such as readmission; a further training under it is a further version.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
+
+
+def check_without_columns(request: Request) -> None:
+    """Raise ValueError for a request with pairs, where only numbers of rows and features are known."""
+    if request.pairs not in (None, NONE):
+        raise ValueError(
+            f"pairs = {request.pairs!r} need the columns of a dataset; leave them out, or call dbdp.dp_explain"
+        )
 
 
 def help_of(name: str) -> str:

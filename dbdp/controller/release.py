@@ -9,6 +9,7 @@ from dbdp.algorithms import Request, settings
 from dbdp.algorithms.plan import Released
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
+from dbdp.learning.rows.pairs import written
 from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model, in_column_units, standard_errors
@@ -58,10 +59,16 @@ def _store_linear(
     coefficients, intercepts = (each.tolist() for each in units)
     if dataset.declaration.kind != "classes":
         coefficients = coefficients[0]
-    stored = session.store_release(dataset, coefficients, intercepts, receipt)
+    stored = session.store_release(dataset, coefficients, intercepts, receipt | _paired(dataset))
     names = dataset.declaration.feature_names
     intercept = intercepts[0] if dataset.declaration.kind != "classes" else None
     return Model(stored["id"], dataset.name, names, coefficients, intercept, intercepts, stored["receipt"])
+
+
+def _paired(dataset: Dataset) -> dict[str, Any]:
+    """Return the entries of a receipt from which the stored declaration has its pairs; empty without any."""
+    declaration = dataset.declaration
+    return declaration.paired and {"pairs": written(declaration.pairs), "pair_cells": declaration.pair_cells}
 
 
 def network_of(dataset: Dataset, request: Request) -> dict[str, Any]:

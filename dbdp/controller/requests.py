@@ -17,6 +17,7 @@ from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import release
 from dbdp.controller.charging import answering, charged, check_trainable, explained
+from dbdp.controller.facts import paired, paired_for_several
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import known
@@ -31,27 +32,29 @@ from dbdp.sessions.session import Session
 
 def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
     """Return the plan of a request and its charge; read no row and spend nothing."""
-    dataset = datasets.load(session, name)
+    dataset, request = paired(datasets.load(session, name), request)
     plan = algorithms.plan(request, known(session, dataset, request))
     return explained(dataset, plan.explain() | request.naming, plan.guarantee)
 
 
 def guarantee(session: Session, name: str, request: Request) -> Release:
     """Return the guarantee that a planned request would charge; read no row and spend nothing."""
-    dataset = datasets.load(session, name)
+    dataset, request = paired(datasets.load(session, name), request)
     return algorithms.plan(request, known(session, dataset, request)).guarantee
 
 
 def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
     """Return the plan of a tuning and its charge; read no row and spend nothing."""
-    dataset = datasets.load(session, name)
+    dataset, base = paired_for_several(datasets.load(session, name), request.base)
+    request = replace(request, base=base)
     plan = tuning.plan(request, known(session, dataset, request.base))
     return explained(dataset, plan.explain() | request.base.naming, plan.guarantee)
 
 
 def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
     """Return the plan of each group and the charge for all; count the public key, and spend nothing."""
-    dataset = datasets.load(session, name)
+    dataset, base = paired_for_several(datasets.load(session, name), request.base)
+    request = replace(request, base=base)
     plan = _plan_groups(session, dataset, request)
     return explained(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
 
@@ -66,7 +69,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     ChargedError
         After the charge: the server failed, or the training was cancelled.
     """
-    dataset = datasets.load(session, name)
+    dataset, request = paired(datasets.load(session, name), request)
     plan = algorithms.plan(request, known(session, dataset, request))
     receipt = Receipt.of(dataset, plan.explain() | request.naming, plan.guarantee)
     check_trainable(session, dataset, request)
@@ -78,7 +81,8 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
-    dataset = datasets.load(session, name)
+    dataset, base = paired_for_several(datasets.load(session, name), request.base)
+    request = replace(request, base=base)
     plan = tuning.plan(request, known(session, dataset, request.base))
     receipt = Receipt.of(dataset, plan.explain() | request.base.naming, plan.guarantee)
     check_trainable(session, dataset, request.base)
@@ -94,7 +98,8 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
     A group is trained like a dataset. Return the models by group; raises as `train` does.
     """
-    dataset = datasets.load(session, name)
+    dataset, base = paired_for_several(datasets.load(session, name), request.base)
+    request = replace(request, base=base)
     plan = _plan_groups(session, dataset, request)
     receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
     check_trainable(session, dataset, replace(request.base, shards=1))  # a group's shards are trained in this session

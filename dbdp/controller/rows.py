@@ -246,7 +246,8 @@ def _side_by_side(
 
 def _options(dataset: Dataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp.shuffle."""
-    coding = {"coding": dict(layout.coding)} if layout.coding else {}
+    paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
+    coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}
     return {"rows": dataset.rows} | coding | ({"projection": asdict(layout.projection)} if layout.projection else {})
 
 

@@ -74,6 +74,8 @@ def known(session: Session, dataset: Dataset, request: Request) -> Facts:
         return public
     if request.algorithm != AUTO:
         catalogue.check(request, public)
+    if dataset.declaration.pairs:
+        raise ValueError(f"summary {request.summary} has no cells of pairs of columns; leave pairs out, or the summary")
     if request.projection or request.network:
         raise ValueError(
             f"summary {request.summary} is of the declared features, for a linear model without a projection; leave "

@@ -1,12 +1,13 @@
 """The options of dbdp.shuffle: which share of the rows is packed, in which order; checked before any row is read."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
+from dbdp.learning.rows.pairs import USUAL_CELLS
 from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, step_bytes
 from dbdp.privacy.accounting.padding import MOST_PACKED
 from dbdp.registry.datasets import Dataset
@@ -64,10 +65,16 @@ class Coding:
         One of `dbdp.learning.rows.features.ENCODINGS`.
     features : Mapping[str, Any] | None
         The features of the model's declaration; None is the dataset's own features.
+    pairs : Sequence[Sequence[str]]
+        Pairs of columns whose cells are encoded beside them.
+    pair_cells : int
+        The most cells of a pair.
     """
 
     encoding: str
     features: Mapping[str, Any] | None = None
+    pairs: Sequence[Sequence[str]] = ()
+    pair_cells: int = USUAL_CELLS
 
     def of(self, dataset: Dataset) -> Dataset:
         """Return the dataset with this encoding and these features.
@@ -77,7 +84,7 @@ class Coding:
         ValueError
             If they are not valid, or do not have the same columns with the same bounds and categories.
         """
-        declaration = dataset.declaration.recoded(self.encoding, self.features)
+        declaration = dataset.declaration.recoded(self.encoding, self.features, self.pairs, self.pair_cells)
         return replace(dataset, declaration=declaration)
 
 
@@ -187,8 +194,8 @@ def _poisson(option: Any) -> Poisson:
 
 
 def _coding(option: Any) -> Coding:
-    if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {"encoding", "features"}:
-        raise ValueError('coding needs "encoding", and may have "features"')
+    if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
+        raise ValueError('coding needs "encoding", and may have "features", "pairs" and "pair_cells"')
     return Coding(**option)
 
 

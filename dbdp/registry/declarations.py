@@ -2,16 +2,19 @@
 
 Bounds, categories and classes are stated, never read from the rows. A label has one of three kinds: `binary` (a
 positive value, and a negative one or any other), `classes` (a list of values), or `real` (a number within bounds).
-Prediction imports this module, so it imports only `checks`, `features` and the standard library.
+Prediction imports this module, so it imports only `checks`, `features`, `pairs` and the standard library.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from dbdp.checks import is_number, whole
+from dbdp.learning.rows import pairs as pairing
 from dbdp.learning.rows.features import CENTRED, ENCODINGS, LINEAR, SCALED, SCALES, UNIT, Categorical, Numeric, Vector
+from dbdp.learning.rows.pairs import USUAL_CELLS, Pair
 
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
@@ -70,6 +73,10 @@ class Declaration:
     encoding : str
         How rows of these columns become those that a model is trained on, see `dbdp.learning.rows.encoding`: a
         model's own, or a dataset's, see `current`.
+    pairs : tuple[tuple[str, str], ...]
+        Pairs of columns whose cells a model was trained on, beside the columns; see `dbdp.learning.rows.pairs`.
+    pair_cells : int
+        The most cells of a pair.
     """
 
     label: str
@@ -83,6 +90,8 @@ class Declaration:
     categorical: tuple[Categorical, ...] = ()
     public_columns: tuple[str, ...] = ()
     encoding: str = SCALED
+    pairs: tuple[tuple[str, str], ...] = ()
+    pair_cells: int = USUAL_CELLS
 
     @property
     def current(self) -> "Declaration":
@@ -92,15 +101,22 @@ class Declaration:
         """
         return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
 
-    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None) -> "Declaration":
-        """Return the declaration with another encoding, and with other bins and scales of the same columns.
+    def recoded(
+        self,
+        encoding: str,
+        features: Mapping[str, Any] | None = None,
+        pairs: Sequence[Sequence[str]] = (),
+        pair_cells: int = USUAL_CELLS,
+    ) -> "Declaration":
+        """Return the declaration with another encoding, and with pairs and other bins and scales of the same columns.
 
         Raises
         ------
         ValueError
-            If the encoding or the features are not valid, or the columns, their bounds or their categories differ.
+            If the encoding, the features or the pairs are not valid, or the columns, their bounds or their categories
+            differ.
         """
-        stated = json.loads(self.to_json()) | {"encoding": encoding}
+        stated = json.loads(self.to_json()) | {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells}
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
@@ -108,6 +124,25 @@ class Declaration:
                 f"ones, {', '.join(self.columns)}; declare the same columns with the same bounds and categories"
             )
         return declaration
+
+    def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int) -> "Declaration":
+        """Return the declaration with pairs of its columns; raise ValueError unless they are valid."""
+        return replace(self, pairs=pairing.checked(self.parts, pairs, cells), pair_cells=cells)
+
+    @property
+    def parts(self) -> tuple[Numeric | Categorical, ...]:
+        """The feature columns, in the order of a record; none for an array."""
+        return (*self.numeric, *self.categorical)
+
+    @cached_property
+    def products(self) -> tuple[Pair, ...]:
+        """The pairs of columns, with their cells."""
+        return tuple(pairing.pair_of(self.parts, names, self.pair_cells) for names in self.pairs)
+
+    @property
+    def paired(self) -> dict[str, Any]:
+        """The pairs as `declare` accepts them; empty without any."""
+        return {"pairs": [list(names) for names in self.pairs], "pair_cells": self.pair_cells} if self.pairs else {}
 
     @property
     def plain_features(self) -> dict[str, Any]:
@@ -139,7 +174,8 @@ class Declaration:
         if self.vector:
             return [f"{self.vector.column}[{index}]" for index in range(1, self.vector.length + 1)]
         numbers = [name for each in self.numeric for name in each.names]
-        return numbers + [f"{each.column}={category}" for each in self.categorical for category in each.categories]
+        categories = [f"{each.column}={category}" for each in self.categorical for category in each.categories]
+        return numbers + categories + [name for pair in self.products for name in pair.names]
 
     @property
     def dimension(self) -> int:
@@ -147,7 +183,7 @@ class Declaration:
         numbers = sum(feature.width for feature in self.numeric)
         categories = sum(len(feature.categories) for feature in self.categorical)
         length = self.vector.length if self.vector else 0
-        return numbers + categories + length + self.intercept
+        return numbers + categories + sum(pair.width for pair in self.products) + length + self.intercept
 
     @property
     def features(self) -> dict[str, Any]:
@@ -166,7 +202,7 @@ class Declaration:
         }
         common = {"intercept": self.intercept, "features": self.features, "public_columns": self.public_columns}
         encoding = {} if self.encoding == SCALED else {"encoding": self.encoding}
-        return json.dumps({"label": self.label, **kinds[self.kind], **common, **encoding})
+        return json.dumps({"label": self.label, **kinds[self.kind], **common, **encoding, **self.paired})
 
     @classmethod
     def from_json(cls, text: str) -> "Declaration":
@@ -185,6 +221,8 @@ def declare(
     intercept: bool = True,
     public_columns: Sequence[str] | None = None,
     encoding: str = SCALED,
+    pairs: Sequence[Sequence[str]] = (),
+    pair_cells: int = USUAL_CELLS,
 ) -> Declaration:
     """Check what an owner states about the columns of a table, and return it as a declaration.
 
@@ -209,6 +247,10 @@ def declare(
         for each value.
     encoding : str
         One of ENCODINGS, for a stored model; models of earlier versions have none, which is `scaled`.
+    pairs : Sequence[Sequence[str]]
+        Pairs of columns, of a stored model.
+    pair_cells : int
+        The most cells of a pair.
 
     Returns
     -------
@@ -240,7 +282,7 @@ def declare(
         categorical=categorical,
         public_columns=public,
         encoding=encoding,
-    )
+    ).with_pairs(pairs, pair_cells)
 
 
 def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.checks import is_number
+from dbdp.learning.rows import pairs as pairing
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, constant_of
 from dbdp.registry import network_models
@@ -155,11 +156,11 @@ def in_column_units(
 def centred(
     declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients as differences from their mean over the categories, or the bins, of a column, for a reader.
+    """Return coefficients as differences from their mean over a column's categories or bins, or a pair's cells.
 
-    A row with a declared category has one of them, so that a number may be added to all if the intercept loses it. No
-    such row decides which number that is: noise does, and a single coefficient would say nothing. Without an intercept
-    nothing changes.
+    They are for a reader. A row with a declared category has one of them, so that a number may be added to all if the
+    intercept loses it. No such row decides which number that is: noise does, and a single coefficient would say
+    nothing. Without an intercept nothing changes.
 
     Parameters
     ----------
@@ -172,7 +173,8 @@ def centred(
         return coefficients, intercepts
     coefficients, end = coefficients.copy(), 0
     widths = [(each.width, bool(each.bins)) for each in declaration.numeric]
-    for width, is_exclusive in widths + [(len(each.categories), True) for each in declaration.categorical]:
+    widths += [(len(each.categories), True) for each in declaration.categorical]
+    for width, is_exclusive in widths + [(pair.width, True) for pair in declaration.products]:
         start, end = end, end + width
         if is_exclusive:
             means = coefficients[..., start:end].mean(axis=-1)
@@ -246,14 +248,17 @@ def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
 def column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the affine map of packing: origins and lengths, shapes (features,), and the divisor of the row.
 
-    A coordinate is (feature - origin) / length; bins and categories are 0 or 1, and unchanged.
+    A coordinate is (feature - origin) / length; bins and categories are 0 or 1, and unchanged, and cells of pairs are
+    0 or 1, times WEIGHT.
     """
     affine = [(0.0, 1.0) if each.bins else each.affine(declaration.encoding) for each in declaration.numeric]
     spread = [pair for each, pair in zip(declaration.numeric, affine, strict=True) for _ in range(each.width)]
-    features = declaration.dimension - declaration.intercept
-    origins, lengths = np.array(spread + [(0.0, 1.0)] * (features - len(spread))).reshape(-1, 2).T
     categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
-    encoder = ColumnEncoder(declaration.numeric, categories, declaration.intercept, encoding=declaration.encoding)
+    spread += [(0.0, 1.0)] * sum(map(len, categories))
+    spread += [(0.0, 1.0 / pairing.WEIGHT)] * sum(pair.width for pair in declaration.products)
+    origins, lengths = np.array(spread).reshape(-1, 2).T
+    encoding, products = declaration.encoding, declaration.products
+    encoder = ColumnEncoder(declaration.numeric, categories, declaration.intercept, encoding=encoding, pairs=products)
     return origins, lengths, encoder.radius
 
 
@@ -310,8 +315,18 @@ def record(
     ValueError
         If the shapes are not the declaration's, a number is null or not finite, or another role made the charge.
     """
+    dataset = replace(dataset, declaration=_with_pairs(dataset.declaration, receipt))
     _check(dataset.declaration, coefficients, intercepts)
     return insert(session, dataset, receipt, coefficients, intercepts, None, None)
+
+
+def _with_pairs(declaration: Declaration, receipt: dict[str, Any]) -> Declaration:
+    """Return the declaration with the pairs that a receipt names; raise ValueError unless they are valid."""
+    named = receipt.get("pairs", pairing.NONE)
+    if not isinstance(named, str):
+        raise ValueError(f"pairs in the receipt are {named!r}; they must be a text")
+    pairs = () if named == pairing.NONE else pairing.parsed(named)
+    return declaration.with_pairs(pairs, receipt.get("pair_cells", pairing.USUAL_CELLS))
 
 
 def record_network(

@@ -665,7 +665,7 @@ def test_what_an_algorithm_has_is_reported_and_what_it_has_not_is_refused(algori
             planned(**request)
         assert any(f"algorithm {algorithm!r} has no {name} " in str(refusal.value) for name in GIVEN[option])
         return
-    reported, plain = planned(**request).explain(), defaults_of(algorithm)
+    reported, plain = planned(**request).explain() | Request(1.0, **request).naming, defaults_of(algorithm)
     if option == "exponent":  # as the offset that it makes
         assert reported["offset"] == ROWS**0.25
     else:
@@ -788,6 +788,8 @@ FLAGS = {
     "--clip-norm": ("0.5", {"clip_norm": 0.5}, "--algorithm", "dp_sgd"),
     "--network": ("mlp:8", {"network": "mlp:8", "parameters": 89}, "--algorithm", "dp_adam"),
     "--summary": ("7", {"summary": 7, "moment_share": 0.0}, "--algorithm", "preconditioned_gd"),
+    "--pairs": ("none", {"pairs": "none"}),
+    "--pair-cells": ("12", {"pair_cells": 12}, "--pairs", "none"),
     "--name": ("readmission", {"name": "readmission"}),
     "--settings": ('{"splits": 7}', {"settings": '{"splits": 7}', "splits": 7}, "--algorithm", "dp_agd"),
 }
@@ -814,6 +816,10 @@ def test_the_command_line_explains_every_flag(flag):
 def test_every_option_of_a_training_has_been_tried():
     names = {"--" + each.name.replace("_", "-") for each, _ in options()}
     assert names == set(FLAGS) - {"--classes"}
+
+
+def test_pairs_are_not_explained_without_columns():
+    assert "need the columns of a dataset" in str(explained("--pairs", "age*sex", code=1))
 
 
 @pytest.mark.parametrize("name", ["", "7", "7up", "a@1", "a b", "a" * 64, "é\n", "-a"])

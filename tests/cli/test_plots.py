@@ -75,7 +75,10 @@ def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused():
     assert [epsilon for epsilon, _ in result.scales["bolt_on"]] == [1.0]
 
 
-@pytest.mark.parametrize(("options", "told"), [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models")])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models"), ({"pairs": "auto"}, "leave pairs out")],
+)
 def test_an_option_that_does_not_exist_is_named(options, told):
     with pytest.raises(ValueError, match=told):
         curves.requests(["bolt_on"], [1.0], options)

@@ -232,7 +232,10 @@ def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator, typed):
     assert set(hints) == set(parameters)
     assert typed.__required_keys__ == {"epsilon"}
     for name, each in parameters.items():
-        if each.annotation is not inspect.Parameter.empty and name != "settings":  # which takes a mapping too
+        if each.annotation is not inspect.Parameter.empty and name not in (
+            "settings",
+            "pairs",
+        ):  # which take others too
             assert hints[name] == each.annotation, name
 
 

@@ -9,6 +9,7 @@ import pytest
 from shuffles import shuffled
 
 from dbdp.interfaces.python.estimators import design_matrix
+from dbdp.learning.rows.pairs import written
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import decisions, in_column_units
 
@@ -34,24 +35,30 @@ FEATURES: dict[str, dict[str, Any]] = {
         "c": ["u", "v"],
     },
 }
+FEATURES["pairs"] = FEATURES["bins"]
+PAIRS = {"pairs": (("a", "c"), ("c", "w"), ("s", "a"), ("f", "w"))}
 LABELS: dict[str, dict[str, Any]] = {"unit": {"positive": "1"}, "centred": {"positive": None, "label_bounds": [0, 1]}}
 IDS = [str(j) for j in range(1, COUNT + 1)]
 
 
-def packed(connection: psycopg.Connection, name: str, dimension: int, encoding: str) -> dict[int, np.ndarray]:
+def packed(connection: psycopg.Connection, name: str, declaration: Declaration) -> dict[int, np.ndarray]:
     """The rows as a training sees them, by the number that is their class."""
-    rows = np.concatenate(shuffled(connection, name, dimension, coding={"encoding": encoding}))
+    dimension, coding = declaration.dimension, {"encoding": declaration.encoding, **declaration.paired}
+    rows = np.concatenate(shuffled(connection, name, dimension, coding=coding))
     return {int(row[-1]): row[:dimension].astype(float) for row in rows if row[-1]}
 
 
-def released(connection: psycopg.Connection, name: str) -> tuple[int, Declaration, np.ndarray]:
+def released(
+    connection: psycopg.Connection, name: str, pairs: tuple[tuple[str, str], ...] = ()
+) -> tuple[int, Declaration, np.ndarray]:
     """Store a random model over packed rows; its number, its declaration, and the model."""
     sql = "select declaration::text from dbdp.dataset where name = %s"
-    declaration = Declaration.from_json(connection.execute(sql, (name,)).fetchone()[0]).current
+    declaration = Declaration.from_json(connection.execute(sql, (name,)).fetchone()[0]).current.with_pairs(pairs, 12)
     model = np.random.default_rng().normal(size=(1, declaration.dimension)) / 4
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, model))
-    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-    number = int(connection.execute(sql, (name, coefficients[0], intercepts)).fetchone()[0])
+    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], %s) ->> 'id'"
+    receipt = json.dumps({"pairs": written(pairs), "pair_cells": 12})
+    number = int(connection.execute(sql, (name, coefficients[0], intercepts, receipt)).fetchone()[0])
     return number, declaration, model[0]
 
 
@@ -85,8 +92,8 @@ def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(connection, schema
     options = {"features": FEATURES[features], "intercept": intercept}
     name = register("t", **options, **LABELS[kind])
     twin = register("twin", **options, label="k", positive=None, classes=IDS)
-    number, declaration, model = released(connection, name)
-    rows = packed(connection, twin, declaration.dimension, kind)
+    number, declaration, model = released(connection, name, PAIRS.get(features, ()))
+    rows = packed(connection, twin, declaration)
     assert set(rows) == set(range(1, COUNT + 1)) - NULLS
     expected = {j: float(row @ model) for j, row in rows.items()}
     if kind == "centred":
@@ -96,6 +103,7 @@ def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(connection, schema
     for found in (
         stored,
         scores(connection, number, kind, "(select x from t as x where x.j = r.j)"),
+        scores(connection, number, kind, "to_jsonb(r)"),
         of_design(connection, number, kind),
     ):
         assert max(abs(found[j] - value) for j, value in expected.items()) < 1e-5
@@ -171,10 +179,10 @@ def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(connection
 @pytest.mark.parametrize("trained", FEATURES)
 def test_a_model_is_scored_with_its_own_bins_on_a_dataset_that_has_others(connection, schema, register, trained):
     connection.execute(TABLE)
-    (other,) = set(FEATURES) - {trained}
+    other = "bins" if trained == "plain" else "plain"
     options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
     name = register("t", features=FEATURES[other], **options)
-    number, _, _ = released(connection, register("twin", features=FEATURES[trained], **options))
+    number, _, _ = released(connection, register("twin", features=FEATURES[trained], **options), PAIRS.get(trained, ()))
     result = connection.execute(MATRIX, (number, name)).fetchone()[0]
     assert result == matrix(connection, number)
     assert np.count_nonzero(result) > 1
@@ -195,6 +203,9 @@ def test_a_model_is_not_scored_where_bounds_differ(connection, schema, register)
         ({"encoding": "long"}, "encoding = 'long' is not one of scaled, unit, centred"),
         ({"encoding": ["unit"]}, "encoding = .*unit.* is not one of"),
         ({"features": {}}, 'coding needs "encoding", and may have "features"'),
+        ({"encoding": "unit", "pairs": [["a", "z"]]}, "pairs names 'z'; columns of pairs are declared features"),
+        ({"encoding": "unit", "pairs": "a*c"}, "pairs is 'a[*]c'; give a list"),
+        ({"encoding": "unit", "pairs": [["a", "c"]], "pair_cells": 3}, "pair_cells = 3 must be"),
         ({"encoding": "unit", "features": {"a": [0, 1]}}, "more than bins and scales"),
         ({"encoding": "unit", "features": 3}, "features is 3; give an object"),
         ("unit", 'coding needs "encoding"'),

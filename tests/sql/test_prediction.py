@@ -566,14 +566,64 @@ def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
     return columns, struct.pack(">i", len(columns)) + record
 
 
-@given(records(), st.floats(-5, 5), ENDINGS)
+GROUPS = {b"u": 1, "ü".encode(): 0, b"": 2}
+
+
+def group_of(columns: list[scoring.Column], place: int) -> scoring.Group:
+    """Groups of a column: three of its categories, or four of its numbers."""
+    if columns[place].kind in "tb":
+        return scoring.Group(place, 3, lookup=GROUPS)
+    return scoring.Group(place, 4, EDGES)
+
+
+@st.composite
+def crossings(draw: st.DrawFn, columns: list[scoring.Column]) -> scoring.Crossing:
+    """Pairs of some columns of a row, also several of one column."""
+    places = [place for place, column in enumerate(columns) if column.kind != "-"]
+    if not places:
+        return scoring.Crossing()
+    groups = [group_of(columns, place) for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=4))]
+    sides = st.integers(0, len(groups) - 1)
+    pairs = []
+    for first, second in draw(st.lists(st.tuples(sides, sides), max_size=4)):
+        cells = groups[first].groups * groups[second].groups
+        pairs.append(
+            scoring.Cells(first, second, tuple(draw(st.lists(st.floats(-9, 9), min_size=cells, max_size=cells))))
+        )
+    return scoring.Crossing(tuple(groups), tuple(pairs))
+
+
+@given(records(), st.floats(-5, 5), ENDINGS, st.data())
 @settings(max_examples=300, deadline=None)
-def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending):
+def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending, data):
     columns, record = made
+    crossing = data.draw(crossings(columns))
     assert same(
-        compiled.RecordScorer(columns, intercept, ending)(record),
-        scoring.RecordScorer(columns, intercept, ending)(record),
+        compiled.RecordScorer(columns, intercept, ending, crossing)(record),
+        scoring.RecordScorer(columns, intercept, ending, crossing)(record),
     )
+
+
+NUMBER, CATEGORY = scoring.Column("f"), scoring.Column("t", lookup={b"u": 1.0})
+FORGED = {
+    "a column that is none": ([scoring.Group(2, 4, EDGES)], []),
+    "a column before the first": ([scoring.Group(-1, 4, EDGES)], []),
+    "edges for a category": ([scoring.Group(1, 4, EDGES)], []),
+    "categories for a number": ([scoring.Group(0, 3, lookup=GROUPS)], []),
+    "more groups than edges": ([scoring.Group(0, 9, EDGES)], []),
+    "a group beyond the last": ([scoring.Group(1, 2, lookup=GROUPS)], []),
+    "a group before the first": ([scoring.Group(1, 2, lookup={b"u": -2})], []),
+    "a side that is none": ([scoring.Group(0, 4, EDGES)], [scoring.Cells(0, 1, (0.0,) * 16)]),
+    "fewer weights than cells": ([scoring.Group(0, 4, EDGES)], [scoring.Cells(0, 0, (0.0,) * 15)]),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_pairs_that_would_be_read_beyond_their_numbers_are_refused(case):
+    """An analyst may call dbdp.learn with a description of any kind."""
+    groups, pairs = FORGED[case]
+    with pytest.raises(ValueError, match="pair"):
+        compiled.RecordScorer([NUMBER, CATEGORY], 0.0, scoring.Ending(), scoring.Crossing(tuple(groups), tuple(pairs)))
 
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))
@@ -584,14 +634,15 @@ def test_garbage_is_not_read_as_a_row_and_does_not_crash(made, garbage, place):
         called(compiled.RecordScorer(columns, 0.0), data)
 
 
-@given(records(), st.binary(max_size=120), st.integers(0, 3))
+@given(records(), st.binary(max_size=120), st.integers(0, 3), st.data())
 @settings(max_examples=80, deadline=None)
-def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(made, garbage, flags):
+def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(made, garbage, flags, drawn):
     """An analyst may call dbdp.predict_stored with bytes of any kind."""
     columns = [column if column[0] != "c" else scoring._IGNORED for column in made[0]]
     lengths = [{"i": 4, "f": 8}.get(column.kind, -1) for column in columns]
     header = struct.pack("<iI6xHHB", -1, 1, len(columns), flags, 24)
-    scorer = compiled.StoredRowScorer(columns, 0.5, lengths, "i" * len(columns))
+    crossing = drawn.draw(crossings(columns))
+    scorer = compiled.StoredRowScorer(columns, 0.5, lengths, "i" * len(columns), scoring.Ending(), crossing)
     for data in (garbage, header, header + garbage, header[:-1] + b"\xff" + garbage):
         decision = scorer(data)
         assert decision is None or math.isfinite(decision)

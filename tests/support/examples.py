@@ -27,6 +27,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "network": {"network": "mlp:8"},
     "settings": {"settings": '{"loss_clip": 2.5}'},
     "summary": {"summary": 7},
+    "pairs": {"pairs": "none"},
+    "pair_cells": {"pair_cells": 12, "pairs": "none"},
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},

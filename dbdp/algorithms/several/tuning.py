@@ -41,7 +41,10 @@ METHODS = ("disjoint_portions", "random_repetition")
 SHAPES = {"geometric": 1.0, "poisson": math.inf}
 MOST_CANDIDATES = 100
 HOLDOUT = 5  # one row in this many scores the repetitions
-FIXED = ("epsilon", "delta", "shards", "shard_averaging", "projection_dimension", "projection_seed", "permutation")
+FIXED = (
+    *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
+    *("projection_dimension", "projection_seed", "pairs", "pair_cells"),
+)
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
 _LEDGER_EPSILON = 20.0  # a ledger multiplies the runs beyond the cap by e^ε of its own: negligible up to this ε
 

@@ -12,7 +12,7 @@ import typer
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.checks import SYNONYMS
-from dbdp.controller.options import help_of, keywords
+from dbdp.controller.options import check_without_columns, help_of, keywords
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
+    check_without_columns(request)
     is_classifier = request.loss not in ("huber_regression", "squared")
     facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget_epsilon=budget_epsilon)
     show_mapping(plan(request, facts).explain() | request.naming, as_json, "plan")

@@ -37,6 +37,8 @@ class _OfLinearModels(_OfEstimators, total=False):
     projection_dimension: int | None
     projection_seed: int | None
     summary: int | None
+    pairs: str | int | Sequence[Sequence[str]] | None
+    pair_cells: int | None
 
 
 class OfNetworks(_OfEstimators, total=False):

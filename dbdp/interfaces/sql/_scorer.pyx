@@ -303,6 +303,7 @@ cdef class Scorers:
 
 
 cdef tuple _PLAIN = (NOTHING, 1.0, -INFINITY, INFINITY)
+cdef tuple _NO_PAIRS = ((), (), 0.0)
 
 
 cdef class _Linear(Scorer):
@@ -413,7 +414,8 @@ cdef class _Columns(_Linear):
     """A scorer of rows; the base class, which computes the contribution of a column; see `scoring.Column`.
 
     Factors are 0 if the scale is linear. The bins of all columns are stored one after the other, and the first bin of
-    each column begins at -∞.
+    each column begins at -∞. The groups of a column for pairs of columns follow one another, and so do their edges
+    and the weights of the pairs; see `scoring.Crossing`.
     """
 
     cdef bytes _kinds
@@ -421,8 +423,13 @@ cdef class _Columns(_Linear):
     cdef long long[::1] _first, _bins
     cdef list _lookups
     cdef double _squares  # of the row that is scored, so far
+    cdef long long[::1] _first_group, _first_edge, _counts, _first_cell, _ones, _others
+    cdef double[::1] _edges, _cells
+    cdef list _group_lookups
+    cdef double _cell_square
+    cdef long long[::1] _groups  # of the row that is scored; -1 for an unknown category
 
-    def __init__(self, columns, double intercept, ending=_PLAIN):
+    def __init__(self, columns, double intercept, ending=_PLAIN, crossing=_NO_PAIRS):
         self._end_by(intercept, ending)
         self._kinds = "".join(column.kind for column in columns).encode()
         self._weights, self._lower, self._upper = _transposed([column.numbers for column in columns], 3)
@@ -436,9 +443,65 @@ cdef class _Columns(_Linear):
         self._bin_weights = array("d", [weight for _, weights in bins for weight in weights] or [0])
         if any(len(edges) + 1 != len(weights) for edges, weights in bins if weights):
             raise ValueError("the bins of a column need one edge between each two neighbouring bins")
+        self._cross(crossing)
+
+    cdef _cross(self, crossing):
+        """Store the pairs of columns; raise ValueError unless every group and every cell exists."""
+        groups, pairs, self._cell_square = crossing
+        order = sorted(range(len(groups)), key=lambda number: groups[number].place)
+        self._group_lookups = [groups[number].lookup for number in order]
+        for group, lookup in [(groups[number], groups[number].lookup) for number in order]:
+            kinds = (b"i", b"f", b"c") if lookup is None else (b"t", b"b")
+            has_place = 0 <= group.place < len(self._kinds) and self._kinds[group.place : group.place + 1] in kinds
+            fits = len(group.edges) + 1 == group.groups if lookup is None else _are_below(lookup, group.groups)
+            if not has_place or not fits:
+                raise ValueError("a column of a pair is not one of the row, or has other groups")
+        for one, other, weights in pairs:
+            if not (0 <= one < len(groups) and 0 <= other < len(groups)):
+                raise ValueError("a pair needs two columns")
+            if len(weights) != groups[one].groups * groups[other].groups:
+                raise ValueError("a pair of columns needs one weight for each cell")
+        edges = [groups[number].edges for number in order]
+        self._first_group = _begins([sum(group.place == place for group in groups) for place in range(len(self._kinds))])
+        self._first_edge, self._edges = _begins([len(each) for each in edges]), _joined(edges)
+        self._counts = array("q", [groups[number].groups for number in order] or [0])
+        self._groups = array("q", [-1] * len(groups) or [0])
+        self._ones = array("q", [order.index(one) for one, _, _ in pairs] or [0])
+        self._others = array("q", [order.index(other) for _, other, _ in pairs] or [0])
+        cells = [weights for _, _, weights in pairs]
+        self._first_cell, self._cells = _begins([len(each) for each in cells]), _joined(cells)
+
+    cdef double _of_cells(self):
+        """Return the summands of the pairs in the decision; add their squares to the row's."""
+        cdef double added = 0.0
+        cdef long long one, other
+        cdef long pair
+        for pair in range(self._first_cell.shape[0] - 1):
+            one, other = self._groups[self._ones[pair]], self._groups[self._others[pair]]
+            if one >= 0 and other >= 0:
+                added += self._cells[self._first_cell[pair] + one * self._counts[self._others[pair]] + other]
+                self._squares += self._cell_square
+        return added
+
+    cdef _group_category(self, long column, bytes value):
+        cdef long group
+        for group in range(self._first_group[column], self._first_group[column + 1]):
+            self._groups[group] = (<dict> self._group_lookups[group]).get(value, -1)
+
+    cdef void _group_number(self, long column, double value):
+        cdef long group
+        cdef long long place
+        for group in range(self._first_group[column], self._first_group[column + 1]):
+            place = self._first_edge[group]
+            while place < self._first_edge[group + 1] and self._edges[place] <= value:
+                place += 1
+            self._groups[group] = place - self._first_edge[group]
 
     cdef double _category(self, long column, bytes value):
-        weight = (<dict> self._lookups[column]).get(value.rstrip(b" ") if self._kinds[column] == b"b" else value)
+        if self._kinds[column] == b"b":
+            value = value.rstrip(b" ")
+        self._group_category(column, value)
+        weight = (<dict> self._lookups[column]).get(value)
         if weight is None:
             return 0.0
         self._squares += 1.0
@@ -449,6 +512,7 @@ cdef class _Columns(_Linear):
         cdef double position
         if value - value != 0.0:
             return NOTHING
+        self._group_number(column, value)
         if self._bins[column]:
             return self._of_bin(column, value)
         position = min(max(value, self._lower[column]), self._upper[column])
@@ -464,6 +528,21 @@ cdef class _Columns(_Linear):
             place += 1
         self._squares += 1.0
         return self._bin_weights[place]
+
+
+def _are_below(lookup, long long groups):
+    """Return whether a lookup has groups from 0 to below a number."""
+    return all(0 <= group < groups for group in lookup.values())
+
+
+cdef _begins(sizes):
+    """Return where each of some parts begins that follow one another, and where the last one ends."""
+    return array("q", [sum(sizes[:place]) for place in range(len(sizes) + 1)])
+
+
+cdef _joined(parts):
+    """Return the numbers of all parts; one 0 if there are none."""
+    return array("d", [number for part in parts for number in part] or [0])
 
 
 cdef _transposed(rows, long parts):
@@ -496,6 +575,8 @@ cdef class RecordScorer(_Columns):
                 place += size
             elif kinds[column] != b"-":
                 decision = NOTHING
+        if decision == decision:
+            decision += self._of_cells()
         return self._ended(decision, self._squares)
 
     cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):
@@ -524,8 +605,8 @@ cdef class StoredRowScorer(_Columns):
     cdef bytes _aligns
     cdef long long[::1] _sizes
 
-    def __init__(self, columns, double intercept, lengths, str aligns, ending=_PLAIN):
-        _Columns.__init__(self, columns, intercept, ending)
+    def __init__(self, columns, double intercept, lengths, str aligns, ending=_PLAIN, crossing=_NO_PAIRS):
+        _Columns.__init__(self, columns, intercept, ending, crossing)
         if not len(self._kinds) == len(lengths) == len(aligns):
             raise ValueError(f"{len(self._kinds)} columns need as many lengths and alignments")
         for kind, length in zip(self._kinds.decode(), lengths):
@@ -565,6 +646,8 @@ cdef class StoredRowScorer(_Columns):
                 return NOTHING
             decision += self._contribution(column, kinds[column], start + place - 4 + head, size)
             place += head + size
+        if decision == decision:
+            decision += self._of_cells()
         return self._ended(decision, self._squares) if place - 4 == total else NOTHING
 
     cdef double _contribution(self, long column, char kind, const unsigned char *data, long size):

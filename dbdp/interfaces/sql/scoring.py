@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from dbdp.interfaces.sql import json_rows, outcomes, threads
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
+from dbdp.learning.rows.pairs import WEIGHT, Side
 from dbdp.registry.declarations import Declaration, declare
 
 _ARRAY_HEADER = struct.Struct("<5i")
@@ -69,6 +70,51 @@ class Column(NamedTuple):
     bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
+class Group(NamedTuple):
+    """How a column's value has a group, for pairs of columns.
+
+    Attributes
+    ----------
+    place : int
+        Place of the column in a row.
+    groups : int
+        Number of groups.
+    edges : tuple of float
+        Of a number: the lower edges of the groups except the first.
+    lookup : dict or None
+        Of a category: the group of each.
+    """
+
+    place: int
+    groups: int
+    edges: tuple[float, ...] = ()
+    lookup: dict[bytes, int] | None = None
+
+
+class Cells(NamedTuple):
+    """The summands of a pair of columns: the weight of cell i·(groups of the second) + j.
+
+    Attributes
+    ----------
+    first, second : int
+        Places of both columns in the list of `Group`.
+    weights : tuple of float
+        The weights of the cells.
+    """
+
+    first: int
+    second: int
+    weights: tuple[float, ...]
+
+
+class Crossing(NamedTuple):
+    """The pairs of columns of a model; `square` is the summand of a cell in the squared norm of the row."""
+
+    groups: tuple[Group, ...] = ()
+    pairs: tuple[Cells, ...] = ()
+    square: float = WEIGHT * WEIGHT
+
+
 class Ending(NamedTuple):
     """How the weighted sum of a row's coordinates becomes a decision: divided by the row's norm, and clipped.
 
@@ -98,6 +144,7 @@ class Ending(NamedTuple):
 
 _IGNORED = Column("-")
 _PLAIN = Ending()
+_NO_PAIRS = Crossing()
 
 
 class VectorScorer:
@@ -148,20 +195,36 @@ class RecordScorer:
     bounds.
     """
 
-    def __init__(self, columns: list[Column], intercept: float, ending: Ending = _PLAIN) -> None:
+    def __init__(
+        self, columns: list[Column], intercept: float, ending: Ending = _PLAIN, crossing: Crossing = _NO_PAIRS
+    ) -> None:
         self._columns = columns
         self._intercept = intercept
         self._ending = ending
+        self._crossing = crossing
 
     def __call__(self, record: bytes) -> float | None:
         """Return the decision for a row, or None."""
         values = _values(record, len(self._columns))
         if values is None:
             return None
-        pairs = [_contribution(column, value) for column, value in zip(self._columns, values, strict=True)]
-        decision = sum((part for part, _ in pairs), self._intercept)
-        decision = self._ending.of(decision, sum(square for _, square in pairs))
+        parts = [_contribution(column, value) for column, value in zip(self._columns, values, strict=True)]
+        decision = sum((part for part, _ in parts), self._intercept)
+        square = sum(square for _, square in parts)
+        if not math.isnan(decision):
+            cells = self._weights_of_cells(values)
+            decision, square = sum(cells, decision), square + self._crossing.square * len(cells)
+        decision = self._ending.of(decision, square)
         return None if math.isnan(decision) else decision
+
+    def _weights_of_cells(self, values: list[bytes | None]) -> list[float]:
+        """Return the weight of the cell of each pair that the row has one of."""
+        groups = [_group(each, self._columns[each.place], values[each.place]) for each in self._crossing.groups]
+        return [
+            pair.weights[groups[pair.first] * self._crossing.groups[pair.second].groups + groups[pair.second]]
+            for pair in self._crossing.pairs
+            if groups[pair.first] >= 0 and groups[pair.second] >= 0
+        ]
 
 
 class RecordReader:
@@ -223,6 +286,13 @@ def _weighted(column: Column, number: float) -> tuple[float, float]:
         position = math.asinh((position - centre) * factor)
     coordinate = (position - origin) / length
     return weight * coordinate, coordinate * coordinate
+
+
+def _group(group: Group, column: Column, value: bytes | None) -> int:
+    """Return the group of a value, -1 for an unknown category."""
+    if group.lookup is None:
+        return bisect.bisect_right(group.edges, _number(column, value))
+    return -1 if value is None else group.lookup.get(value.rstrip(b" ") if column.kind == "b" else value, -1)
 
 
 def _number(column: Column, value: bytes | None) -> float:
@@ -620,13 +690,14 @@ def _check_array(declaration: Declaration) -> None:
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
     types, ending = _types(declaration, described), _ending(declaration)
     weights, intercept = _of_coordinates(declaration, described["coefficients"], described["intercept"])
-    binary = _forms.RecordScorer(_columns(declaration, weights, types, ">"), intercept, ending)
+    crossing = _crossing(declaration, weights, types, ">")
+    binary = _forms.RecordScorer(_columns(declaration, weights, types, ">"), intercept, ending, crossing)
     plain = all(types[column] in _STORED_PLAIN for column in declaration.columns)
     if compiled is None or not plain or described["dropped"]:
         return (binary,)
     lengths, aligns = zip(*((length, align) for _, length, align in described["columns"].values()), strict=True)
-    columns = _columns(declaration, weights, types, "<")
-    return binary, compiled.StoredRowScorer(columns, intercept, lengths, "".join(aligns), ending)
+    columns, crossing = _columns(declaration, weights, types, "<"), _crossing(declaration, weights, types, "<")
+    return binary, compiled.StoredRowScorer(columns, intercept, lengths, "".join(aligns), ending, crossing)
 
 
 def _of_array(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:
@@ -676,6 +747,27 @@ def _columns(declaration: Declaration, weights: list[float], types: dict[str, st
         binary = [_binary(category, types[categorical.column], order) for category in categorical.categories]
         used[categorical.column] = Column(kind, lookup=dict(zip(binary, remaining, strict=False)))
     return [used.get(column, _IGNORED) for column in types]
+
+
+def _crossing(declaration: Declaration, weights: list[float], types: dict[str, str], order: str) -> Crossing:
+    """Return the pairs of a declaration, from the weights of all coordinates; their cells are the last ones."""
+    sides = list(dict.fromkeys(side for pair in declaration.products for side in (pair.first, pair.second)))
+    pairs, first = [], len(weights) - sum(pair.width for pair in declaration.products)
+    for pair in declaration.products:
+        cells = tuple(weights[first : first + pair.width])
+        pairs.append(Cells(sides.index(pair.first), sides.index(pair.second), cells))
+        first += pair.width
+    return Crossing(tuple(_group_of(side, types, order) for side in sides), tuple(pairs))
+
+
+def _group_of(side: Side, types: dict[str, str], order: str) -> Group:
+    """Return how the values of a column of a pair have a group."""
+    column, feature = side.feature.column, side.feature
+    place = list(types).index(column)
+    if isinstance(feature, Numeric):
+        return Group(place, side.groups, feature.edges)
+    binary = [_binary(category, types[column], order) for category in feature.categories]
+    return Group(place, side.groups, lookup=dict(zip(binary, side.group_of_category, strict=True)))
 
 
 def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:

@@ -26,6 +26,7 @@ from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.features import SCALED, UNIT, Numeric, constant_of
+from dbdp.learning.rows.pairs import WEIGHT, Pair, Side
 
 HEADER_BYTES = 20  # of an array
 MAX_SEED = 2**32 - 1  # the largest that NumPy's frozen generator accepts
@@ -181,8 +182,9 @@ class ColumnEncoder:
 
     A numeric column is clipped to its bounds and mapped to one coordinate, see `Numeric.affine`, or to one for each of
     its bins; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The row is
-    divided by the largest norm that the declaration allows, √(columns + intercept), which a row with every number at a
-    bound attains, so that no row is clipped. With the encoding `unit` it is divided by its own norm instead.
+    divided by the largest norm that the declaration allows, √(columns + WEIGHT²·pairs + intercept), which a row with
+    every number at a bound and with declared categories attains, so that no row is clipped. With the encoding `unit` it
+    is divided by its own norm instead. A pair of columns becomes a coordinate for each cell: WEIGHT for the row's own.
 
     Parameters
     ----------
@@ -190,6 +192,8 @@ class ColumnEncoder:
         The numeric columns.
     categories : tuple[tuple[float, ...], ...]
         For each categorical column, the numbers of its categories in a record.
+    pairs : tuple[Pair, ...]
+        The pairs of columns.
     """
 
     numeric: tuple[Numeric, ...]
@@ -198,12 +202,14 @@ class ColumnEncoder:
     labels: Labels = SIGNS
     projection: RandomProjection | None = None
     encoding: str = SCALED
+    pairs: tuple[Pair, ...] = ()
     element = "<f8"
 
     @property
     def width(self) -> int:
         """Number of coordinates before the projection."""
-        return sum(each.width for each in self.numeric) + sum(map(len, self.categories)) + self.intercept
+        cells = sum(pair.width for pair in self.pairs)
+        return sum(each.width for each in self.numeric) + sum(map(len, self.categories)) + cells + self.intercept
 
     @property
     def dimension(self) -> int:
@@ -223,7 +229,8 @@ class ColumnEncoder:
     @property
     def radius(self) -> float:
         """The divisor of every row: the largest norm of one; 1 if each row is divided by its own norm."""
-        return 1.0 if self.encoding == UNIT else float(np.sqrt(self.length + self.intercept))
+        square = self.length + WEIGHT * WEIGHT * len(self.pairs) + self.intercept
+        return 1.0 if self.encoding == UNIT else float(np.sqrt(square))
 
     @cached_property
     def matrix(self) -> np.ndarray | None:
@@ -232,14 +239,9 @@ class ColumnEncoder:
 
     @cached_property
     def _lookups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The sorted numbers of each categorical column, and the coordinate of each."""
-        first = sum(each.width for each in self.numeric)
-        lookups = []
-        for numbers in self.categories:
-            order = np.argsort(numbers)
-            lookups.append((np.asarray(numbers)[order], first + order))
-            first += len(numbers)
-        return lookups
+        """The sorted numbers of each categorical column, and the category of each."""
+        orders = [np.argsort(numbers) for numbers in self.categories]
+        return [(np.asarray(numbers)[order], order) for numbers, order in zip(self.categories, orders, strict=True)]
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
@@ -252,17 +254,23 @@ class ColumnEncoder:
     def _features(self, values: np.ndarray) -> np.ndarray:
         """Return coordinates, indicators and the intercept; NaN in a row with a value that is not finite."""
         features = np.zeros((len(values), self.width))
-        numeric, first = len(self.numeric), 0
+        first, places = 0, dict[int, np.ndarray]()
         for feature, column in zip(self.numeric, values.T, strict=False):
             _encode_number(feature, self.encoding, column, features[:, first : first + feature.width])
             first += feature.width
-        for column, (numbers, coordinates) in enumerate(self._lookups, start=numeric):
+        for column, (numbers, order) in enumerate(self._lookups, start=len(self.numeric)):
             nearest = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
-            known = np.flatnonzero(numbers[nearest] == values[:, column])
-            features[known, coordinates[nearest[known]]] = 1.0
+            places[column] = np.where(numbers[nearest] == values[:, column], order[nearest], -1)
+            _indicate(places[column], 1.0, features[:, first : first + len(order)])
+            first += len(order)
+        groups = {side: groups_of(side, values[:, side.place], places.get(side.place)) for side in sides(self.pairs)}
+        for pair in self.pairs:
+            cells = cells_of(pair, groups[pair.first], groups[pair.second])
+            _indicate(cells, WEIGHT, features[:, first : first + pair.width])
+            first += pair.width
         if self.intercept:
             features[:, -1] = 1.0
-        features[~np.isfinite(values).all(axis=1)] = np.nan
+        features[:, 0] += np.where(np.isfinite(values).all(axis=1), 0.0, np.nan)
         return features
 
 
@@ -288,6 +296,28 @@ def _encode_number(feature: Numeric, encoding: str, values: np.ndarray, coordina
     else:
         origin, length = feature.affine(encoding)
         coordinates[:, 0] = (positions(feature, values) - origin) / length
+
+
+def _indicate(places: np.ndarray, value: float, coordinates: np.ndarray) -> None:
+    """Write a value at each row's place in zeros (n, width), or 0 for place -1: as many writes for every row."""
+    coordinates[np.arange(len(places)), np.maximum(places, 0)] = value * (places >= 0)
+
+
+def sides(pairs: tuple[Pair, ...]) -> set[Side]:
+    """Return the columns of pairs with their groups, each once."""
+    return {side for pair in pairs for side in (pair.first, pair.second)}
+
+
+def groups_of(side: Side, values: np.ndarray, categories: np.ndarray | None) -> np.ndarray:
+    """Return the groups of a column's values (n,), or of the places of its categories, -1 for an undeclared one."""
+    if isinstance(side.feature, Numeric):
+        return bins_of(side.feature, values)
+    return np.array([*side.group_of_category, -1])[categories]
+
+
+def cells_of(pair: Pair, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the cells of rows from the groups of both columns, -1 where one has none; shape (n,)."""
+    return np.where((first < 0) | (second < 0), -1, first * pair.second.groups + second)
 
 
 Encoder = VectorEncoder | ColumnEncoder

@@ -52,6 +52,7 @@ def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProje
         labels,
         projection,
         declaration.encoding,
+        declaration.products,
     )
 
 

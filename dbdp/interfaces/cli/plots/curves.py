@@ -36,10 +36,12 @@ def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapp
     Raises
     ------
     ValueError
-        If an option does not exist, or a network is requested.
+        If an option does not exist, or a network or pairs are requested.
     """
     if options.get("network"):
         raise ValueError(f"network {options['network']!r}: plots are for linear models only; leave network out")
+    if options.get("pairs"):
+        raise ValueError(f"pairs = {options['pairs']!r}: plots are for the columns alone; leave pairs out")
     try:
         return [Request(epsilon, algorithm=name, **options) for name in algorithms for epsilon in epsilons]
     except TypeError as error:

@@ -27,8 +27,9 @@ from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, exten
 from dbdp.interfaces.python.estimators import odometer
 from dbdp.interfaces.python.frames import Frame
 from dbdp.interfaces.python.progress import progress_bar
-from dbdp.learning.rows.encoding import bins_of, positions
+from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, positions, sides
 from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.pairs import Side
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import Model, decisions
 
@@ -827,13 +828,35 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
         for place, feature in enumerate(declaration.numeric)
         for coordinates in _numbers(feature, rows[:, place].astype(np.float64))
     ]
-    indicators = [
-        texts == category
+    texts = {
+        place: texts_of(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})
         for place, feature in enumerate(declaration.categorical, len(declaration.numeric))
-        for texts in [texts_of(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})]
+    }
+    indicators = [
+        texts[place] == category
+        for place, feature in enumerate(declaration.categorical, len(declaration.numeric))
         for category in feature.categories
     ]
-    return np.column_stack([*numbers, *indicators]).astype(np.float64)
+    return np.column_stack([*numbers, *indicators, *_cells(declaration, rows, texts)]).astype(np.float64)
+
+
+def _cells(declaration: Declaration, rows: np.ndarray, texts: Mapping[int, np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the coordinates of the cells of pairs; NaN in a column gives NaN in every cell."""
+    groups = {side: _groups(side, rows, texts) for side in sides(declaration.products)}
+    for pair in declaration.products:
+        (first, unknown), (second, missing) = groups[pair.first], groups[pair.second]
+        cells = cells_of(pair, first, second)
+        yield from ((cells == cell) + unknown + missing for cell in range(pair.width))
+
+
+def _groups(side: Side, rows: np.ndarray, texts: Mapping[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the groups of a column of a pair, and NaN for each missing number, else 0."""
+    if isinstance(side.feature, Numeric):
+        values = rows[:, side.place].astype(np.float64)
+        return groups_of(side, values, None), np.where(np.isnan(values), np.nan, 0.0)
+    known = {category: place for place, category in enumerate(side.feature.categories)}
+    places = np.array([known.get(text, -1) for text in texts[side.place]], np.int64)
+    return groups_of(side, places, places), np.zeros(len(rows))
 
 
 def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:

@@ -25,7 +25,10 @@ _OF_NETWORKS = OF_CLASSES | {
     "        Units of each hidden layer. Noise grows with the number of parameters: small layers learn more.\n"
     f"    {OF_CLASSES['label']}",
 }
-_LINEAR_ONLY = ("huber_width", "positive_weight", "projection_dimension", "projection_seed", "summary")
+_LINEAR_ONLY = (
+    *("huber_width", "positive_weight", "projection_dimension", "projection_seed", "summary"),
+    *("pairs", "pair_cells"),
+)
 
 
 class MLPClassifier(Probabilistic):
