@@ -256,11 +256,13 @@ from generate_series(0, {NUMBERED - 1}) as i""")
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     connection.execute("create temporary table packed_groups (bucket int8, block bytea)")
     counted = [NUMBERED // 3] * 2
-    connection.execute("select dbdp.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted))
+    connection.execute(
+        "select dbdp_internal.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted)
+    )
     for bucket, group in enumerate((2, 0)):
         connection.execute("truncate packed")
         given = json.dumps(options | {"group": [bucket, "packed_groups"], "coding": {"encoding": "scaled"}})
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
         fetched = connection.execute("select block from packed order by block_no").fetchall()
         rows = np.concatenate([blocks.decode(block, 40) for (block,) in fetched])
         numbers = np.rint(rows[:, 39].astype(float) * NUMBERED).astype(int)
@@ -534,7 +536,7 @@ def test_groups_are_distributed_to_a_table_only(connection, dataset):
         with pytest.raises(
             psycopg.Error, match=r"^dbdp: target = .* is not a table; create one with the columns bucket"
         ):
-            connection.execute("select dbdp.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
+            connection.execute("select dbdp_internal.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
     assert connection.execute("select count(*) > 0 from t").fetchone() == (True,)
 
 

@@ -117,7 +117,7 @@ def of_score(database: Database, names: dict[str, str], kind: str) -> dict[str, 
         return database.bounds(dataset, "x", epsilon=1.0)["receipt"]
     if metric == "summary":
         return database.summarize(dataset, epsilon=1.0, delta=1e-6).receipt
-    sql = "select dbdp.store_release($1, array[0.5]::float8[], array[0.5]::float8[], '{}') ->> 'id' as id"
+    sql = "select dbdp_internal.store_release($1, array[0.5]::float8[], array[0.5]::float8[], '{}') ->> 'id' as id"
     model = int(database.query(sql, dataset)[0]["id"])
     return database.score(model, dataset, metric, epsilon=1.0, delta=1e-6)["receipt"]
 

@@ -29,7 +29,9 @@ Register = Callable[..., str]
 ONE = {"i": [0, 1000]}
 LONG = {"epochs": 30_000, "batch_size": 20}
 TEMPORARY = "select relname from pg_class where relpersistence = 't' and relkind = 'r' and relname like '%dbdp%'"
-LEARNING = "select pid from pg_stat_activity where state = 'active' and query like 'select dbdp.sgd_epoch(block%'"
+LEARNING = (
+    "select pid from pg_stat_activity where state = 'active' and query like 'select dbdp_internal.sgd_epoch(block%'"
+)
 PRESENT = "select pid from pg_stat_activity where pid = any(%s)"
 
 

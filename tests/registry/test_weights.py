@@ -45,7 +45,7 @@ def test_each_class_has_weights(connection, database: Database, schema, register
     name = register("t", features=FEATURES, positive=None, classes=["0", "1", "2"])
     numbers = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
     forged = json.dumps({"standard_errors": [1.0, "x", None], "intercept_standard_error": {}})
-    sql = "select dbdp.store_release(%s, %s::float8[], '{10, 11, 12}', %s) ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], '{10, 11, 12}', %s) ->> 'id'"
     model = int(connection.execute(sql, (name, numbers, forged)).fetchone()[0])
     rows = database.weights(model)
     expected = [

@@ -50,7 +50,7 @@ def released(connection: psycopg.Connection, name: str) -> tuple[int, Declaratio
     declaration = Declaration.from_json(connection.execute(sql, (name,)).fetchone()[0]).current
     model = np.random.default_rng().normal(size=(1, declaration.dimension)) / 4
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, model))
-    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
     number = int(connection.execute(sql, (name, coefficients[0], intercepts)).fetchone()[0])
     return number, declaration, model[0]
 
@@ -205,5 +205,7 @@ def test_a_coding_that_is_none_is_refused(connection, schema, register, coding, 
     name = register("t", features=FEATURES["plain"])
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     with pytest.raises(psycopg.Error, match=message):
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, json.dumps({"coding": coding})))
+        connection.execute(
+            "select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s)", (name, json.dumps({"coding": coding}))
+        )
     connection.execute("drop table pg_temp.packed")

@@ -41,12 +41,13 @@ select r.shown,
        coalesce(
            {predictor}($4::int8, r.row_type, r.features),
            case
-               when dbdp.knows($4::int8, r.row_type, {kind}) then null
-               when dbdp.learn($4::int8, r.row_type, dbdp.model_description($4::int8, r.row_type), {kind})
+               when dbdp_internal.knows($4::int8, r.row_type, {kind}) then null
+               when dbdp_internal.learn(
+                   $4::int8, r.row_type, dbdp_internal.model_description($4::int8, r.row_type), {kind})
                then {predictor}($4::int8, r.row_type, r.features)
            end
        ) as answer
-from dbdp.table_rows($1::text::regclass, $2, $3::int8) as r
+from dbdp_internal.table_rows($1::text::regclass, $2, $3::int8) as r
 """
 _PREDICTORS = {"binary": "probability", "classes": "predict_class", "real": "predict_value"}
 _CASTS = {
@@ -273,7 +274,7 @@ class Database:
         ValueError
             If it is not an ordinary table, or this role may not read it.
         """
-        statement = "select r.shown from dbdp.table_rows($1::text::regclass, null, $2::int8) as r"
+        statement = "select r.shown from dbdp_internal.table_rows($1::text::regclass, null, $2::int8) as r"
         return [row["shown"] for row in self.query(statement, table, most)]
 
     def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
@@ -299,7 +300,8 @@ class Database:
             If the model does not exist, or the rows cannot be read.
         """
         models = self.query(
-            "select id, declaration::text as declaration from dbdp.model where id = dbdp.model_number($1::text)",
+            "select id, declaration::text as declaration from dbdp.model "
+            "where id = dbdp_internal.model_number($1::text)",
             str(model),
         )
         if not models:
@@ -309,7 +311,7 @@ class Database:
         declaration = Declaration.from_json(models[0]["declaration"])
         vector = declaration.vector and declaration.vector.column
         statement = sql.SQL(_PREDICTED).format(
-            predictor=sql.Identifier("dbdp", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
+            predictor=sql.Identifier("dbdp_internal", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
         )
         rows = self.query(statement.as_string(), table, vector, most, models[0]["id"])
         return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
@@ -812,7 +814,7 @@ class Database:
         ValueError
             If there is no such model.
         """
-        rows = self.query("select receipt from dbdp.models where id = dbdp.model_number($1::text)", str(model))
+        rows = self.query("select receipt from dbdp.models where id = dbdp_internal.model_number($1::text)", str(model))
         if not rows:
             raise ValueError(f"model {model} does not exist; see dbdp.models")
         receipt: dict[str, Any] = rows[0]["receipt"]
@@ -1418,7 +1420,7 @@ class Database:
             self.query(
                 "select coalesce((select has_table_privilege(source, 'select') from dbdp.dataset "
                 "where name = $1 and dropped_at is null), false) "
-                "and has_function_privilege('dbdp.charge(text, json)', 'execute') as may",
+                "and has_function_privilege('dbdp_internal.charge(text, json)', 'execute') as may",
                 dataset,
             )[0]["may"]
         )

@@ -139,7 +139,7 @@ def check_ledger() -> list[dict[str, Any]]:
 
 
 def allowance_spent(allowance: int, release_delta: float | None = None) -> dict[str, Any]:
-    """dbdp.allowance_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
+    """dbdp_internal.allowance_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
     try:
         check_caller()
     except PermissionError:
@@ -149,7 +149,7 @@ def allowance_spent(allowance: int, release_delta: float | None = None) -> dict[
 
 
 def dataset_spent(dataset_id: int) -> dict[str, Any]:
-    """dbdp.dataset_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
+    """dbdp_internal.dataset_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
     try:
         check_caller()
     except PermissionError:
@@ -160,14 +160,14 @@ def dataset_spent(dataset_id: int) -> dict[str, Any]:
 
 @interface(in_own_transaction)
 def check_rows(name: str) -> None:
-    """dbdp.check_rows, with the caller's rights."""
+    """dbdp_internal.check_rows, with the caller's rights."""
     check_not_null(dataset=name)
     session.check_rows(datasets.load(session, name))
 
 
 @interface(in_own_transaction, session.as_owner)
 def charge(name: str, plan: str) -> dict[str, Any]:
-    """dbdp.charge, as dbdp_owner."""
+    """dbdp_internal.charge, as dbdp_owner."""
     check_not_null(plan=plan)
     dataset = datasets.load(session, name)
     registering.check_may_read(session, dataset.source)
@@ -177,14 +177,14 @@ def charge(name: str, plan: str) -> dict[str, Any]:
 
 @interface(session.as_owner)
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
-    """dbdp.record_outcome, as dbdp_owner."""
+    """dbdp_internal.record_outcome, as dbdp_owner."""
     check_not_null(ledger_id=ledger_id, outcome=outcome)
     ledger.record_outcome(session, ledger_id, outcome, detail)
 
 
 @interface(in_own_transaction)
 def shuffle(name: str, table: str, options: str) -> None:
-    """dbdp.shuffle, with the caller's rights."""
+    """dbdp_internal.shuffle, with the caller's rights."""
     check_not_null(blocks=table, options=options)
     dataset, share = datasets.load(session, name), Share.from_data(json_value("options", options))
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
@@ -193,20 +193,20 @@ def shuffle(name: str, table: str, options: str) -> None:
 
 @interface()
 def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[str, Any]]:
-    """dbdp.table_rows, with the caller's rights."""
+    """dbdp_internal.table_rows, with the caller's rights."""
     check_not_null(source=source)
     return reading.shown(session, source, vector, limit)
 
 
 @interface()
 def resume(name: str) -> Iterator[bytes]:
-    """dbdp.resume, with the caller's rights."""
+    """dbdp_internal.resume, with the caller's rights."""
     return session.resume(name)
 
 
 @interface(session.as_owner)
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
-    """dbdp.store_release, as dbdp_owner."""
+    """dbdp_internal.store_release, as dbdp_owner."""
     check_not_null(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(session, name)
     registering.check_may_read(session, dataset.source)
@@ -215,7 +215,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
 
 @interface(session.as_owner)
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
-    """dbdp.store_network, as dbdp_owner."""
+    """dbdp_internal.store_network, as dbdp_owner."""
     check_not_null(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(session, name)
     registering.check_may_read(session, dataset.source)
@@ -225,14 +225,14 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
 
 @interface(in_own_transaction)
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
-    """dbdp.group_sizes, with the caller's rights."""
+    """dbdp_internal.group_sizes, with the caller's rights."""
     check_not_null(group_by=group_by, groups=groups)
     return grouping.count(session, datasets.load(session, dataset), group_by, groups)
 
 
 @interface(in_own_transaction)
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
-    """dbdp.deal_groups, with the caller's rights."""
+    """dbdp_internal.deal_groups, with the caller's rights."""
     check_not_null(target=table, group_by=group_by, groups=groups, sizes=sizes)
     loaded, target = datasets.load(session, dataset), named(session, "target", table, grouping.COLUMNS)
     grouping.distribute(session, loaded, target, group_by, groups, sizes)
