@@ -57,7 +57,7 @@ order by p.proname, p.oid::regprocedure::text collate "C"
 RELATIONS = """
 select c.relname as name,
        c.relkind::text as kind,
-       obj_description(c.oid, 'pg_class') as comment,
+       coalesce(obj_description(c.oid, 'pg_class'), obj_description(c.reltype, 'pg_type')) as comment,
        array(
          select a.grantee::regrole::text
          from aclexplode(c.relacl) as a
@@ -71,7 +71,7 @@ select c.relname as name,
          order by a.attnum
        ) as columns
 from pg_class as c
-where c.relnamespace = 'dbdp'::regnamespace and c.relkind in ('r', 'v')
+where c.relnamespace = 'dbdp'::regnamespace and c.relkind in ('r', 'v', 'c')
 order by c.relname
 """
 
@@ -94,6 +94,7 @@ def sql_page(database: Database) -> str:
     for role, title in GROUPS.items():
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
     parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]
+    parts += ["## Types of results", *(_relation(each) for each in relations if each["kind"] == "c")]
     parts += ["## Tables", "Views and functions read these; use the views, whose columns stay."]
     parts += [_relation(each) for each in relations if each["kind"] == "r"]
     parts += [

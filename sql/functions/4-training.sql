@@ -85,13 +85,8 @@ comment on aggregate dbdp_internal.sgd_epoch(bytea, bytea) is 'internal: one epo
 -- The options of a training are generated from dbdp.algorithms.Request, so that every interface has the same.
 create or replace function dbdp.dp_train(
   dataset text,
-@options@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -100,17 +95,12 @@ as $body$
 @refusing dp_train@
 $body$;
 comment on function dbdp.dp_train is
-'train a linear model or a network with differential privacy on a registered dataset, and store the release; docs/reference/options.md describes the options';
+'train a linear model or a network with differential privacy on a registered dataset, and store the release: dbdp.weights, dbdp.receipt and dbdp.models show it; docs/reference/options.md describes the options';
 
 create or replace function dbdp.dp_logreg(
   dataset text,
-@options without loss huber_width@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options without loss huber_width@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -123,13 +113,8 @@ comment on function dbdp.dp_logreg is
 
 create or replace function dbdp.dp_svm(
   dataset text,
-@options without loss@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options without loss@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -142,13 +127,8 @@ comment on function dbdp.dp_svm is
 
 create or replace function dbdp.dp_linreg(
   dataset text,
-@options without loss positive_weight@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options without loss positive_weight@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -179,13 +159,8 @@ create or replace function dbdp.dp_tune(
 @options@,
   method text default 'disjoint_portions',
   repetitions float8 default null,
-  distribution text default null,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+  distribution text default null
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -237,14 +212,8 @@ create or replace function dbdp.dp_train_groups(
   dataset text,
   group_by text,
   groups text[],
-@options@,
-  out "group" text,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-) returns setof record
+@options@
+) returns setof dbdp.released_group
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp

@@ -110,7 +110,7 @@ comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
 
 create or replace function dbdp.dp_summarize(
-  dataset text, epsilon float8, delta float8, out summary bigint, out receipt json
+  dataset text, epsilon float8, delta float8, out summary bigint, out coordinates int, out noise_scale float8
 )
 language plpython3u
 set client_min_messages = error

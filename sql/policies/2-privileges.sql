@@ -119,6 +119,7 @@ grant execute on function
   dbdp.predict_class(bigint, jsonb), dbdp.predict_class(text, jsonb),
   dbdp.predict_value(bigint, jsonb), dbdp.predict_value(text, jsonb),
   dbdp.weights(bigint), dbdp.weights(text), dbdp.receipt(bigint), dbdp.receipt(text),
+  dbdp.receipt(bigint, text), dbdp.receipt(text, text),
   dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
   dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,
   dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes, dbdp_internal.base_type, dbdp_internal.model_description,

@@ -77,7 +77,7 @@ drop function if exists dbdp.register_dataset(
 drop function if exists
   dbdp.record_dataset(text, regclass, json, float8, float8, text, text, int, float8), dbdp.close_dataset(text),
   dbdp.renew_budget(text, text, float8, float8), dbdp.budget(text, float8), dbdp.allowance_spent(int),
-  dbdp.dp_confusion(bigint, text, float8, float8);
+  dbdp.dp_confusion(bigint, text, float8, float8), dbdp.dp_summarize(text, float8, float8);
 drop function if exists dbdp.granted_models(name[]), dbdp.open_datasets(name[]), dbdp.own_datasets(name[]);
 drop aggregate if exists dbdp.noisy_steps(bytea, bytea, bytea), dbdp.tally(bytea, bytea, text);
 drop function if exists
@@ -100,6 +100,11 @@ begin
   end loop;
 end
 $trainings$;
+
+create type dbdp.released as (
+  model bigint, version text, algorithm text, epsilon float8, delta float8, noisy boolean);
+create type dbdp.released_group as (
+  "group" text, model bigint, version text, algorithm text, epsilon float8, delta float8, noisy boolean);
 
 -- Functions that users do not call have a schema of their own. They are moved, with the rights that were granted, since
 -- views of users may depend on them; this fails if another role created a schema of that name before.

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from chance import usually
 from pairs import each_value_quick
+from released import released as released_in_sql
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
@@ -72,9 +73,10 @@ def trained(
             name, Request(**arguments), group_by="g", groups=groups, progress=progress
         )
     named = ", ".join(f"{each} => %({each})s" for each in arguments)
-    sql = f"select * from dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
-    rows = connection.execute(sql, arguments | {"name": name, "groups": list(groups)}).fetchall()
-    return {row[0]: Model(row[1], name, [], row[2], row[3], row[4], row[5]) for row in rows}
+    call = f"dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
+    rows = released_in_sql(connection, call, arguments | {"name": name, "groups": list(groups)})
+    models = ("model", "coefficients", "intercept", "intercepts", "receipt")
+    return {row["group"]: Model(number, name, [], *rest) for row in rows for number, *rest in [map(row.get, models)]}
 
 
 def released(connection: psycopg.Connection, name: str) -> int:
@@ -406,7 +408,7 @@ from generate_series(1, 30) as i""")
     name = register("named", features=features, public_columns=["page", "wanted"])
     assert connection.execute("select count(*) from dbdp.dp_train(%s, 1)", (name,)).fetchone() == (1,)
     for key, groups, rows in (("page", ["0", "1"], 15), ("wanted", ["0", "2"], 10)):
-        sql = "select array_agg(receipt ->> 'rows') from dbdp.dp_train_groups(%s, %s, %s, 1)"
+        sql = "select array_agg(dbdp.receipt(model, 'rows')) from dbdp.dp_train_groups(%s, %s, %s, 1)"
         assert connection.execute(sql, (name, key, groups)).fetchone() == ([str(rows)] * 2,)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from pairs import others_slow
+from released import released
 
 from dbdp import __version__
 from dbdp.deployment import installer
@@ -283,7 +284,8 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old)
         checked = connection.execute("select ok, unrecorded * 1e9 from dbdp.check_ledger()").fetchall()
         assert checked == [(True, SPENT[0] - SPENT[0] // 2 - 5)]
         database = connect(connection)
-        receipt = connection.execute("select receipt from dbdp.dp_logreg('kept', 0.1)").fetchone()[0]
+        [model] = released(connection, "dbdp.dp_logreg('kept', 0.1)")
+        receipt = model["receipt"]
         assert connection.execute("select last_value from dbdp.charge_1").fetchone()[0] == SPENT[0] + round(
             receipt["charge"] * 1e9
         )
@@ -297,7 +299,8 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old)
         with pytest.raises(psycopg.Error, match=r"61 rows, .* registered with 60; .* dbdp\.raise_capacity"):
             connection.execute("select dbdp.dp_logreg('kept', 0.01)")
         connection.execute("select dbdp.raise_capacity('kept', 'the table grows', 90)")
-        receipt = connection.execute("select receipt from dbdp.dp_logreg('kept', 0.01)").fetchone()[0]
+        [model] = released(connection, "dbdp.dp_logreg('kept', 0.01)")
+        receipt = model["receipt"]
         assert (receipt["capacity"], receipt["neighbours"]) == (90, "change-one")
         connection.execute("select setval('dbdp.charge_1', 1)")
         with pytest.raises(psycopg.Error, match="the odometers of the budget of dataset 'kept' were wound back"):
@@ -433,9 +436,7 @@ def test_after_an_update_the_ledger_agrees_and_every_dataset_trains(old_roles, m
             ("rho", "dp_logreg", 1e-8),
         ):
             before = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
-            receipt = connection.execute(
-                f"select receipt from dbdp.{function}(%s, 0.05, %s)", (dataset, delta)
-            ).fetchone()[0]
+            receipt = released(connection, f"dbdp.{function}(%s, 0.05, %s)", (dataset, delta))[0]["receipt"]
             charged = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
             assert float(charged - before) == pytest.approx(receipt["charge"], rel=1e-6)
         connection.execute("select setval('dbdp.charge_1', 1)")

@@ -16,6 +16,7 @@ import pytest
 from chance import ALARM
 from pairs import others_slow
 from perturbed_once import RESTARTED, SCHEDULED, beyond, loose, requests
+from released import released
 from scipy.stats import chisquare
 from short import FEW
 from typer.testing import CliRunner
@@ -245,8 +246,8 @@ DECLARED = {"label": "ill", "positive": "true", "features": {"age": [0, 100], "s
 def train(connection: psycopg.Connection, name: str, algorithm: str, **more: Any) -> dict[str, Any]:
     options = {"epsilon": 2.0, "delta": 1e-5, "algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2}) | more
     given = ", ".join(f"{key} => %({key})s" for key in options)
-    sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
-    return connection.execute(sql, options | {"dataset": name}).fetchone()[0]
+    [model] = released(connection, f"dbdp.dp_train(%(dataset)s, {given})", options | {"dataset": name})
+    return model["receipt"]
 
 
 @pytest.mark.parametrize("algorithm", others_slow(list(ALGORITHMS), *list(ALGORITHMS)[::3], "preconditioned_gd"))

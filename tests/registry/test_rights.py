@@ -941,4 +941,4 @@ def test_the_policies_look_up_rights_once_for_a_query(stage, released):
     assert text.count("InitPlan") >= 3
     filters = [line for line in text.splitlines() if "Filter" in line]
     assert filters
-    assert not any("dbdp." in line for line in filters)
+    assert not any("dbdp." in line or "dbdp_internal." in line for line in filters)

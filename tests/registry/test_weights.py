@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from released import released
 
 from dbdp.interfaces.python.database import Database
 
@@ -21,10 +22,10 @@ def dataset(connection: psycopg.Connection, schema: str, register: Callable[...,
 
 
 def test_weights_are_the_coefficients_with_their_standard_errors(connection, database: Database, dataset):
-    sql = "select model, coefficients, intercept, receipt from dbdp.dp_logreg(%s, 1, 1e-6, name => %s)"
     name = f"weights.{dataset}"
-    model, coefficients, intercept, receipt = connection.execute(sql, (dataset, name)).fetchone()
-    rows = database.weights(model)
+    [trained] = released(connection, "dbdp.dp_logreg(%s, 1, 1e-6, name => %s)", (dataset, name))
+    coefficients, intercept, receipt = (trained[each] for each in ("coefficients", "intercept", "receipt"))
+    rows = database.weights(trained["model"])
     assert [row["feature"] for row in rows] == ["a", "b=u", "b=v", "(intercept)"]
     a, u, v = coefficients
     expected = [a, (u - v) / 2, (v - u) / 2, intercept + (u + v) / 2]

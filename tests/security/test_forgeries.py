@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 from attacker import TRAIN, attempt
+from released import released
 
 from dbdp.learning.losses import Logistic
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
@@ -212,9 +213,8 @@ def test_a_forged_tally_is_bounded(admin, sizes):
 
 def test_predictions_determine_a_linear_model(analyst, dataset):
     """Stated: who may predict with a model has the model, whatever is shown of it."""
-    model, weights, intercept = analyst.execute(
-        "select model, coefficients, intercept from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,)
-    ).fetchone()
+    [made] = released(analyst, "dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,))
+    model, weights, intercept = (made[each] for each in ("model", "coefficients", "intercept"))
     rows = np.vstack([np.zeros(3), 0.5 * np.eye(3)])
     sql = "select dbdp.predict_probability(%s, %s::float8[])"
     probabilities = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])

@@ -945,7 +945,7 @@ class Database:
 
         if self._trains_here(dataset):
             return requests.train(self._session, dataset, request, silent if progress is None else progress)
-        return self._stored(dataset, self.train_in_server(dataset, request, progress))
+        return self._stored(dataset, self.train_in_server(dataset, request, progress)["model"])
 
     def train_in_server(self, dataset: str, request: Request, progress: Progress | None = None) -> Row:
         """Train in the server's process, also where this role may read the table; otherwise as `train`.
@@ -1053,7 +1053,7 @@ class Database:
             return requests.train_groups(self._session, dataset, grouped, silent if progress is None else progress)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return {
-            row["group"]: self._stored(dataset, row)
+            row["group"]: self._stored(dataset, row["model"])
             for row in self._call("dp_train_groups", leading, asdict(request), progress)
         }
 
@@ -1090,7 +1090,7 @@ class Database:
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }
         leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
-        return self._stored(dataset, self._call("dp_tune", leading, options, progress)[0])
+        return self._stored(dataset, self._call("dp_tune", leading, options, progress)[0]["model"])
 
     def score(
         self,
@@ -1303,9 +1303,8 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
-        query = "select * from dbdp.dp_summarize($1, $2, $3)"
-        row = self.query(query, dataset, float(epsilon), float(delta))[0]
-        return Summary(row["summary"], row["receipt"], self.query)
+        query = "select summary from dbdp.dp_summarize($1, $2, $3)"
+        return self.summary(self.query(query, dataset, float(epsilon), float(delta))[0]["summary"])
 
     def summary(self, number: int) -> Summary:
         """Return a released summary that this role may use.
@@ -1443,21 +1442,14 @@ class Database:
             progress("server", 1, 1)
         return rows
 
-    def _stored(self, dataset: str, row: Row) -> Model:
+    def _stored(self, dataset: str, number: int) -> Model:
         from dbdp.registry.releases import Model
 
-        stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]
-        return Model(
-            row["model"],
-            dataset,
-            stored["feature_names"],
-            row["coefficients"],
-            row["intercept"],
-            row["intercepts"],
-            row["receipt"],
-            stored["network"],
-            stored["parameters"],
+        text = (
+            "select feature_names, coefficients, intercept, intercepts, receipt, network, parameters "
+            "from dbdp.model where id = $1"
         )
+        return Model(number, dataset, **self.query(text, number)[0])
 
     def _check_version(self) -> None:
         extensions = self.query("select extversion as version from pg_catalog.pg_extension where extname = 'dbdp'")
