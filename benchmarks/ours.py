@@ -54,7 +54,7 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
     connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
     connection.execute(f"alter table {blocks(table)} alter column block set storage external")
-    connection.execute("select dbdp.shuffle(%s, %s)", (dataset_of(table), blocks(table)))
+    connection.execute("select dbdp_internal.shuffle(%s, %s)", (dataset_of(table), blocks(table)))
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> f
     """Return the seconds to shuffle and pack a source, by default the raw one."""
     name = dataset_of(table, source)
     with temporary_table(ClientSession(connection), "bench_prepared", COLUMNS) as prepared:
-        return timed(lambda: connection.execute("select dbdp.shuffle(%s, %s)", (name, prepared)))
+        return timed(lambda: connection.execute("select dbdp_internal.shuffle(%s, %s)", (name, prepared)))
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> float:
@@ -121,7 +121,7 @@ def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> floa
         regularisation=peer.REGULARISATION,
         dimension=table.features,
     )
-    query = f"select dbdp.sgd_epoch(block, %s order by block_no) from {blocks(table)}"
+    query = f"select dbdp_internal.sgd_epoch(block, %s order by block_no) from {blocks(table)}"
     return timed(lambda: connection.execute(query, (state.encode(),)).fetchone())
 
 
@@ -207,5 +207,5 @@ def smallest_call(connection: psycopg.Connection) -> float:
     state = State.initial(
         loss=Logistic(), schedule=Constant(peer.STEP_SIZE), batch_size=1, regularisation=0.0, dimension=1
     )
-    query = "select dbdp.sgd_epoch(''::bytea, %s)"
+    query = "select dbdp_internal.sgd_epoch(''::bytea, %s)"
     return timed(lambda: connection.execute(query, (state.encode(),)).fetchone())

@@ -29,7 +29,8 @@ GROUPS = {
     "dbdp_data_owner": "For data owners",
 }
 FUNCTIONS = """
-select p.proname as name,
+select p.pronamespace::regnamespace::text as schema,
+       p.proname as name,
        p.prokind::text as kind,
        pg_catalog.obj_description(p.oid, 'pg_proc') as comment,
        array(
@@ -50,13 +51,13 @@ select p.proname as name,
        p.proretset as many,
        format_type(p.prorettype, null) as result
 from pg_proc as p
-where p.pronamespace = 'dbdp'::regnamespace
+where p.pronamespace in ('dbdp'::regnamespace, 'dbdp_internal'::regnamespace)
 order by p.proname, p.oid::regprocedure::text collate "C"
 """
 RELATIONS = """
 select c.relname as name,
        c.relkind::text as kind,
-       obj_description(c.oid, 'pg_class') as comment,
+       coalesce(obj_description(c.oid, 'pg_class'), obj_description(c.reltype, 'pg_type')) as comment,
        array(
          select a.grantee::regrole::text
          from aclexplode(c.relacl) as a
@@ -70,7 +71,7 @@ select c.relname as name,
          order by a.attnum
        ) as columns
 from pg_class as c
-where c.relnamespace = 'dbdp'::regnamespace and c.relkind in ('r', 'v')
+where c.relnamespace = 'dbdp'::regnamespace and c.relkind in ('r', 'v', 'c')
 order by c.relname
 """
 
@@ -89,15 +90,19 @@ def sql_page(database: Database) -> str:
     parts = ["# SQL reference", _preamble("the comments, types and rights in the catalogue of a server")]
     parts += ["Roles have what those before them have: `dbdp_predictor`, `dbdp_analyst`, `dbdp_data_owner`."]
     parts += ["A parameter that a function needs has the default null, which the function refuses by its name."]
-    open_ones = [each for each in functions if not each["comment"].startswith(INTERNAL)]
+    open_ones = [each for each in functions if each["schema"] == "dbdp"]
     for role, title in GROUPS.items():
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
     parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]
+    parts += ["## Types of results", *(_relation(each) for each in relations if each["kind"] == "c")]
     parts += ["## Tables", "Views and functions read these; use the views, whose columns stay."]
     parts += [_relation(each) for each in relations if each["kind"] == "r"]
-    parts += ["## Internal functions", "The interfaces call these; they may change with any version."]
-    parts += ["`dbdp.try_NAME` does the work of each function above that refuses: see `dbdp.accepted`."]
-    internal = (each for each in functions if each["comment"].startswith(INTERNAL))
+    parts += [
+        "## Internal functions",
+        "Functions of `dbdp` and its clients call these; they may change with any version.",
+    ]
+    parts += ["`dbdp_internal.try_NAME` does the work of each function above that refuses: see `accepted`."]
+    internal = (each for each in functions if each["schema"] != "dbdp")
     parts += _functions(each for each in internal if not each["comment"].startswith(WORK_OF))
     return "\n\n".join(parts) + "\n"
 
@@ -129,7 +134,7 @@ def _signature(function: dict[str, Any]) -> str:
     result = f"({_listed(results)})" if results else function["result"]
     many = "setof " if function["many"] else ""
     kind = "aggregate " if function["kind"] == "a" else ""
-    return f"{kind}dbdp.{function['name']}({_listed(given)}) returns {many}{result}"
+    return f"{kind}{function['schema']}.{function['name']}({_listed(given)}) returns {many}{result}"
 
 
 def _listed(items: list[str]) -> str:

@@ -152,6 +152,9 @@ _PURE_SQUARED = (
 )
 
 
+NOISE_WINS = "the noise will probably win"
+
+
 def warning_of(request: Request, facts: Facts, least: float) -> dict[str, str]:
     """Return sentences under `warning` if δ or the loss is ill chosen, or noise is expected to win; else nothing."""
     sentences = [*_warning_of_delta(request, facts), *_warning_of_noise(request, facts, least)]
@@ -188,7 +191,7 @@ def _warning_of_noise(request: Request, facts: Facts, least: float) -> list[str]
         return []
     simple = "the larger class" if facts.is_classifier else "the mean label"
     return [
-        f"the noise will probably win: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
+        f"{NOISE_WINS}: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
         f"{facts.dimension} features a signal of {signal:.2g}, below {least:g}, and the model is hardly better "
         f"than {simple}, or worse; use a larger epsilon, more rows or fewer features"
     ]

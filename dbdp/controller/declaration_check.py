@@ -1,7 +1,7 @@
 """A check of a declaration against the rows, for a role that may read them: exact counts, which must not be published.
 
-It runs in a client, which reads the rows through dbdp.table_rows, as a table's owner and with a check of the caller's
-right to read them; no interface of the server reaches it. Nothing is charged and nothing is stored.
+It runs in a client, which reads the rows through dbdp_internal.table_rows, as a table's owner and with a check of the
+caller's right to read them; no interface of the server reaches it. Nothing is charged and nothing is stored.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from dbdp.sessions.session import Session
 
 _EXAMPLES = 5  # unknown values that are shown of a column
 _CELLS = """
-from dbdp.table_rows($1::text::regclass, null, null) as r
+from dbdp_internal.table_rows($1::text::regclass, null, null) as r
 cross join lateral json_each_text(r.shown) as c
 """
 _NUMBERS = f"""
@@ -48,7 +48,7 @@ left join lateral (
 ) as a on c.value is not null
 where c.key = $2
 """
-_COUNT = "select count(*) as rows from dbdp.table_rows($1::text::regclass, null, null)"
+_COUNT = "select count(*) as rows from dbdp_internal.table_rows($1::text::regclass, null, null)"
 
 
 @dataclass(frozen=True)

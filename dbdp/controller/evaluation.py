@@ -257,7 +257,7 @@ select m.declaration::pg_catalog.text as declaration,
        m.coefficients,
        m.intercepts,
        m.network::pg_catalog.text as network,
-       dbdp.array_bytes(m.parameters) as parameters
+       dbdp_internal.array_bytes(m.parameters) as parameters
 from dbdp.model as m
 where m.id = $1
 and not m.is_summary

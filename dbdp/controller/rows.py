@@ -50,12 +50,12 @@ class Slice:
 
     def epoch(self, states: list[bytes]) -> list[bytes]:
         """Return the states of several models after one epoch of SGD."""
-        return list(map(partial(self.value, "dbdp.sgd_epoch(block, $1 order by block_no)"), states))
+        return list(map(partial(self.value, "dbdp_internal.sgd_epoch(block, $1 order by block_no)"), states))
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a table of packed rows is filled: a call of dbdp.shuffle in a session."""
+    """How a table of packed rows is filled: a call of dbdp_internal.shuffle in a session."""
 
     session: Session
     dataset: str
@@ -64,7 +64,7 @@ class Packing:
     progress: Progress = silent
 
     def fill(self, options: dict[str, Any]) -> None:
-        """Replace the table's content, with further options of dbdp.shuffle."""
+        """Replace the table's content, with further options of dbdp_internal.shuffle."""
         fill(self.session, self.dataset, self.table, self.options | options, self.progress)
 
 
@@ -117,7 +117,7 @@ class PackedRows:
 
     def scan(self, state: NoisyState) -> NoisyState:
         """Return the state after the noisy updates over all packed rows."""
-        return NoisyState.decode(self._value("dbdp.noisy_steps(block, $1 order by block_no)", state.encode()))
+        return NoisyState.decode(self._value("dbdp_internal.noisy_steps(block, $1 order by block_no)", state.encode()))
 
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
@@ -127,25 +127,27 @@ class PackedRows:
         A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
         """
         if self.matrix is None:
-            return self._sum("dbdp.gradient_sum(block, $1, $2, $3)", model, objective, clip, batch)
+            return self._sum("dbdp_internal.gradient_sum(block, $1, $2, $3)", model, objective, clip, batch)
         moved = model.reshape(-1, len(self.matrix)) @ self.matrix
-        gradients = self._sum("dbdp.measured_gradient_sum(block, lengths, $1, $2, $3)", moved, objective, clip, batch)
+        gradients = self._sum(
+            "dbdp_internal.measured_gradient_sum(block, lengths, $1, $2, $3)", moved, objective, clip, batch
+        )
         return (gradients.reshape(moved.shape) @ self.matrix.T).ravel()
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
     ) -> np.ndarray:
         """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
-        return self._sum("dbdp.loss_sum(block, $1, $2, $3)", models, objective, limit, batch)
+        return self._sum("dbdp_internal.loss_sum(block, $1, $2, $3)", models, objective, limit, batch)
 
     def second_moment(self) -> np.ndarray:
         """Return Σ xxᵀ over the rows, shape (d, d)."""
-        total = self._value("dbdp.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
+        total = self._value("dbdp_internal.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension, -1)
 
     def joint_moment(self, labels: int, weight: float) -> np.ndarray:
         """Return Σ zzᵀ over z = (x, weight·y), the rows and their labels, shape (d + labels, d + labels)."""
-        call = "dbdp.joint_moment(block, $1::pg_catalog.int4, $2::pg_catalog.int4, $3)"
+        call = "dbdp_internal.joint_moment(block, $1::pg_catalog.int4, $2::pg_catalog.int4, $3)"
         total = self._value(call, self.layout.dimension, labels, weight)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
 
@@ -156,22 +158,24 @@ class PackedRows:
             if self.matrix is None:  # the table may have been another group's
                 rows.session.query(f"alter table {rows.table} add column if not exists lengths bytea")
                 rows.session.query(f"alter table {rows.table} alter column lengths set storage external")
-            rows.session.query(f"update {rows.table} set lengths = dbdp.lengths(block, $1)", matrix.tobytes())
+            rows.session.query(f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1)", matrix.tobytes())
         self.matrix = matrix
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
-        call = "dbdp.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4)"
+        call = "dbdp_internal.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4)"
         return np.array(self._value(call, self.layout.dimension, classes))
 
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
-        errors: int = self._value("dbdp.count_errors(block, $1, $2::pg_catalog.int4)", models.tobytes(), len(models))
+        errors: int = self._value(
+            "dbdp_internal.count_errors(block, $1, $2::pg_catalog.int4)", models.tobytes(), len(models)
+        )
         return errors
 
     def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
         """Return the exact tally of the rows by their labels and their scores; see `dbdp.controller.evaluation`."""
-        return np.array(self._value("dbdp.tally(block, $1, $2)", vectors.tobytes(), json.dumps(tally)))
+        return np.array(self._value("dbdp_internal.tally(block, $1, $2)", vectors.tobytes(), json.dumps(tally)))
 
     def _sum(self, call: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None) -> np.ndarray:
         data = models.tobytes(), json.dumps(objective.as_data()), float(bound)
@@ -245,7 +249,7 @@ def _side_by_side(
 
 
 def _options(dataset: Dataset, layout: Layout) -> dict[str, Any]:
-    """Return the options of dbdp.shuffle."""
+    """Return the options of dbdp_internal.shuffle."""
     paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
     coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}
     return {"rows": dataset.rows} | coding | ({"projection": asdict(layout.projection)} if layout.projection else {})

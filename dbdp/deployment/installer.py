@@ -33,25 +33,27 @@ LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python
 FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
 MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # an update runs all other parts again
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
+SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 BODY = re.compile(r"@plpython (\w+)@")
-# A function that refuses by dbdp.accepted, see sql/functions/0-refusals.sql: name, parameters, result, settings, body.
+# A function that refuses, see sql/functions/0-refusals.sql: schema, name, parameters, result, settings, body.
 REFUSING = re.compile(
-    r"create or replace function dbdp\.(\w+)\(((?:(?!\$body\$).)*?)\)( returns [^\n]+)?\n"
+    r"create or replace function (dbdp(?:_internal)?)\.(\w+)\(((?:(?!\$body\$).)*?)\)( returns [^\n]+)?\n"
     r"language plpython3u((?:(?!\$body\$).)*?)\nas \$body\$\n@refusing (\w+)@\n\$body\$;\n",
     re.DOTALL,
 )
-PAIR = """create or replace function dbdp.try_{name}{signature}
+PAIR = """create or replace function dbdp_internal.try_{name}{signature}
 language plpython3u{settings}
 as $body$
 @plpython {body}@
 $body$;
-comment on function dbdp.try_{name}({types}) is 'internal: the work of dbdp.{name}; a refusal is left to dbdp.accepted';
-create or replace function dbdp.{name}{signature}
+comment on function dbdp_internal.try_{name}({types}) is
+'internal: the work of {schema}.{name}; a refusal is left to accepted';
+create or replace function {schema}.{name}{signature}
 language sql {is_called}
 set search_path = pg_catalog, pg_temp
 as $body$
-select answer.* from dbdp.try_{name}({numbers}) as answer where dbdp.accepted()
+select answer.* from dbdp_internal.try_{name}({numbers}) as answer where dbdp_internal.accepted()
 $body$;
 """
 PARAMETER = re.compile(r"(?:'[^']*'|[^',])+")  # no type in sql/ has a comma
@@ -91,7 +93,7 @@ select pg_catalog.pg_get_functiondef(p.oid) as definition, f.folder
 from pg_catalog.pg_proc as p
 join pg_catalog.pg_language as l on l.oid = p.prolang
 cross join lateral pg_catalog.substring(p.prosrc, %s) as f (folder)
-where p.pronamespace = pg_catalog.to_regnamespace('dbdp')
+where p.pronamespace in (pg_catalog.to_regnamespace('dbdp'), pg_catalog.to_regnamespace('dbdp_internal'))
   and l.lanname = 'plpython3u'
   and f.folder <> %s
   and exists (
@@ -106,6 +108,16 @@ where p.pronamespace = pg_catalog.to_regnamespace('dbdp')
   )
 """
 FOLDER = rf"""["']([^"']+/dbdp/{re.escape(__version__)})["']"""  # in the body of a function
+# The schema of another role that has a name of dbdp's.
+TAKEN = """
+select n.nspname
+from pg_catalog.pg_namespace as n
+left join pg_catalog.pg_depend as d on d.classid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.objid = n.oid
+  and d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+where n.nspname in ('dbdp', 'dbdp_internal') and d.objid is null
+order by n.nspname
+limit 1
+"""
 COUNTS: dict[str, LiteralString] = {
     "datasets": "select count(*) from dbdp.dataset",
     "charges": "select count(*) from dbdp.ledger",
@@ -253,7 +265,7 @@ def _changes_of_extensions(connection: psycopg.Connection) -> list[str]:
         lines.append("extension plpython3u: created; only superusers may write functions in this language")
     if present.get("dbdp") != __version__:
         before = f"updated from {present['dbdp']}" if "dbdp" in present else "created"
-        lines.append(f"extension dbdp {__version__}: {before}, with the schema dbdp")
+        lines.append(f"extension dbdp {__version__}: {before}, with the schemas {' and '.join(SCHEMAS)}")
     roles = {name for (name,) in connection.execute("select rolname from pg_roles").fetchall()}
     if missing := [role for role in ROLES if role not in roles]:
         lines.append(f"roles {', '.join(missing)}: created, without login")
@@ -428,8 +440,8 @@ def _repeated(section: re.Match[str]) -> str:
 
 
 def _pair(function: re.Match[str]) -> str:
-    """Return the two functions of SQL of one that refuses: dbdp.try_NAME in PL/Python, and dbdp.NAME that calls it."""
-    name, written, result, settings, body = function.groups()
+    """Return the pair of a function that refuses: dbdp_internal.try_NAME in PL/Python, and the one that calls it."""
+    schema, name, written, result, settings, body = function.groups()
     defaulted = [_with_default(each) for each in PARAMETER.findall(written)]
     passed = [each for each in defaulted if not each.strip().startswith("out ")]
     parameters = ",".join(defaulted)
@@ -437,6 +449,7 @@ def _pair(function: re.Match[str]) -> str:
     numbers = ", ".join(f"${number}" for number, _ in enumerate(passed, start=1))
     is_called = " ".join(re.findall(r"\b(?:stable|parallel safe)\b", settings))
     return PAIR.format(
+        schema=schema,
         name=name,
         signature=f"({parameters}){result or ''}",
         settings=settings,
@@ -646,22 +659,30 @@ def _link(path: Path, target: str) -> None:
 
 def create_extension(connection: psycopg.Connection) -> None:
     """Create the extension in a database, from files that are in place, or update it to this version."""
-    try:
+    with _own_schemas(connection):
         connection.execute("create extension if not exists dbdp schema pg_catalog cascade")
-    except psycopg.errors.DuplicateSchema:
-        raise InstallError(
-            "the database has a schema dbdp that is not the extension's: "
-            "run `alter schema dbdp rename to …`, or drop it, and install again"
-        ) from None
-    present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
-    if present == __version__:
-        return
+        present = _value(connection, "select extversion from pg_extension where extname = 'dbdp'")
+        if present == __version__:
+            return
+        try:
+            connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
+        except psycopg.errors.InvalidParameterValue:
+            raise InstallError(
+                f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "
+                "this machine, or run `drop extension dbdp`, which deletes all ledgers and models, and install again"
+            ) from None
+
+
+@contextmanager
+def _own_schemas(connection: psycopg.Connection) -> Iterator[None]:
+    """Name the remedy if the script refuses a schema that another role made under a name of dbdp's."""
     try:
-        connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
-    except psycopg.errors.InvalidParameterValue:
+        yield
+    except psycopg.errors.DuplicateSchema:
+        taken = _value(connection, TAKEN)
         raise InstallError(
-            f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "
-            "this machine, or run `drop extension dbdp`, which deletes all ledgers and models, and install again"
+            f"the database has a schema {taken} that is not the extension's: "
+            f"run `alter schema {taken} rename to …`, or drop it, and install again"
         ) from None
 
 

@@ -149,18 +149,18 @@ class NoisyState:
             If the bytes are not a state.
         """
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
-            raise ValueError(f"{len(value)} bytes are not a state of dbdp.noisy_steps; start with a new one")
+            raise ValueError(f"{len(value)} bytes are not a state of dbdp_internal.noisy_steps; start with a new one")
         _, length, filled, updates = _HEADER.unpack_from(value)
         begin = _HEADER.size + length
         try:
             training = _training(bytes(value[_HEADER.size : begin]))
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one") from error
+            raise ValueError("the state of dbdp_internal.noisy_steps is damaged; start with a new one") from error
         parameters = training.objective.parameters
         count = 4 if training.moments else 2
         sound = updates >= 0 and 0 <= filled < training.rows_per_update
         if len(value) != begin + 8 * parameters * count or not sound:
-            raise ValueError("the state of dbdp.noisy_steps is damaged; start with a new one")
+            raise ValueError("the state of dbdp_internal.noisy_steps is damaged; start with a new one")
         vectors = np.frombuffer(value, "<f8", count * parameters, begin).copy().reshape(count, parameters)
         return cls(training, vectors[0], vectors[1], vectors[2:], filled, updates)
 

@@ -115,14 +115,14 @@ class State:
             If the bytes are not a state.
         """
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
-            raise ValueError(f"{len(value)} bytes are not a state of dbdp.sgd_epoch; start with a new one")
+            raise ValueError(f"{len(value)} bytes are not a state of dbdp_internal.sgd_epoch; start with a new one")
         _, loss, schedule, *numbers = _HEADER.unpack_from(value)
         dimension, batch_size, first, interval, target, filled, updates, counted = numbers[:8]
         regularisation, radius, *parameters = numbers[8:]
         sound = dimension > 0 and 0 <= filled < batch_size and 0 <= counted <= updates and target >= 0 and radius > 0
         size = dimension * (3 if first else 2)
         if not sound or len(value) != _HEADER.size + 8 * size:
-            raise ValueError("the state of dbdp.sgd_epoch is damaged; start with a new one")
+            raise ValueError("the state of dbdp_internal.sgd_epoch is damaged; start with a new one")
         model, gradient, *total = np.frombuffer(value, "<f8", size, _HEADER.size).copy().reshape(-1, dimension)
         return cls(
             loss_with(loss, tuple(parameters[:2])),

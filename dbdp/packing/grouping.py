@@ -37,7 +37,7 @@ def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[st
         groups than the capacity.
     """
     _check(dataset, group_by, groups)
-    sql = "select dbdp.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
+    sql = "select dbdp_internal.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
     return tuple(session.query(sql, dataset.name, group_by, list(groups))[0]["sizes"])
 
 
@@ -92,7 +92,7 @@ def each_group(
     """
     name = f"dbdp_groups_{secrets.token_hex(8)}"
     with temporary_table(session, name, COLUMNS) as table:
-        sql = "select dbdp.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
+        sql = "select dbdp_internal.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
         for first in range(0, len(counted), GROUPS_PER_TABLE):
             with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as blocks:

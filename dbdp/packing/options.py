@@ -1,4 +1,4 @@
-"""The options of dbdp.shuffle: which share of the rows is packed, in which order; checked before any row is read."""
+"""The options of dbdp_internal.shuffle: which rows are packed, in which order; checked before any row is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -152,7 +152,7 @@ class Share:
 
     @classmethod
     def from_data(cls, options: Any) -> "Share":
-        """Return the share that the options of `dbdp.shuffle` describe.
+        """Return the share that the options of `dbdp_internal.shuffle` describe.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Calls dbdp.shuffle, and reports its progress from the server to a client that requests it.
+"""Calls dbdp_internal.shuffle, and reports its progress from the server to a client that requests it.
 
 The reports are public: their text and their number depend only on the registered number of rows; only their times
 depend on the server. They are messages of level INFO, which no setting hides from the client.
@@ -18,12 +18,12 @@ _REPORT = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")
 
 
 def fill(session: Session, dataset: str, table: str, options: dict[str, Any], progress: Progress = silent) -> None:
-    """Replace a table's content by the packed rows of a dataset; options are those of dbdp.shuffle.
+    """Replace a table's content by the packed rows of a dataset; options are those of dbdp_internal.shuffle.
 
     Only a progress function with the attribute `needs_no_session` is called meanwhile: another one may use the session,
     which is busy.
     """
-    sql = "select dbdp.shuffle($1, $2, $3::pg_catalog.json)"
+    sql = "select dbdp_internal.shuffle($1, $2, $3::pg_catalog.json)"
     session.query(f"truncate {table}")
     options = options | {"progress": getattr(progress, "needs_no_session", False)}
     with session.messages_to(_receiver(progress)):

@@ -60,7 +60,7 @@ def table_name(qualified: str) -> str:
 
 @contextmanager
 def block_table(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a temporary table for packed blocks, and the options by which dbdp.shuffle locates the rows.
+    """Yield a temporary table for packed blocks, and the options by which dbdp_internal.shuffle locates the rows.
 
     Groups share a table, one after the other.
     """

@@ -124,7 +124,7 @@ select d.id,
            where a.dataset_id = d.id
            and a.revoked_at is null
            and a.rdp_order is not null
-           and a.role = any (dbdp.own_roles())
+           and a.role = any (dbdp_internal.own_roles())
            and not d.id in (select o.id from dbdp.own_datasets as o)
        )::pg_catalog.text as allowance_orders
 from dbdp.dataset as d

@@ -188,7 +188,7 @@ _LOAD = """
 select m.dataset_id,
        m.declaration::pg_catalog.text as declaration,
        m.receipt::pg_catalog.text as receipt,
-       dbdp.array_bytes(m.parameters) as numbers
+       dbdp_internal.array_bytes(m.parameters) as numbers
 from dbdp.model as m
 where m.id = $1
 and m.is_summary

@@ -34,15 +34,15 @@ where c.oid = $1::pg_catalog.oid
 # A client reaches the registry through the server's SQL functions, which check the caller.
 _CHARGE = """
 select c.ledger_id as ledger, c.wal_position::pg_catalog.text as position
-from dbdp.charge($1, $2::pg_catalog.json) as c
+from dbdp_internal.charge($1, $2::pg_catalog.json) as c
 """
 _STORE_RELEASE = """
-select dbdp.store_release($1, $2::pg_catalog.float8[], $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
-    as stored
+select dbdp_internal.store_release(
+    $1, $2::pg_catalog.float8[], $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text as stored
 """
 _STORE_NETWORK = """
-select dbdp.store_network($1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text
-    as stored
+select dbdp_internal.store_network(
+    $1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text as stored
 """
 
 
@@ -185,14 +185,14 @@ class ClientSession:
         return getattr(error, "sqlstate", None) or "", (text or str(error).strip()).removeprefix(PREFIX)
 
     def check_rows(self, dataset: Registered) -> None:
-        """Call dbdp.check_rows: planning a statement on the table here could run code of the table's owner."""
-        self.query("select dbdp.check_rows($1)", dataset.name)
+        """Call dbdp_internal.check_rows: planning a statement on the table here could run code of the table's owner."""
+        self.query("select dbdp_internal.check_rows($1)", dataset.name)
 
     def check_exact_results(self) -> None:
         """Do nothing: rows are read with the caller's own rights."""
 
     def charge(self, dataset: Registered, plan: Json) -> Charge:
-        """Call dbdp.charge."""
+        """Call dbdp_internal.charge."""
         return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
 
     def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
@@ -204,17 +204,17 @@ class ClientSession:
         wait_until(self, FLUSHED, charge.position)
 
     def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
-        """Call dbdp.record_outcome."""
-        self.query("select dbdp.record_outcome($1, $2, $3)", ledger, outcome, detail)
+        """Call dbdp_internal.record_outcome."""
+        self.query("select dbdp_internal.record_outcome($1, $2, $3)", ledger, outcome, detail)
 
     def store_release(
         self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
     ) -> Json:
-        """Call dbdp.store_release."""
+        """Call dbdp_internal.store_release."""
         return self._stored(_STORE_RELEASE, dataset.name, coefficients, intercepts, json.dumps(receipt))
 
     def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
-        """Call dbdp.store_network."""
+        """Call dbdp_internal.store_network."""
         return self._stored(_STORE_NETWORK, dataset.name, json.dumps(network), parameters, json.dumps(receipt))
 
     def _stored(self, sql: str, *parameters: Any) -> Json:

@@ -129,13 +129,13 @@ class ServerSession:
     def in_one_snapshot(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield an iterator's items; its queries, which only read, all see one snapshot, taken at the first item.
 
-        Proof. dbdp.resume, a stable function, runs the iterator; queries of a stable function see the snapshot of the
-        one query that calls it.
+        Proof. dbdp_internal.resume, a stable function, runs the iterator; queries of a stable function see the
+        snapshot of the one query that calls it.
         """
         name = secrets.token_hex(8)
         self._suspended[name] = pieces
         try:
-            for row in self.stream("select dbdp.resume($1) as piece", name):
+            for row in self.stream("select dbdp_internal.resume($1) as piece", name):
                 yield row["piece"]
         finally:
             self._suspended.pop(name, None)
@@ -149,7 +149,7 @@ class ServerSession:
             If there is none.
         """
         if name not in self._suspended:
-            raise ValueError(f"there is no suspended read named {name!r}; only dbdp itself calls dbdp.resume")
+            raise ValueError(f"there is no suspended read named {name!r}; only dbdp itself calls dbdp_internal.resume")
         return self._suspended[name]
 
     def uncounted(self) -> AbstractContextManager[None]:

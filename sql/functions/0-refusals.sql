@@ -1,11 +1,11 @@
--- The functions that users call are in pairs. dbdp.try_NAME does the work, in PL/Python; where it refuses, it undoes what
--- it did, records the error and returns null. dbdp.NAME is SQL that calls it: `dbdp.accepted` then raises the error, from
+-- The functions that users call are in pairs. dbdp_internal.try_NAME does the work, in PL/Python; where it refuses, it undoes
+-- what it did, records the error and returns null. dbdp.NAME is SQL that calls it: `accepted` then raises the error, from
 -- PL/pgSQL, since PL/Python would add the lines of its code to the text. Both run with the rights of their caller, and
 -- whoever may call one may call both (a parameter that has no default here has the default null, which is refused by name):
--- to call dbdp.try_NAME alone is to call dbdp.NAME in a block that catches its error.
+-- to call try_NAME alone is to call dbdp.NAME in a block that catches its error.
 --
--- This body has no prologue: dbdp.try_NAME has imported dbdp before, and the prologue would forget what dbdp.learn learned.
-create or replace function dbdp.last_refusal(
+-- This body has no prologue: try_NAME has imported dbdp before, and the prologue would forget what `learn` learned.
+create or replace function dbdp_internal.last_refusal(
   out message text, out code text, out remedy text, out warnings text[]
 )
 language plpython3u parallel safe
@@ -15,10 +15,10 @@ from dbdp.interfaces.sql.outcomes import last_refusal
 
 return last_refusal()
 $body$;
-comment on function dbdp.last_refusal is 'internal: the error and the warnings that the last dbdp.try_… of this session recorded, once';
+comment on function dbdp_internal.last_refusal is 'internal: the error and the warnings that the last try_… of this session recorded, once';
 
--- Volatile, so that a query that has it as its condition calls it after dbdp.try_… has returned a row.
-create or replace function dbdp.accepted() returns boolean
+-- Volatile, so that a query that has it as its condition calls it after dbdp_internal.try_… has returned a row.
+create or replace function dbdp_internal.accepted() returns boolean
 language plpgsql parallel safe
 set search_path = pg_catalog, pg_temp
 set debug_print_parse = off
@@ -29,7 +29,7 @@ declare
   refusal record;
   warning text;
 begin
-  select * into refusal from dbdp.last_refusal();
+  select * into refusal from dbdp_internal.last_refusal();
   foreach warning in array refusal.warnings loop
     raise warning using message = warning;
   end loop;
@@ -41,4 +41,4 @@ begin
   return true;
 end
 $body$;
-comment on function dbdp.accepted is 'internal: true, or the error that the last dbdp.try_… of this session recorded';
+comment on function dbdp_internal.accepted is 'internal: true, or the error that the last try_… of this session recorded';

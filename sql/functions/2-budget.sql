@@ -1,11 +1,11 @@
-create or replace function dbdp.record_outcome(ledger_id bigint, outcome text, detail text default null) returns void
+create or replace function dbdp_internal.record_outcome(ledger_id bigint, outcome text, detail text default null) returns void
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython record_outcome@
 $body$;
-comment on function dbdp.record_outcome is 'internal: record the outcome of a client''s charge, failed or shown; store_release records released';
+comment on function dbdp_internal.record_outcome is 'internal: record the outcome of a client''s charge, failed or shown; store_release records released';
 
 create or replace function dbdp.budget(
   dataset text,
@@ -40,14 +40,14 @@ $body$;
 comment on function dbdp.budget is
 'what a dataset has left and has spent: releases_left is how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta), epsilon_left the largest epsilon of a single one at that delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
 
-create or replace function dbdp.dataset_spent(dataset_id int, out spent_share float8, out unrecorded_share float8)
+create or replace function dbdp_internal.dataset_spent(dataset_id int, out spent_share float8, out unrecorded_share float8)
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython dataset_spent@
 $body$;
-comment on function dbdp.dataset_spent is 'internal: the shares of a budget that were spent, and that were spent without a row in the ledger; null if an odometer is missing, or to roles that dbdp.stat_datasets does not show the dataset';
+comment on function dbdp_internal.dataset_spent is 'internal: the shares of a budget that were spent, and that were spent without a row in the ledger; null if an odometer is missing, or to roles that dbdp.stat_datasets does not show the dataset';
 
 create or replace function dbdp.check_ledger(
   out dataset text,

@@ -3,7 +3,7 @@
 -- role's rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY
 -- DEFINER: each can check which role calls it, and the interfaces act as dbdp_owner only after that check.
 
-create or replace function dbdp.caller() returns name
+create or replace function dbdp_internal.caller() returns name
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -13,9 +13,9 @@ begin atomic
     else current_user
   end;
 end;
-comment on function dbdp.caller is 'internal: the role whose rights apply: the one that logged in, or the owner of code that runs with its owner''s rights';
+comment on function dbdp_internal.caller is 'internal: the role whose rights apply: the one that logged in, or the owner of code that runs with its owner''s rights';
 
-create or replace function dbdp.own_roles() returns name[]
+create or replace function dbdp_internal.own_roles() returns name[]
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -23,17 +23,17 @@ begin atomic
   select array(
     select r.rolname
     from pg_catalog.pg_roles as r
-    where pg_catalog.pg_has_role((select dbdp.caller()), r.oid, 'member')
+    where pg_catalog.pg_has_role((select dbdp_internal.caller()), r.oid, 'member')
   );
 end;
-comment on function dbdp.own_roles is 'internal: the roles that the caller is a member of, itself included';
+comment on function dbdp_internal.own_roles is 'internal: the roles that the caller is a member of, itself included';
 
 -- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads.
 create or replace view dbdp.own_datasets as
 select d.id
 from dbdp.dataset as d
-where d.registered_by = any ((select dbdp.own_roles())::name[])
-or pg_catalog.pg_has_role((select dbdp.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
+where d.registered_by = any ((select dbdp_internal.own_roles())::name[])
+or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
 comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered; for a superuser all, also those of dropped roles';
 
 create or replace view dbdp.open_datasets as
@@ -43,23 +43,23 @@ union
 select a.dataset_id
 from dbdp.allowance as a
 where a.revoked_at is null
-and a.role = any ((select dbdp.own_roles())::name[]);
+and a.role = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.open_datasets is 'internal: datasets that the caller may train on: its own, and those of its allowances';
 
 create or replace view dbdp.granted_models as
 select g.model_id as id
 from dbdp.prediction_grant as g
-where g.role = any ((select dbdp.own_roles())::name[]);
+where g.role = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.granted_models is 'internal: models with which the caller was granted prediction';
 
 create or replace view dbdp.granted_names as
 select g.name
 from dbdp.name_grant as g
-where g.role = any ((select dbdp.own_roles())::name[])
+where g.role = any ((select dbdp_internal.own_roles())::name[])
 union
 select n.name
 from dbdp.model_name as n
-where n.owned_by = any ((select dbdp.own_roles())::name[]);
+where n.owned_by = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.granted_names is 'internal: names with whose models the caller may predict: its own, and those granted to it';
 
 alter view dbdp.granted_names owner to dbdp_owner;
@@ -71,7 +71,7 @@ from dbdp.own_datasets as o
 union
 select d.id
 from dbdp.dataset as d
-where pg_catalog.pg_has_role((select dbdp.caller()), 'pg_read_all_stats', 'usage');
+where pg_catalog.pg_has_role((select dbdp_internal.caller()), 'pg_read_all_stats', 'usage');
 comment on view dbdp.watched_datasets is 'internal: datasets whose statistics the caller may see: its own, and all to members of pg_read_all_stats';
 
 alter view dbdp.own_datasets owner to dbdp_owner;
@@ -115,13 +115,13 @@ cross join lateral (
   ) as o on true
   where l.dataset_id = d.id
 ) as s
-cross join lateral dbdp.dataset_spent(d.id) as spent
+cross join lateral dbdp_internal.dataset_spent(d.id) as spent
 where d.dropped_at is null
 and d.id in (select w.id from dbdp.watched_datasets as w);
 comment on view dbdp.stat_datasets is 'for each dataset charges, how they ended, and seconds from a charge to its release; spent_share is the larger of the shares of epsilon and delta that are spent; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
 alter view dbdp.stat_datasets owner to dbdp_owner;
 
-create or replace function dbdp.allowance_spent(
+create or replace function dbdp_internal.allowance_spent(
   allowance int,
   release_delta float8 default null,
   out charged float8,
@@ -135,7 +135,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython allowance_spent@
 $body$;
-comment on function dbdp.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent, and has left for one more release';
+comment on function dbdp_internal.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent, and has left for one more release';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select d.name as dataset,
@@ -153,7 +153,7 @@ select d.name as dataset,
        a.granted_at
 from dbdp.allowance as a
 join dbdp.dataset as d on d.id = a.dataset_id
-cross join lateral dbdp.allowance_spent(a.id) as spent
+cross join lateral dbdp_internal.allowance_spent(a.id) as spent
 where a.revoked_at is null
 and d.dropped_at is null;
 comment on view dbdp.allowances is 'which roles may train on which dataset: all releases of a role together are (epsilon, delta)-private by themselves; epsilon_left is the largest epsilon of one more release; without an epsilon only the dataset''s budget limits them';

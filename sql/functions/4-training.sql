@@ -1,53 +1,53 @@
 -- byteasend copies a value's bytes as they are. Declared for arrays it returns an array's own bytes
 -- (dimensions, null offset, element type, length, lower bound, elements) in one copy, where
 -- array_send calls a function for each element: 0.05 instead of 1.7 microseconds for 54 of them.
-create or replace function dbdp.array_bytes(float8[]) returns bytea
+create or replace function dbdp_internal.array_bytes(float8[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-create or replace function dbdp.array_bytes(float4[]) returns bytea
+create or replace function dbdp_internal.array_bytes(float4[]) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp.array_bytes(float8[]) is 'internal: the bytes of an array as the server stores them';
-comment on function dbdp.array_bytes(float4[]) is 'internal: the bytes of an array as the server stores them';
+comment on function dbdp_internal.array_bytes(float8[]) is 'internal: the bytes of an array as the server stores them';
+comment on function dbdp_internal.array_bytes(float4[]) is 'internal: the bytes of an array as the server stores them';
 
 -- The length of these bytes, without unpacking the array or fetching it from out-of-line storage.
-create or replace function dbdp.array_size(float8[]) returns int
+create or replace function dbdp_internal.array_size(float8[]) returns int
 language internal immutable strict parallel safe
 as 'byteaoctetlen';
-create or replace function dbdp.array_size(float4[]) returns int
+create or replace function dbdp_internal.array_size(float4[]) returns int
 language internal immutable strict parallel safe
 as 'byteaoctetlen';
-comment on function dbdp.array_size(float8[]) is 'internal: the number of bytes that array_bytes returns';
-comment on function dbdp.array_size(float4[]) is 'internal: the number of bytes that array_bytes returns';
+comment on function dbdp_internal.array_size(float8[]) is 'internal: the number of bytes that array_bytes returns';
+comment on function dbdp_internal.array_size(float4[]) is 'internal: the number of bytes that array_bytes returns';
 
-create or replace function dbdp.check_rows(dataset text) returns void
+create or replace function dbdp_internal.check_rows(dataset text) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
 @plpython check_rows@
 $body$;
-comment on function dbdp.check_rows is 'internal: raise an error unless the table still has the registered number of rows, or of units; for a client that may read it';
+comment on function dbdp_internal.check_rows is 'internal: raise an error unless the table still has the registered number of rows, or of units; for a client that may read it';
 
 -- Stable, so that all queries within it see one snapshot.
-create or replace function dbdp.resume(name text) returns setof bytea
+create or replace function dbdp_internal.resume(name text) returns setof bytea
 language plpython3u stable
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython resume@
 $body$;
-comment on function dbdp.resume is 'internal: continue a read that dbdp suspended, in one snapshot';
+comment on function dbdp_internal.resume is 'internal: continue a read that dbdp suspended, in one snapshot';
 
-create or replace function dbdp.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
+create or replace function dbdp_internal.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
 $body$;
-comment on function dbdp.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the id in the ledger, and the WAL position to wait for';
+comment on function dbdp_internal.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the id in the ledger, and the WAL position to wait for';
 
-create or replace function dbdp.shuffle(dataset text, blocks text, options json default '{}') returns void
+create or replace function dbdp_internal.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
@@ -55,43 +55,38 @@ set jit = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, and apart; progress to report to the client how much is done';
+comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, and apart; progress to report to the client how much is done';
 
-create or replace function dbdp.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
+create or replace function dbdp_internal.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_transition@
 $body$;
-comment on function dbdp.sgd_transition is 'internal: transition of sgd_epoch: the state after one more block';
+comment on function dbdp_internal.sgd_transition is 'internal: transition of sgd_epoch: the state after one more block';
 
-create or replace function dbdp.sgd_terminate(state bytea) returns bytea
+create or replace function dbdp_internal.sgd_terminate(state bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython sgd_terminate@
 $body$;
-comment on function dbdp.sgd_terminate is 'internal: final function of sgd_epoch: the model in a state';
+comment on function dbdp_internal.sgd_terminate is 'internal: final function of sgd_epoch: the model in a state';
 
 -- No combine function: merging models would be another algorithm, with another sensitivity.
-create or replace aggregate dbdp.sgd_epoch(block bytea, initial bytea) (
-  sfunc = dbdp.sgd_transition,
+create or replace aggregate dbdp_internal.sgd_epoch(block bytea, initial bytea) (
+  sfunc = dbdp_internal.sgd_transition,
   stype = bytea,
-  finalfunc = dbdp.sgd_terminate,
+  finalfunc = dbdp_internal.sgd_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.sgd_epoch(bytea, bytea) is 'internal: one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
+comment on aggregate dbdp_internal.sgd_epoch(bytea, bytea) is 'internal: one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
 
 -- The options of a training are generated from dbdp.algorithms.Request, so that every interface has the same.
 create or replace function dbdp.dp_train(
   dataset text,
-@options@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -100,17 +95,12 @@ as $body$
 @refusing dp_train@
 $body$;
 comment on function dbdp.dp_train is
-'train a linear model or a network with differential privacy on a registered dataset, and store the release; docs/reference/options.md describes the options';
+'train a linear model or a network with differential privacy on a registered dataset, and store the release: dbdp.weights, dbdp.receipt and dbdp.models show it; docs/reference/options.md describes the options';
 
 create or replace function dbdp.dp_logreg(
   dataset text,
-@options without loss huber_width@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options without loss huber_width@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -123,13 +113,8 @@ comment on function dbdp.dp_logreg is
 
 create or replace function dbdp.dp_svm(
   dataset text,
-@options without loss@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options without loss@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -142,13 +127,8 @@ comment on function dbdp.dp_svm is
 
 create or replace function dbdp.dp_linreg(
   dataset text,
-@options without loss positive_weight@,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+@options without loss positive_weight@
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -179,13 +159,8 @@ create or replace function dbdp.dp_tune(
 @options@,
   method text default 'disjoint_portions',
   repetitions float8 default null,
-  distribution text default null,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-)
+  distribution text default null
+) returns dbdp.released
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -214,16 +189,16 @@ comment on function dbdp.dp_explain_tuning is
 'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
 
 -- Dates are compared as text, so datestyle is pinned.
-create or replace function dbdp.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
+create or replace function dbdp_internal.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO, YMD'
 as $body$
 @plpython group_sizes@
 $body$;
-comment on function dbdp.group_sizes is 'internal: number of rows in each group of a public column; groups are written as PostgreSQL writes the values';
+comment on function dbdp_internal.group_sizes is 'internal: number of rows in each group of a public column; groups are written as PostgreSQL writes the values';
 
-create or replace function dbdp.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
+create or replace function dbdp_internal.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -231,20 +206,14 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@
 $body$;
-comment on function dbdp.deal_groups is 'internal: distribute the records of some groups of a public column, in one pass, to a table (bucket, block); a group''s bucket is its place in the list, from 0';
+comment on function dbdp_internal.deal_groups is 'internal: distribute the records of some groups of a public column, in one pass, to a table (bucket, block); a group''s bucket is its place in the list, from 0';
 
 create or replace function dbdp.dp_train_groups(
   dataset text,
   group_by text,
   groups text[],
-@options@,
-  out "group" text,
-  out model bigint,
-  out coefficients float8[],
-  out intercept float8,
-  out intercepts float8[],
-  out receipt json
-) returns setof record
+@options@
+) returns setof dbdp.released_group
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
@@ -271,106 +240,106 @@ $body$;
 comment on function dbdp.dp_explain_groups is
 'plan of each group and charge of dp_train_groups with the same arguments; counts the public column and spends nothing';
 
-create or replace function dbdp.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
+create or replace function dbdp_internal.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython count_errors_transition@
 $body$;
-comment on function dbdp.count_errors_transition is 'internal: transition of count_errors';
+comment on function dbdp_internal.count_errors_transition is 'internal: transition of count_errors';
 
-create or replace aggregate dbdp.count_errors(block bytea, models bytea, outputs int) (
-  sfunc = dbdp.count_errors_transition,
+create or replace aggregate dbdp_internal.count_errors(block bytea, models bytea, outputs int) (
+  sfunc = dbdp_internal.count_errors_transition,
   stype = bigint,
   initcond = '0',
   parallel = unsafe
 );
-comment on aggregate dbdp.count_errors(bytea, bytea, int) is
+comment on aggregate dbdp_internal.count_errors(bytea, bytea, int) is
 'internal: number of packed rows that models, one float8 vector for each output, classify wrongly';
 
-create or replace function dbdp.noisy_transition(state bytea, block bytea, initial bytea) returns bytea
+create or replace function dbdp_internal.noisy_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_transition@
 $body$;
-comment on function dbdp.noisy_transition is 'internal: transition of noisy_steps: the state after one more block';
+comment on function dbdp_internal.noisy_transition is 'internal: transition of noisy_steps: the state after one more block';
 
-create or replace function dbdp.noisy_terminate(state bytea) returns bytea
+create or replace function dbdp_internal.noisy_terminate(state bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython noisy_terminate@
 $body$;
-comment on function dbdp.noisy_terminate is 'internal: final function of noisy_steps: the model in a state';
+comment on function dbdp_internal.noisy_terminate is 'internal: final function of noisy_steps: the model in a state';
 
-create or replace aggregate dbdp.noisy_steps(block bytea, initial bytea) (
-  sfunc = dbdp.noisy_transition,
+create or replace aggregate dbdp_internal.noisy_steps(block bytea, initial bytea) (
+  sfunc = dbdp_internal.noisy_transition,
   stype = bytea,
-  finalfunc = dbdp.noisy_terminate,
+  finalfunc = dbdp_internal.noisy_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch; call it with order by block_no';
+comment on aggregate dbdp_internal.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch; call it with order by block_no';
 
 -- Exact sums: the caller adds noise. Sums of parts may be added in any order; the noise covers the rounding.
-create or replace function dbdp.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
+create or replace function dbdp_internal.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython gradient_transition@
 $body$;
-comment on function dbdp.gradient_transition is 'internal: transition of gradient_sum';
+comment on function dbdp_internal.gradient_transition is 'internal: transition of gradient_sum';
 
-create or replace aggregate dbdp.gradient_sum(block bytea, model bytea, objective text, clip float8) (
-  sfunc = dbdp.gradient_transition,
+create or replace aggregate dbdp_internal.gradient_sum(block bytea, model bytea, objective text, clip float8) (
+  sfunc = dbdp_internal.gradient_transition,
   stype = bytea,
   parallel = unsafe
 );
-comment on aggregate dbdp.gradient_sum(bytea, bytea, text, float8) is
+comment on aggregate dbdp_internal.gradient_sum(bytea, bytea, text, float8) is
 'internal: sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
 
-create or replace function dbdp.second_moment_transition(total bytea, block bytea, dimension int) returns bytea
+create or replace function dbdp_internal.second_moment_transition(total bytea, block bytea, dimension int) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython second_moment_transition@
 $body$;
-comment on function dbdp.second_moment_transition is 'internal: transition of second_moment';
+comment on function dbdp_internal.second_moment_transition is 'internal: transition of second_moment';
 
-create or replace aggregate dbdp.second_moment(block bytea, dimension int) (
-  sfunc = dbdp.second_moment_transition,
+create or replace aggregate dbdp_internal.second_moment(block bytea, dimension int) (
+  sfunc = dbdp_internal.second_moment_transition,
   stype = bytea,
   parallel = unsafe
 );
-comment on aggregate dbdp.second_moment(bytea, int) is
+comment on aggregate dbdp_internal.second_moment(bytea, int) is
 'internal: sum of the products of all pairs of coordinates of packed rows: a symmetric matrix of float8, little-endian';
 
-create or replace function dbdp.joint_moment_transition(total bytea, block bytea, dimension int, labels int, weight float8) returns bytea
+create or replace function dbdp_internal.joint_moment_transition(total bytea, block bytea, dimension int, labels int, weight float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython joint_moment_transition@
 $body$;
-comment on function dbdp.joint_moment_transition is 'internal: transition of joint_moment';
+comment on function dbdp_internal.joint_moment_transition is 'internal: transition of joint_moment';
 
-create or replace aggregate dbdp.joint_moment(block bytea, dimension int, labels int, weight float8) (
-  sfunc = dbdp.joint_moment_transition,
+create or replace aggregate dbdp_internal.joint_moment(block bytea, dimension int, labels int, weight float8) (
+  sfunc = dbdp_internal.joint_moment_transition,
   stype = bytea,
   parallel = unsafe
 );
-comment on aggregate dbdp.joint_moment(bytea, int, int, float8) is
+comment on aggregate dbdp_internal.joint_moment(bytea, int, int, float8) is
 'internal: second_moment of packed rows with their labels, in so many coordinates of that weight, behind the features';
 
-create or replace function dbdp.lengths(block bytea, matrix bytea) returns bytea
+create or replace function dbdp_internal.lengths(block bytea, matrix bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython lengths@
 $body$;
-comment on function dbdp.lengths is
+comment on function dbdp_internal.lengths is
 'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8; both little-endian';
 
-create or replace function dbdp.measured_gradient_transition(
+create or replace function dbdp_internal.measured_gradient_transition(
   total bytea,
   block bytea,
   lengths bytea,
@@ -383,62 +352,62 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython measured_gradient_transition@
 $body$;
-comment on function dbdp.measured_gradient_transition is 'internal: transition of measured_gradient_sum';
+comment on function dbdp_internal.measured_gradient_transition is 'internal: transition of measured_gradient_sum';
 
-create or replace aggregate dbdp.measured_gradient_sum(block bytea, lengths bytea, model bytea, objective text, clip float8) (
-  sfunc = dbdp.measured_gradient_transition,
+create or replace aggregate dbdp_internal.measured_gradient_sum(block bytea, lengths bytea, model bytea, objective text, clip float8) (
+  sfunc = dbdp_internal.measured_gradient_transition,
   stype = bytea,
   parallel = unsafe
 );
-comment on aggregate dbdp.measured_gradient_sum(bytea, bytea, bytea, text, float8) is
+comment on aggregate dbdp_internal.measured_gradient_sum(bytea, bytea, bytea, text, float8) is
 'internal: gradient_sum of packed rows whose gradients are clipped by the lengths of the rows in other coordinates';
 
-create or replace function dbdp.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
+create or replace function dbdp_internal.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython loss_transition@
 $body$;
-comment on function dbdp.loss_transition is 'internal: transition of loss_sum';
+comment on function dbdp_internal.loss_transition is 'internal: transition of loss_sum';
 
-create or replace aggregate dbdp.loss_sum(block bytea, models bytea, objective text, "limit" float8) (
-  sfunc = dbdp.loss_transition,
+create or replace aggregate dbdp_internal.loss_sum(block bytea, models bytea, objective text, "limit" float8) (
+  sfunc = dbdp_internal.loss_transition,
   stype = bytea,
   parallel = unsafe
 );
-comment on aggregate dbdp.loss_sum(bytea, bytea, text, float8) is
+comment on aggregate dbdp_internal.loss_sum(bytea, bytea, text, float8) is
 'internal: sums of the clipped losses of packed rows, for several candidate models in one pass';
 
-create or replace function dbdp.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
+create or replace function dbdp_internal.label_transition(counts bigint[], block bytea, dimension int, classes int) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython label_transition@
 $body$;
-comment on function dbdp.label_transition is 'internal: transition of label_counts';
+comment on function dbdp_internal.label_transition is 'internal: transition of label_counts';
 
-create or replace aggregate dbdp.label_counts(block bytea, dimension int, classes int) (
-  sfunc = dbdp.label_transition,
+create or replace aggregate dbdp_internal.label_counts(block bytea, dimension int, classes int) (
+  sfunc = dbdp_internal.label_transition,
   stype = bigint[],
   parallel = unsafe
 );
-comment on aggregate dbdp.label_counts(bytea, int, int) is
+comment on aggregate dbdp_internal.label_counts(bytea, int, int) is
 'internal: number of packed rows with each label: -1 and +1 (classes = 1), or 1, 2, …';
 
-create or replace function dbdp.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
+create or replace function dbdp_internal.store_release(dataset text, coefficients float8[], intercepts float8[], receipt json) returns json
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_release@
 $body$;
-comment on function dbdp.store_release is 'internal: store a model that a client released';
+comment on function dbdp_internal.store_release is 'internal: store a model that a client released';
 
-create or replace function dbdp.store_network(dataset text, network json, parameters float8[], receipt json) returns json
+create or replace function dbdp_internal.store_network(dataset text, network json, parameters float8[], receipt json) returns json
 language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython store_network@
 $body$;
-comment on function dbdp.store_network is 'internal: store a network that a client released';
+comment on function dbdp_internal.store_network is 'internal: store a network that a client released';

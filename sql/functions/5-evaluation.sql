@@ -1,26 +1,26 @@
-create or replace function dbdp.tally_transition(counts bytea, block bytea, models bytea, description text) returns bytea
+create or replace function dbdp_internal.tally_transition(counts bytea, block bytea, models bytea, description text) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_transition@
 $body$;
-comment on function dbdp.tally_transition is 'internal: transition of tally';
+comment on function dbdp_internal.tally_transition is 'internal: transition of tally';
 
-create or replace function dbdp.tally_terminate(counts bytea) returns bigint[]
+create or replace function dbdp_internal.tally_terminate(counts bytea) returns bigint[]
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython tally_terminate@
 $body$;
-comment on function dbdp.tally_terminate is 'internal: final function of tally: the counts in a state';
+comment on function dbdp_internal.tally_terminate is 'internal: final function of tally: the counts in a state';
 
-create or replace aggregate dbdp.tally(block bytea, models bytea, description text) (
-  sfunc = dbdp.tally_transition,
+create or replace aggregate dbdp_internal.tally(block bytea, models bytea, description text) (
+  sfunc = dbdp_internal.tally_transition,
   stype = bytea,
-  finalfunc = dbdp.tally_terminate,
+  finalfunc = dbdp_internal.tally_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp.tally(bytea, bytea, text) is
+comment on aggregate dbdp_internal.tally(bytea, bytea, text) is
 'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise; dbdp/learning/tallies.py has the kinds';
 
 @each type: bigint; text do@
@@ -110,7 +110,7 @@ comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
 
 create or replace function dbdp.dp_summarize(
-  dataset text, epsilon float8, delta float8, out summary bigint, out receipt json
+  dataset text, epsilon float8, delta float8, out summary bigint, out coordinates int, out noise_scale float8
 )
 language plpython3u
 set client_min_messages = error

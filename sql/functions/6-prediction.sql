@@ -2,7 +2,7 @@
 -- prediction. They qualify all names. The wrappers are inlined, so that `model_description` is called for the first row of
 -- a session only, in parallel workers too.
 
-create or replace function dbdp.base_type(type oid) returns oid
+create or replace function dbdp_internal.base_type(type oid) returns oid
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -17,10 +17,10 @@ begin atomic
   )
   select base.oid from base where base.typtype <> 'd';
 end;
-comment on function dbdp.base_type is 'internal: the base type of a domain, or the type itself';
+comment on function dbdp_internal.base_type is 'internal: the base type of a domain, or the type itself';
 
 -- All that a scorer needs: declaration, coefficients or network, and for rows the columns of their type.
-create or replace function dbdp.model_description(model bigint, row_type oid default 0) returns text
+create or replace function dbdp_internal.model_description(model bigint, row_type oid default 0) returns text
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -33,7 +33,7 @@ begin atomic
     'intercept', m.intercept,
     'intercepts', m.intercepts,
     'network', m.network,
-    'parameters', pg_catalog.encode(dbdp.array_bytes(m.parameters), 'base64'),
+    'parameters', pg_catalog.encode(dbdp_internal.array_bytes(m.parameters), 'base64'),
     'columns', (
       select pg_catalog.json_object_agg(
         a.attname,
@@ -44,27 +44,27 @@ begin atomic
         order by a.attnum)
       from pg_catalog.pg_type as t
       join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-      join pg_catalog.pg_type as b on b.oid = dbdp.base_type(a.atttypid)
-      where t.oid = dbdp.base_type(row_type)
+      join pg_catalog.pg_type as b on b.oid = dbdp_internal.base_type(a.atttypid)
+      where t.oid = dbdp_internal.base_type(row_type)
     ),
     'dropped', exists (
       select
       from pg_catalog.pg_type as t
       join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid
-      where t.oid = dbdp.base_type(row_type) and a.attnum > 0 and a.attisdropped
+      where t.oid = dbdp_internal.base_type(row_type) and a.attnum > 0 and a.attisdropped
     ))::text
   from dbdp.model as m
   where m.id = model and not m.is_summary;
 end;
-comment on function dbdp.model_description is 'internal: the description of a released model that predict parses';
+comment on function dbdp_internal.model_description is 'internal: the description of a released model that predict parses';
 
 -- Like array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.
-create or replace function dbdp.row_bytes(record) returns bytea
+create or replace function dbdp_internal.row_bytes(record) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp.row_bytes is 'internal: the bytes of a row as the server stores them';
+comment on function dbdp_internal.row_bytes is 'internal: the bytes of a row as the server stores them';
 
-create or replace function dbdp.table_rows(
+create or replace function dbdp_internal.table_rows(
   source regclass, vector text, "limit" bigint, out shown json, out row_type oid, out features bytea
 ) returns setof record
 language plpython3u
@@ -72,28 +72,28 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython table_rows@
 $body$;
-comment on function dbdp.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, with the bytes that a prediction needs';
+comment on function dbdp_internal.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, with the bytes that a prediction needs';
 
 -- What a session knows of models. By name, a statement looks the number up once and the session remembers it until the next
 -- statement, which may see another version; so a row costs what it costs by number.
 
-create or replace function dbdp.knows(model bigint, row_type oid, kind text) returns boolean
+create or replace function dbdp_internal.knows(model bigint, row_type oid, kind text) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython knows@
 $body$;
 
-create or replace function dbdp.learn(model bigint, row_type oid, description text, kind text) returns boolean
+create or replace function dbdp_internal.learn(model bigint, row_type oid, description text, kind text) returns boolean
 language plpython3u
 stable parallel safe cost 300
 as $body$
 @refusing learn@
 $body$;
-comment on function dbdp.knows(bigint, oid, text) is 'internal: whether the session has a scorer of a model for rows of a type';
-comment on function dbdp.learn is 'internal: create the session''s scorer of a model from its description';
+comment on function dbdp_internal.knows(bigint, oid, text) is 'internal: whether the session has a scorer of a model for rows of a type';
+comment on function dbdp_internal.learn is 'internal: create the session''s scorer of a model from its description';
 
-create or replace function dbdp.model_number(model text) returns bigint
+create or replace function dbdp_internal.model_number(model text) returns bigint
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -109,24 +109,24 @@ begin atomic
   order by m.version desc
   limit 1;
 end;
-comment on function dbdp.model_number is 'internal: the number of the latest model of a name that the caller may predict with, or of ''name@version''; null without one';
+comment on function dbdp_internal.model_number is 'internal: the number of the latest model of a name that the caller may predict with, or of ''name@version''; null without one';
 
-create or replace function dbdp.remember(model text, number bigint, kind text, statement float8) returns bigint
+create or replace function dbdp_internal.remember(model text, number bigint, kind text, statement float8) returns bigint
 language plpython3u
 stable parallel safe cost 300
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython remember@
 $body$;
-comment on function dbdp.remember is 'internal: remember the number of a model by its name until the statement ends, and return it';
+comment on function dbdp_internal.remember is 'internal: remember the number of a model by its name until the statement ends, and return it';
 
-create or replace function dbdp.knows(model text, row_type oid, kind text, statement float8) returns boolean
+create or replace function dbdp_internal.knows(model text, row_type oid, kind text, statement float8) returns boolean
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython knows_named@
 $body$;
-comment on function dbdp.knows(text, oid, text, float8) is 'internal: whether the session has a scorer of a model by its name for rows of a type';
+comment on function dbdp_internal.knows(text, oid, text, float8) is 'internal: whether the session has a scorer of a model by its name for rows of a type';
 
 -- Arguments of what is called for each row have no names: PL/Python would set a variable for each, in each call, for a third of
 -- its time. They are (model, type of the row or 0, bytes), or (model, bytes as stored, number of the statement).
@@ -138,30 +138,30 @@ comment on function dbdp.knows(text, oid, text, float8) is 'internal: whether th
   predict_value, predict_value, real, float8, the number that a released model of a label with bounds predicts
 do@
 
-create or replace function dbdp.@of@(bigint, oid, bytea) returns @result@
+create or replace function dbdp_internal.@of@(bigint, oid, bytea) returns @result@
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython @of@@
 $body$;
-comment on function dbdp.@of@(bigint, oid, bytea) is 'internal: @call@ by the session''s scorer for the bytes of an array or a row; null if the session has none';
+comment on function dbdp_internal.@of@(bigint, oid, bytea) is 'internal: @call@ by the session''s scorer for the bytes of an array or a row; null if the session has none';
 
-create or replace function dbdp.@of@(text, oid, bytea, float8) returns @result@
+create or replace function dbdp_internal.@of@(text, oid, bytea, float8) returns @result@
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython @of@_named@
 $body$;
-comment on function dbdp.@of@(text, oid, bytea, float8) is 'internal: as @of@(bigint, oid, bytea), by name';
+comment on function dbdp_internal.@of@(text, oid, bytea, float8) is 'internal: as @of@(bigint, oid, bytea), by name';
 
 @each model, body: bigint, @of@_stored; text, @of@_stored_named do@
-create or replace function dbdp.@of@_stored(@model@, bytea, float8) returns @result@
+create or replace function dbdp_internal.@of@_stored(@model@, bytea, float8) returns @result@
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
 @plpython @body@@
 $body$;
-comment on function dbdp.@of@_stored(@model@, bytea, float8) is 'internal: @call@ for the bytes of a stored row; called once for each row of a statement';
+comment on function dbdp_internal.@of@_stored(@model@, bytea, float8) is 'internal: @call@ for the bytes of a stored row; called once for each row of a statement';
 @end@
 
 @each array: float8; float4 do@
@@ -169,22 +169,22 @@ create or replace function dbdp.@call@(model bigint, features @array@[]) returns
 language sql
 stable parallel safe
 return coalesce(
-  dbdp.@of@(model, 0::oid, dbdp.array_bytes(features)),
+  dbdp_internal.@of@(model, 0::oid, dbdp_internal.array_bytes(features)),
   case
-    when dbdp.knows(model, 0::oid, '@kind@') then null
-    when dbdp.learn(model, 0::oid, dbdp.model_description(model), '@kind@') then dbdp.@of@(model, 0::oid, dbdp.array_bytes(features))
+    when dbdp_internal.knows(model, 0::oid, '@kind@') then null
+    when dbdp_internal.learn(model, 0::oid, dbdp_internal.model_description(model), '@kind@') then dbdp_internal.@of@(model, 0::oid, dbdp_internal.array_bytes(features))
   end);
 
 create or replace function dbdp.@call@(model text, features @array@[]) returns @result@
 language sql
 stable parallel safe
 return coalesce(
-  dbdp.@of@(
-    model, 0::oid, dbdp.array_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp_internal.@of@(
+    model, 0::oid, dbdp_internal.array_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   case
-    when dbdp.knows(model, 0::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    when dbdp_internal.knows(model, 0::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
     else dbdp.@call@(
-      dbdp.remember(model, dbdp.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
+      dbdp_internal.remember(model, dbdp_internal.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
   end);
 @end@
 
@@ -210,12 +210,12 @@ language sql
 stable parallel safe
 as $body$
 select coalesce(
-  dbdp.@of@_stored(
-    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  dbdp_internal.@of@_stored(
+    model, dbdp_internal.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp_internal.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
   case
-    when dbdp.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, '@kind@') then null
-    when dbdp.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), '@kind@') then dbdp.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+    when dbdp_internal.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, '@kind@') then null
+    when dbdp_internal.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp_internal.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), '@kind@') then dbdp_internal.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
   end)
 $body$;
 comment on function dbdp.@call@(bigint, anyelement) is '@what@, for a row of any table with the model''s columns';
@@ -225,18 +225,18 @@ language sql
 stable parallel safe
 as $body$
 select coalesce(
-  dbdp.@of@_stored(
-    model, dbdp.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp.@of@(
+  dbdp_internal.@of@_stored(
+    model, dbdp_internal.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
+  dbdp_internal.@of@(
     model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features),
     pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   case
-    when dbdp.knows(
+    when dbdp_internal.knows(
       model, pg_catalog.pg_typeof(features)::pg_catalog.oid, '@kind@',
       pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
     else dbdp.@call@(
-      dbdp.remember(
-        model, dbdp.model_number(model), '@kind@',
+      dbdp_internal.remember(
+        model, dbdp_internal.model_number(model), '@kind@',
         pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
   end)
 $body$;
@@ -247,11 +247,11 @@ create or replace function dbdp.@call@(model bigint, features jsonb) returns @re
 language sql
 stable parallel safe
 return coalesce(
-  dbdp.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8')),
+  dbdp_internal.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8')),
   case
-    when dbdp.knows(model, 3802::oid, '@kind@') then null
-    when dbdp.learn(model, 3802::oid, dbdp.model_description(model), '@kind@')
-    then dbdp.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'))
+    when dbdp_internal.knows(model, 3802::oid, '@kind@') then null
+    when dbdp_internal.learn(model, 3802::oid, dbdp_internal.model_description(model), '@kind@')
+    then dbdp_internal.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'))
   end);
 comment on function dbdp.@call@(bigint, jsonb) is '@what@, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
 
@@ -259,13 +259,13 @@ create or replace function dbdp.@call@(model text, features jsonb) returns @resu
 language sql
 stable parallel safe
 return coalesce(
-  dbdp.@of@(
+  dbdp_internal.@of@(
     model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'),
     pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   case
-    when dbdp.knows(model, 3802::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    when dbdp_internal.knows(model, 3802::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
     else dbdp.@call@(
-      dbdp.remember(model, dbdp.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
+      dbdp_internal.remember(model, dbdp_internal.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
   end);
 comment on function dbdp.@call@(text, jsonb) is '@what@, by its name, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
 @end@

@@ -1,8 +1,8 @@
--- What a model is, for a reader: with the caller's rights, which read released models alone.
+-- What a model is, for a reader: with the caller's rights, which read released models alone. Volatile, so that a statement
+-- that trains a model can read it too.
 @each type: bigint; text do@
 create or replace function dbdp.weights(model @type@) returns table (feature text, class text, coefficient float8, standard_error float8)
 language plpython3u
-stable
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing weights@
@@ -15,7 +15,6 @@ comment on function dbdp.weights(text) is 'weights of a model by its name, or by
 @each type: bigint; text do@
 create or replace function dbdp.receipt(model @type@) returns table (entry text, value text)
 language plpython3u
-stable
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing receipt@
@@ -23,3 +22,14 @@ $body$;
 @end@
 comment on function dbdp.receipt(bigint) is 'the receipt of a released model, or summary, an entry in each row: what was done and what it cost';
 comment on function dbdp.receipt(text) is 'receipt of a model by its name, or by name@version';
+
+@each type: bigint; text do@
+create or replace function dbdp.receipt(model @type@, entry text) returns text
+language sql
+set search_path = pg_catalog, pg_temp
+as $body$
+select r.value from dbdp.receipt($1) as r where r.entry = $2
+$body$;
+@end@
+comment on function dbdp.receipt(bigint, text) is 'an entry of the receipt of a released model, or summary; null if it has none of that name';
+comment on function dbdp.receipt(text, text) is 'an entry of the receipt of a model by its name, or by name@version';

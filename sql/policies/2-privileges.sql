@@ -1,4 +1,4 @@
-revoke all on all functions in schema dbdp from public;
+revoke all on all functions in schema dbdp, dbdp_internal from public;
 revoke all on all tables in schema dbdp from public;
 
 -- Functions that act as dbdp_owner are marked by client_min_messages = error. Their callers see the result or the error,
@@ -12,7 +12,7 @@ begin
   for called in
     select p.oid
     from pg_catalog.pg_proc as p
-    where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    where p.pronamespace in ('dbdp'::pg_catalog.regnamespace, 'dbdp_internal'::pg_catalog.regnamespace)
     and 'client_min_messages=error' = any (p.proconfig)
   loop
     execute pg_catalog.format('alter function %s owner to dbdp_owner', called);
@@ -27,7 +27,7 @@ begin
 end
 $acting$;
 
--- An update replaces a function in PL/Python by one in SQL that keeps its owner: the one that acts is dbdp.try_NAME.
+-- An update replaces a function in PL/Python by one in SQL that keeps its owner: the one that acts is try_NAME.
 do $calling$
 declare
   calling regprocedure;
@@ -36,10 +36,10 @@ begin
     select calls.oid
     from pg_catalog.pg_proc as acts
     join pg_catalog.pg_proc as calls
-      on calls.pronamespace = acts.pronamespace
+      on calls.pronamespace in ('dbdp'::pg_catalog.regnamespace, acts.pronamespace)
       and calls.proname = pg_catalog.substr(acts.proname::text, 5)
       and calls.proargtypes = acts.proargtypes
-    where acts.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    where acts.pronamespace = 'dbdp_internal'::pg_catalog.regnamespace
     and acts.proname like 'try\_%'
   loop
     execute pg_catalog.format('alter function %s owner to current_user', calling);
@@ -59,24 +59,24 @@ grant update (versions) on dbdp.model_name to dbdp_owner;
 grant delete on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner;
 grant update (granted_at) on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner; -- to lock a row, no more
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
-grant execute on function dbdp.caller, dbdp.own_roles, dbdp.model_number to dbdp_owner;
+grant execute on function dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
 
-grant execute on function dbdp.shuffle, dbdp.sgd_transition, dbdp.sgd_terminate to dbdp_owner;
-grant execute on function dbdp.group_sizes, dbdp.deal_groups, dbdp.resume to dbdp_owner;
+grant execute on function dbdp_internal.shuffle, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate to dbdp_owner;
+grant execute on function dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp_internal.resume to dbdp_owner;
 -- A table is read with the rights of its owner, which may lack dbdp_data_owner if one of its members registered it.
 grant execute on function
-  dbdp.array_bytes(float8[]), dbdp.array_bytes(float4[]), dbdp.array_size(float8[]), dbdp.array_size(float4[])
+  dbdp_internal.array_bytes(float8[]), dbdp_internal.array_bytes(float4[]), dbdp_internal.array_size(float8[]), dbdp_internal.array_size(float4[])
 to public;
 grant execute on function
-  dbdp.sgd_epoch(bytea, bytea), dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
-  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
-  dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
-  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.lengths,
-  dbdp.measured_gradient_transition, dbdp.measured_gradient_sum(bytea, bytea, bytea, text, float8),
-  dbdp.joint_moment_transition, dbdp.joint_moment(bytea, int, int, float8),
-  dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
-  dbdp.label_transition, dbdp.label_counts(bytea, int, int),
-  dbdp.tally_transition, dbdp.tally_terminate, dbdp.tally(bytea, bytea, text)
+  dbdp_internal.sgd_epoch(bytea, bytea), dbdp_internal.count_errors(bytea, bytea, int), dbdp_internal.count_errors_transition,
+  dbdp_internal.noisy_transition, dbdp_internal.noisy_terminate, dbdp_internal.noisy_steps(bytea, bytea),
+  dbdp_internal.gradient_transition, dbdp_internal.gradient_sum(bytea, bytea, text, float8),
+  dbdp_internal.second_moment_transition, dbdp_internal.second_moment(bytea, int), dbdp_internal.lengths,
+  dbdp_internal.measured_gradient_transition, dbdp_internal.measured_gradient_sum(bytea, bytea, bytea, text, float8),
+  dbdp_internal.joint_moment_transition, dbdp_internal.joint_moment(bytea, int, int, float8),
+  dbdp_internal.loss_transition, dbdp_internal.loss_sum(bytea, bytea, text, float8),
+  dbdp_internal.label_transition, dbdp_internal.label_counts(bytea, int, int),
+  dbdp_internal.tally_transition, dbdp_internal.tally_terminate, dbdp_internal.tally(bytea, bytea, text)
 to dbdp_owner;
 
 grant execute on function
@@ -85,7 +85,7 @@ grant execute on function
   dbdp.evaluate(bigint, text, float8, float8, int), dbdp.evaluate(text, text, float8, float8, int),
   dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
-  dbdp.allowance_spent, dbdp.grant_prediction(bigint, name), dbdp.revoke_prediction(bigint, name),
+  dbdp_internal.allowance_spent, dbdp.grant_prediction(bigint, name), dbdp.revoke_prediction(bigint, name),
   dbdp.grant_prediction(text, name), dbdp.revoke_prediction(text, name)
 to dbdp_analyst;
 grant execute on function
@@ -98,10 +98,10 @@ grant execute on function
   dbdp.predict_class(bigint, numeric[]), dbdp.predict_class(bigint, anyelement),
   dbdp.predict_value(bigint, float8[]), dbdp.predict_value(bigint, float4[]), dbdp.predict_value(bigint, int4[]),
   dbdp.predict_value(bigint, numeric[]), dbdp.predict_value(bigint, anyelement),
-  dbdp.predict(bigint, oid, bytea), dbdp.predict_stored(bigint, bytea, float8),
-  dbdp.probability(bigint, oid, bytea), dbdp.probability_stored(bigint, bytea, float8),
-  dbdp.predict_class(bigint, oid, bytea), dbdp.predict_class_stored(bigint, bytea, float8),
-  dbdp.predict_value(bigint, oid, bytea), dbdp.predict_value_stored(bigint, bytea, float8),
+  dbdp_internal.predict(bigint, oid, bytea), dbdp_internal.predict_stored(bigint, bytea, float8),
+  dbdp_internal.probability(bigint, oid, bytea), dbdp_internal.probability_stored(bigint, bytea, float8),
+  dbdp_internal.predict_class(bigint, oid, bytea), dbdp_internal.predict_class_stored(bigint, bytea, float8),
+  dbdp_internal.predict_value(bigint, oid, bytea), dbdp_internal.predict_value_stored(bigint, bytea, float8),
   dbdp.predict(text, float8[]), dbdp.predict(text, float4[]), dbdp.predict(text, int4[]),
   dbdp.predict(text, numeric[]), dbdp.predict(text, anyelement),
   dbdp.predict_probability(text, float8[]), dbdp.predict_probability(text, float4[]), dbdp.predict_probability(text, int4[]),
@@ -110,19 +110,20 @@ grant execute on function
   dbdp.predict_class(text, numeric[]), dbdp.predict_class(text, anyelement),
   dbdp.predict_value(text, float8[]), dbdp.predict_value(text, float4[]), dbdp.predict_value(text, int4[]),
   dbdp.predict_value(text, numeric[]), dbdp.predict_value(text, anyelement),
-  dbdp.predict(text, oid, bytea, float8), dbdp.predict_stored(text, bytea, float8),
-  dbdp.probability(text, oid, bytea, float8), dbdp.probability_stored(text, bytea, float8),
-  dbdp.predict_class(text, oid, bytea, float8), dbdp.predict_class_stored(text, bytea, float8),
-  dbdp.predict_value(text, oid, bytea, float8), dbdp.predict_value_stored(text, bytea, float8),
+  dbdp_internal.predict(text, oid, bytea, float8), dbdp_internal.predict_stored(text, bytea, float8),
+  dbdp_internal.probability(text, oid, bytea, float8), dbdp_internal.probability_stored(text, bytea, float8),
+  dbdp_internal.predict_class(text, oid, bytea, float8), dbdp_internal.predict_class_stored(text, bytea, float8),
+  dbdp_internal.predict_value(text, oid, bytea, float8), dbdp_internal.predict_value_stored(text, bytea, float8),
   dbdp.predict(bigint, jsonb), dbdp.predict(text, jsonb),
   dbdp.predict_probability(bigint, jsonb), dbdp.predict_probability(text, jsonb),
   dbdp.predict_class(bigint, jsonb), dbdp.predict_class(text, jsonb),
   dbdp.predict_value(bigint, jsonb), dbdp.predict_value(text, jsonb),
   dbdp.weights(bigint), dbdp.weights(text), dbdp.receipt(bigint), dbdp.receipt(text),
+  dbdp.receipt(bigint, text), dbdp.receipt(text, text),
   dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
-  dbdp.about, dbdp.knows(bigint, oid, text), dbdp.knows(text, oid, text, float8), dbdp.learn, dbdp.remember,
-  dbdp.model_number, dbdp.table_rows, dbdp.row_bytes, dbdp.base_type, dbdp.model_description,
-  dbdp.caller, dbdp.own_roles, dbdp.accepted, dbdp.last_refusal
+  dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,
+  dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes, dbdp_internal.base_type, dbdp_internal.model_description,
+  dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
   dbdp.model, dbdp.models, dbdp.summaries, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
@@ -134,28 +135,28 @@ grant select on
 to dbdp_analyst;
 
 grant execute on function
-  dbdp.register_dataset, dbdp.drop_dataset, dbdp.check_rows, dbdp.charge,
+  dbdp.register_dataset, dbdp.drop_dataset, dbdp_internal.check_rows, dbdp_internal.charge,
   dbdp.grant_training, dbdp.revoke_training,
-  dbdp.store_release, dbdp.store_network, dbdp.group_sizes, dbdp.deal_groups, dbdp.dp_bounds,
-  dbdp.shuffle, dbdp.resume, dbdp.sgd_transition, dbdp.sgd_terminate, dbdp.sgd_epoch(bytea, bytea),
-  dbdp.count_errors(bytea, bytea, int), dbdp.count_errors_transition,
-  dbdp.noisy_transition, dbdp.noisy_terminate, dbdp.noisy_steps(bytea, bytea),
-  dbdp.gradient_transition, dbdp.gradient_sum(bytea, bytea, text, float8),
-  dbdp.second_moment_transition, dbdp.second_moment(bytea, int), dbdp.lengths,
-  dbdp.measured_gradient_transition, dbdp.measured_gradient_sum(bytea, bytea, bytea, text, float8),
-  dbdp.loss_transition, dbdp.loss_sum(bytea, bytea, text, float8),
-  dbdp.label_transition, dbdp.label_counts(bytea, int, int)
+  dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds,
+  dbdp_internal.shuffle, dbdp_internal.resume, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate, dbdp_internal.sgd_epoch(bytea, bytea),
+  dbdp_internal.count_errors(bytea, bytea, int), dbdp_internal.count_errors_transition,
+  dbdp_internal.noisy_transition, dbdp_internal.noisy_terminate, dbdp_internal.noisy_steps(bytea, bytea),
+  dbdp_internal.gradient_transition, dbdp_internal.gradient_sum(bytea, bytea, text, float8),
+  dbdp_internal.second_moment_transition, dbdp_internal.second_moment(bytea, int), dbdp_internal.lengths,
+  dbdp_internal.measured_gradient_transition, dbdp_internal.measured_gradient_sum(bytea, bytea, bytea, text, float8),
+  dbdp_internal.loss_transition, dbdp_internal.loss_sum(bytea, bytea, text, float8),
+  dbdp_internal.label_transition, dbdp_internal.label_counts(bytea, int, int)
 to dbdp_data_owner;
 
 -- Statistics.
-grant execute on function dbdp.caller, dbdp.own_roles, dbdp.dataset_spent to pg_read_all_stats;
-grant execute on function dbdp.dataset_spent to dbdp_data_owner;
+grant execute on function dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;
+grant execute on function dbdp_internal.dataset_spent to dbdp_data_owner;
 grant select on dbdp.stat_datasets to pg_read_all_stats, dbdp_data_owner;
 
 -- Reports of what was spent.
 grant execute on function dbdp.budget to dbdp_analyst;
 grant select on dbdp.history, dbdp.outcome to dbdp_analyst;
-grant execute on function dbdp.check_ledger, dbdp.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples,
+grant execute on function dbdp.check_ledger, dbdp_internal.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples,
   dbdp.raise_capacity
 to dbdp_data_owner;
 grant select on dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity to dbdp_data_owner;
@@ -174,10 +175,10 @@ begin
            ) as roles
     from pg_catalog.pg_proc as acts
     join pg_catalog.pg_proc as calls
-      on calls.pronamespace = acts.pronamespace
+      on calls.pronamespace in ('dbdp'::pg_catalog.regnamespace, acts.pronamespace)
       and calls.proname = pg_catalog.substr(acts.proname::text, 5)
       and calls.proargtypes = acts.proargtypes
-    where acts.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    where acts.pronamespace = 'dbdp_internal'::pg_catalog.regnamespace
     and acts.proname like 'try\_%'
   loop
     execute pg_catalog.format(

@@ -84,6 +84,25 @@ create table dbdp.model (
 );
 alter table dbdp.model alter column parameters set storage external; -- noise cannot be compressed
 
+-- What the functions of training return: short, since dbdp.weights and dbdp.receipt have the rest.
+create type dbdp.released as (
+  model bigint,
+  version text,
+  algorithm text,
+  epsilon float8,
+  delta float8,
+  noisy boolean
+);
+create type dbdp.released_group as (
+  "group" text,
+  model bigint,
+  version text,
+  algorithm text,
+  epsilon float8,
+  delta float8,
+  noisy boolean
+);
+
 select pg_catalog.pg_extension_config_dump('dbdp.model_name', '');
 select pg_catalog.pg_extension_config_dump('dbdp.dataset', '');
 select pg_catalog.pg_extension_config_dump('dbdp.ledger', '');

@@ -5,6 +5,9 @@ comment on table dbdp.odometers is 'always empty: it owns the sequences that cou
 comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
 comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters; and summaries, of numbers alone';
 
+comment on type dbdp.released is 'a released model: its number, its name and version, what guarantees it, and whether noise is expected to win over what it learned; null where that is not known';
+comment on type dbdp.released_group is 'a released model of a group, as dbdp.released';
+
 create or replace view dbdp.datasets with (security_invoker) as
 select d.name,
        d.source_name as source,

@@ -77,7 +77,7 @@ drop function if exists dbdp.register_dataset(
 drop function if exists
   dbdp.record_dataset(text, regclass, json, float8, float8, text, text, int, float8), dbdp.close_dataset(text),
   dbdp.renew_budget(text, text, float8, float8), dbdp.budget(text, float8), dbdp.allowance_spent(int),
-  dbdp.dp_confusion(bigint, text, float8, float8);
+  dbdp.dp_confusion(bigint, text, float8, float8), dbdp.dp_summarize(text, float8, float8);
 drop function if exists dbdp.granted_models(name[]), dbdp.open_datasets(name[]), dbdp.own_datasets(name[]);
 drop aggregate if exists dbdp.noisy_steps(bytea, bytea, bytea), dbdp.tally(bytea, bytea, text);
 drop function if exists
@@ -101,15 +101,52 @@ begin
 end
 $trainings$;
 
+create type dbdp.released as (
+  model bigint, version text, algorithm text, epsilon float8, delta float8, noisy boolean);
+create type dbdp.released_group as (
+  "group" text, model bigint, version text, algorithm text, epsilon float8, delta float8, noisy boolean);
+
+-- Functions that users do not call have a schema of their own. They are moved, with the rights that were granted, since
+-- views of users may depend on them; this fails if another role created a schema of that name before.
+create schema dbdp_internal;
+do $internal$
+declare
+  moved regprocedure;
+begin
+  for moved in
+    select p.oid
+    from pg_catalog.pg_proc as p
+    join pg_catalog.pg_language as l on l.oid = p.prolang
+    where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    and (
+      p.proname in (
+        'accepted', 'allowance_spent', 'array_bytes', 'array_size', 'base_type', 'caller', 'charge', 'check_rows',
+        'count_errors', 'count_errors_transition', 'dataset_spent', 'deal_groups', 'gradient_sum', 'gradient_transition',
+        'group_sizes', 'joint_moment', 'joint_moment_transition', 'knows', 'label_counts', 'label_transition',
+        'last_refusal', 'learn', 'lengths', 'loss_sum', 'loss_transition', 'measured_gradient_sum',
+        'measured_gradient_transition', 'model_description', 'model_number', 'noisy_steps', 'noisy_terminate',
+        'noisy_transition', 'own_roles', 'predict_class_stored', 'predict_stored', 'predict_value_stored', 'probability',
+        'probability_stored', 'record_outcome', 'remember', 'resume', 'row_bytes', 'second_moment',
+        'second_moment_transition', 'sgd_epoch', 'sgd_terminate', 'sgd_transition', 'shuffle', 'store_network',
+        'store_release', 'table_rows', 'tally', 'tally_terminate', 'tally_transition')
+      or p.proname like 'try\_%'
+      or (p.proname in ('predict', 'predict_class', 'predict_value') and l.lanname = 'plpython3u')
+    )
+  loop
+    execute pg_catalog.format('alter routine %s set schema dbdp_internal', moved);
+  end loop;
+end
+$internal$;
+
 -- Functions whose arguments lose their names, which CREATE OR REPLACE refuses; views of users depend on them.
 update pg_catalog.pg_proc
 set proargnames = null
-where pronamespace = 'dbdp'::pg_catalog.regnamespace
+where pronamespace = 'dbdp_internal'::pg_catalog.regnamespace
 and proname in (
   'predict', 'predict_stored', 'predict_class', 'predict_class_stored', 'predict_value', 'predict_value_stored',
   'probability', 'probability_stored')
 and prolang = (select l.oid from pg_catalog.pg_language as l where l.lanname = 'plpython3u');
 
 -- Privileges of dbdp's own roles, which sql/policies/2-privileges.sql grants again.
-revoke all on all functions in schema dbdp from dbdp_predictor, dbdp_analyst, dbdp_data_owner;
+revoke all on all functions in schema dbdp, dbdp_internal from dbdp_predictor, dbdp_analyst, dbdp_data_owner;
 revoke all on all tables in schema dbdp from dbdp_predictor, dbdp_analyst, dbdp_data_owner;

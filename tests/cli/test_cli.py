@@ -149,7 +149,7 @@ def test_predict_shows_the_class_or_the_value(server_url, connection, tmp_path, 
         json.dump({"age": [0, 50]}, file)
     declared = ("--label", "ill", *flags, "--features", features, "--epsilon", "3", "--delta", "1e-5")
     assert run_here("register", "ward", "ward", *declared, DBDP_URL=server_url).returncode == 0
-    sql = f"select dbdp.store_release('ward', {model}, '{{}}') ->> 'id'"
+    sql = f"select dbdp_internal.store_release('ward', {model}, '{{}}') ->> 'id'"
     number = connection.execute(sql).fetchone()[0]
     scored = json.loads(run_here("predict", number, "ward", "--limit", "2", "--json", DBDP_URL=server_url).stdout)
     assert [row[column] for row in sorted(scored, key=lambda row: row["age"])] == expected

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from chance import usually
 from pairs import each_value_quick, others_slow
+from released import released
 from short import FEW
 from sklearn.base import clone
 from typer.main import get_command
@@ -126,11 +127,16 @@ def datasets(server_url: str) -> Iterator[dict[str, str]]:
         connection.execute("drop schema separable cascade")
 
 
-def in_sql(connection: psycopg.Connection, interface: str, dataset: str, options: dict[str, Any]) -> tuple[Any, ...]:
+def explained_in_sql(connection: psycopg.Connection, dataset: str, options: dict[str, Any]) -> dict[str, Any]:
     named = ", ".join(f"{name} => %({name})s" for name in options)
     return connection.execute(
-        f"select * from dbdp.{interface}(%(dataset)s, {named})", options | {"dataset": dataset}
-    ).fetchone()
+        f"select dbdp.dp_explain(%(dataset)s, {named})", options | {"dataset": dataset}
+    ).fetchone()[0]
+
+
+def in_sql(connection: psycopg.Connection, interface: str, dataset: str, options: dict[str, Any]) -> dict[str, Any]:
+    named = ", ".join(f"{name} => %({name})s" for name in options)
+    return released(connection, f"dbdp.{interface}(%(dataset)s, {named})", options | {"dataset": dataset})[0]
 
 
 def flags(options: dict[str, Any]) -> list[str]:
@@ -181,12 +187,12 @@ def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_comman
 @pytest.mark.parametrize("case", REQUESTS)
 def test_the_interfaces_agree_on_the_plan(connection, database, datasets, case):
     options = BASE | REQUESTS[case]
-    (in_server,) = in_sql(connection, "dp_explain", datasets["binary"], options)
+    in_server = explained_in_sql(connection, datasets["binary"], options)
     assert in_server == database.explain(datasets["binary"], Request(**options))
     dimension = REQUESTS[case].get("projection_dimension", FEATURES) + 1
     public = ("--rows", str(ROWS), "--features", str(dimension), "--budget-epsilon", str(BUDGET_EPSILON))
     assert command_line("explain", *public, *flags(options)).items() <= in_server.items()
-    _, _, _, _, receipt = in_sql(connection, "dp_train", datasets["binary"], options)
+    receipt = in_sql(connection, "dp_train", datasets["binary"], options)["receipt"]
     assert in_server.items() <= receipt.items()
     if case in ("defaults", "shards", "rsgd_ar", "projected", "dp_sgd", "dp_agd", "majority"):
         assert in_server.items() <= database.train(datasets["binary"], Request(**options)).receipt.items()
@@ -200,7 +206,7 @@ def test_the_interfaces_agree_on_classes_and_on_numbers(connection, database, da
         ("real", {"loss": "squared", "radius": 0.7}, ()),
     ):
         options = BASE | more
-        (in_server,) = in_sql(connection, "dp_explain", datasets[kind], options)
+        in_server = explained_in_sql(connection, datasets[kind], options)
         assert in_server == database.explain(datasets[kind], Request(**options))
         assert command_line("explain", *public, *label_flags, *flags(options)).items() <= in_server.items()
 
@@ -220,9 +226,10 @@ def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
     least = {"majority": 0.499}.get(algorithm, 0.9) if binary else 0.5
 
     def sql_learns() -> bool:
-        *_, coefficients, intercept, _, receipt = in_sql(connection, "dp_train", dataset, options)
+        model = in_sql(connection, "dp_train", dataset, options)
+        receipt = model["receipt"]
         assert (receipt["algorithm"], receipt["loss"], receipt["epsilon"]) == (algorithm, loss, 1000.0)
-        return quality(separable, LOSSES[loss], np.array(coefficients), intercept) > least
+        return quality(separable, LOSSES[loss], np.array(model["coefficients"]), model["intercept"]) > least
 
     def python_learns() -> bool:
         model = database.train(dataset, Request(**options))
@@ -259,7 +266,7 @@ def test_the_functions_of_one_loss_reach_every_algorithm(connection, datasets, a
             in_sql(connection, interface, datasets[LOSSES[loss]], BASE | {"algorithm": algorithm})
         return
     options = BASE | {"algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2})
-    *_, receipt = in_sql(connection, interface, datasets[LOSSES[loss]], options)
+    receipt = in_sql(connection, interface, datasets[LOSSES[loss]], options)["receipt"]
     assert (receipt["algorithm"], receipt["loss"]) == (algorithm, loss)
 
 

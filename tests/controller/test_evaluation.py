@@ -74,7 +74,7 @@ def released(connection: psycopg.Connection, name: str) -> int:
     models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, models))
     given = coefficients if declaration.kind == "classes" else coefficients[0]
-    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
     return int(connection.execute(sql, (name, given, intercepts)).fetchone()[0])
 
 
@@ -236,12 +236,15 @@ def test_the_charge_is_made_and_durable_around_the_reading(connection, dataset):
     name = dataset()
     session = Watched(connection)
     score(session, released(connection, name), name, ScoreRequest("confusion", 1.0))
-    places = [session.place(word) for word in ("dbdp.charge(", "dbdp.shuffle(", "dbdp.tally(", "wal_flush")]
+    places = [
+        session.place(word)
+        for word in ("dbdp_internal.charge(", "dbdp_internal.shuffle(", "dbdp_internal.tally(", "wal_flush")
+    ]
     assert places == sorted(places)
     assert places[-1] < len(session.statements)
 
 
-@pytest.mark.parametrize("word", ["dbdp.shuffle(", "dbdp.tally(", "wal_flush"])
+@pytest.mark.parametrize("word", ["dbdp_internal.shuffle(", "dbdp_internal.tally(", "wal_flush"])
 def test_the_charge_stands_where_the_counting_fails_and_the_error_shows_no_row(connection, dataset, spent, word):
     name = dataset()
     with pytest.raises(ChargedError, match="charge, which stands") as error:
@@ -294,7 +297,7 @@ def test_what_does_not_fit_is_refused_before_the_charge(connection, dataset, reg
 def test_a_model_with_an_intercept_that_its_dataset_has_not_is_refused(connection, dataset):
     """Only an owner who stores a release by hand can make one."""
     name = dataset(intercept=False)
-    sql = "select dbdp.store_release(%s, '{1, 2, 3}'::float8[], '{0.5}'::float8[], '{}') ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, '{1, 2, 3}'::float8[], '{0.5}'::float8[], '{}') ->> 'id'"
     model = connection.execute(sql, (name,)).fetchone()[0]
     with pytest.raises(psycopg.Error, match="declared without one; choose a dataset with an intercept"):
         connection.execute(MATRIX, (int(model), name, 1.0))
@@ -321,9 +324,9 @@ def analyst(connection: psycopg.Connection, schema: str) -> Iterator[str]:
 
 
 FORBIDDEN = {
-    "the exact count": "select dbdp.tally(null::bytea, null::bytea, null)",
-    "a transition": "select dbdp.tally_transition(null, null, null, null)",
-    "a termination": "select dbdp.tally_terminate(null)",
+    "the exact count": "select dbdp_internal.tally(null::bytea, null::bytea, null)",
+    "a transition": "select dbdp_internal.tally_transition(null, null, null, null)",
+    "a termination": "select dbdp_internal.tally_terminate(null)",
 }
 
 

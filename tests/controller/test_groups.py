@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from chance import usually
 from pairs import each_value_quick
+from released import released as released_in_sql
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
@@ -72,9 +73,10 @@ def trained(
             name, Request(**arguments), group_by="g", groups=groups, progress=progress
         )
     named = ", ".join(f"{each} => %({each})s" for each in arguments)
-    sql = f"select * from dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
-    rows = connection.execute(sql, arguments | {"name": name, "groups": list(groups)}).fetchall()
-    return {row[0]: Model(row[1], name, [], row[2], row[3], row[4], row[5]) for row in rows}
+    call = f"dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
+    rows = released_in_sql(connection, call, arguments | {"name": name, "groups": list(groups)})
+    models = ("model", "coefficients", "intercept", "intercepts", "receipt")
+    return {row["group"]: Model(number, name, [], *rest) for row in rows for number, *rest in [map(row.get, models)]}
 
 
 def released(connection: psycopg.Connection, name: str) -> int:
@@ -256,11 +258,13 @@ from generate_series(0, {NUMBERED - 1}) as i""")
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     connection.execute("create temporary table packed_groups (bucket int8, block bytea)")
     counted = [NUMBERED // 3] * 2
-    connection.execute("select dbdp.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted))
+    connection.execute(
+        "select dbdp_internal.deal_groups(%s, 'pg_temp.packed_groups', 'g', '{2,0}', %s)", (name, counted)
+    )
     for bucket, group in enumerate((2, 0)):
         connection.execute("truncate packed")
         given = json.dumps(options | {"group": [bucket, "packed_groups"], "coding": {"encoding": "scaled"}})
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, given))
         fetched = connection.execute("select block from packed order by block_no").fetchall()
         rows = np.concatenate([blocks.decode(block, 40) for (block,) in fetched])
         numbers = np.rint(rows[:, 39].astype(float) * NUMBERED).astype(int)
@@ -404,7 +408,7 @@ from generate_series(1, 30) as i""")
     name = register("named", features=features, public_columns=["page", "wanted"])
     assert connection.execute("select count(*) from dbdp.dp_train(%s, 1)", (name,)).fetchone() == (1,)
     for key, groups, rows in (("page", ["0", "1"], 15), ("wanted", ["0", "2"], 10)):
-        sql = "select array_agg(receipt ->> 'rows') from dbdp.dp_train_groups(%s, %s, %s, 1)"
+        sql = "select array_agg(dbdp.receipt(model, 'rows')) from dbdp.dp_train_groups(%s, %s, %s, 1)"
         assert connection.execute(sql, (name, key, groups)).fetchone() == ([str(rows)] * 2,)
 
 
@@ -534,7 +538,7 @@ def test_groups_are_distributed_to_a_table_only(connection, dataset):
         with pytest.raises(
             psycopg.Error, match=r"^dbdp: target = .* is not a table; create one with the columns bucket"
         ):
-            connection.execute("select dbdp.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
+            connection.execute("select dbdp_internal.deal_groups(%s, %s, 'g', '{a}', '{1}')", (name, target))
     assert connection.execute("select count(*) > 0 from t").fetchone() == (True,)
 
 

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from pairs import each_value_quick
 from perturbed_once import FULL_BATCH, LOSSES, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
+from released import released
 
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.interfaces.python.database import connect
@@ -299,12 +300,9 @@ def test_the_hook_trains_what_a_release_then_adds_noise_to(twins):
     declared = {"label": "y", "features": {"x": {"length": DIMENSION, "norm": 1}}, "intercept": False}
     database = connect(twins.connection)
     database.register_dataset(name, dataset, **declared, **LABELS["binary"][1], epsilon=1e6, delta=0, mode="basic")
-    released = database.query(
-        "select coefficients from dbdp.dp_train($1, epsilon => 1e5, algorithm => $2, epochs => 5)",
-        name,
-        settings["algorithm"],
-    )
-    assert np.abs(np.array(released[0]["coefficients"]) - models[0]).max() < 1e-3 * np.abs(models).max()
+    call = "dbdp.dp_train(%s, epsilon => 1e5, algorithm => %s, epochs => 5)"
+    [model] = released(twins.connection, call, (name, settings["algorithm"]))
+    assert np.abs(np.array(model["coefficients"]) - models[0]).max() < 1e-3 * np.abs(models).max()
 
 
 # Faults. Each makes the same check fail: `beyond` is no longer empty.

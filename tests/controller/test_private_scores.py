@@ -84,7 +84,7 @@ def with_model(connection: psycopg.Connection, table: str, register: Register) -
 
     def call(kind: str = "binary", **given: Any) -> tuple[str, int]:
         name = register(table, **{"epsilon": 1e6, "delta": 0.1, "features": FEATURES} | LABELS[kind] | given)
-        sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+        sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
         return name, int(connection.execute(sql, (name, *MODELS[kind])).fetchone()[0])
 
     return call
@@ -389,8 +389,8 @@ def direct(session: Session, interface: str, name: str, model: int) -> dict[str,
     return evaluation.score(session, model, name, ScoreRequest(interface, 1.0))
 
 
-READS = {"accuracy": "dbdp.shuffle(", "bounds": "float8send("}
-READS |= dict.fromkeys(("confusion", "auc", "class_balance"), "dbdp.tally(")
+READS = {"accuracy": "dbdp_internal.shuffle(", "bounds": "float8send("}
+READS |= dict.fromkeys(("confusion", "auc", "class_balance"), "dbdp_internal.tally(")
 
 
 @pytest.mark.parametrize("interface", READS)
@@ -400,7 +400,7 @@ def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fail
     name, model = with_model()
     watched = Watched(connection)
     direct(watched, interface, name, model)
-    places = [watched.place(word) for word in ("dbdp.charge(", READS[interface], "wal_flush")]
+    places = [watched.place(word) for word in ("dbdp_internal.charge(", READS[interface], "wal_flush")]
     assert places == sorted(places)
     assert places[-1] < len(watched.statements)
     with pytest.raises(ChargedError, match="charge, which stands") as error:
@@ -415,7 +415,7 @@ def test_beyond_the_budget_no_row_is_read(connection, with_model, spent, interfa
     watched = Watched(connection)
     with pytest.raises(psycopg.Error, match="does not cover this release"):
         direct(watched, interface, name, model)
-    assert watched.place(READS[interface]) == watched.place("dbdp.shuffle(") == len(watched.statements)
+    assert watched.place(READS[interface]) == watched.place("dbdp_internal.shuffle(") == len(watched.statements)
     assert spent(name) == (0, 0)
 
 

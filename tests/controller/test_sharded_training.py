@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from pairs import a_third_quick, each_value_quick, others_slow
 from psycopg import conninfo
+from released import released
 
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.algorithms.rows import Layout
@@ -29,7 +30,9 @@ Register = Callable[..., str]
 ONE = {"i": [0, 1000]}
 LONG = {"epochs": 30_000, "batch_size": 20}
 TEMPORARY = "select relname from pg_class where relpersistence = 't' and relkind = 'r' and relname like '%dbdp%'"
-LEARNING = "select pid from pg_stat_activity where state = 'active' and query like 'select dbdp.sgd_epoch(block%'"
+LEARNING = (
+    "select pid from pg_stat_activity where state = 'active' and query like 'select dbdp_internal.sgd_epoch(block%'"
+)
 PRESENT = "select pid from pg_stat_activity where pid = any(%s)"
 
 
@@ -180,8 +183,8 @@ def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
         assert_nothing_stays(connection, opened)
     else:
         options = "epsilon => 1, shards => 3, shard_averaging => %s, batch_size => 50"
-        sql = f"select receipt from dbdp.dp_logreg(%s, {options})"
-        receipt = connection.execute(sql, (numbered, when)).fetchone()[0]
+        [model] = released(connection, f"dbdp.dp_logreg(%s, {options})", (numbered, when))
+        receipt = model["receipt"]
         assert connection.execute(TEMPORARY).fetchall() == []
     assert (receipt["shards"], receipt["shard_averaging"]) == (3, when)
     assert receipt["updates"] == 10 * 7  # of 334 rows in mini-batches of 50

@@ -152,7 +152,7 @@ def test_the_aggregate_is_that_of_the_rows_in_memory(database, neighbours):
 )
 def test_sizes_beyond_all_limits_are_refused(connection, sizes, message):
     with pytest.raises(psycopg.Error, match=message):
-        connection.execute(f"select dbdp.joint_moment('\\x00'::bytea, {sizes})")
+        connection.execute(f"select dbdp_internal.joint_moment('\\x00'::bytea, {sizes})")
 
 
 # --- the charge ----------------------------------------------------------------------------------------------

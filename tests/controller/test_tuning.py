@@ -8,6 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import a_third_quick, others_slow
+from released import released
 
 from dbdp.algorithms import PERTURBED_ONCE, Request
 from dbdp.algorithms.several import tuning
@@ -72,9 +73,9 @@ def through(interface: str, connection: psycopg.Connection, name: str, request: 
     own = {each: getattr(request, each) for each in ("method", "repetitions", "distribution")}
     arguments = base | {each: value for each, value in own.items() if value is not None}
     options = ", ".join(f"{each} => %({each})s" for each in arguments)
-    sql = f"select * from dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
-    row = connection.execute(sql, arguments | {"name": name, "candidates": json.dumps(request.candidates)}).fetchone()
-    return Model(row[0], name, [], row[1], row[2], row[3], row[4])
+    call = f"dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
+    [row] = released(connection, call, arguments | {"name": name, "candidates": json.dumps(request.candidates)})
+    return Model(row["model"], name, [], row["coefficients"], row["intercept"], row["intercepts"], row["receipt"])
 
 
 @METHOD_AND_INTERFACE

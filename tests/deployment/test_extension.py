@@ -34,8 +34,9 @@ IN_C = {
 IN_C |= {"label_counts", "tally", "second_moment", "joint_moment", "measured_gradient_sum"}
 LEFT_BY_EXTENSION = """
 select classid::regclass::text, objid from pg_depend
-where refclassid = 'pg_namespace'::regclass and refobjid = to_regnamespace('dbdp')::oid
-union all select 'schema', to_regnamespace('dbdp')::oid where to_regnamespace('dbdp') is not null
+where refclassid = 'pg_namespace'::regclass
+and refobjid in (to_regnamespace('dbdp')::oid, to_regnamespace('dbdp_internal')::oid)
+union all select 'schema', oid from pg_namespace where nspname in ('dbdp', 'dbdp_internal')
 union all select 'class', oid from pg_class where relnamespace not in (select oid from pg_namespace)
 union all select 'owned', objid from pg_shdepend
 where refobjid = 'dbdp_owner'::regrole and deptype = 'o'
@@ -46,7 +47,7 @@ where a.grantee in (select oid from pg_roles where rolname like 'dbdp%%')
 and relnamespace = %s::regnamespace"""
 OPEN_TO_PUBLIC = """
 select p.oid::regprocedure::text from pg_proc as p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a
-where p.pronamespace = 'dbdp'::regnamespace and a.grantee = 0"""
+where p.pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[]) and a.grantee = 0"""
 WHERE = "create or replace function where_is_dbdp() returns text[] language plpython3u as $$\n{}\n$$"
 WHERE_BODY = """import dbdp, numpy
 from dbdp.interfaces.sql import functions
@@ -154,9 +155,10 @@ def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh):
         assert after != before
 
 
-def test_a_foreign_schema_of_that_name_is_not_taken_over(fresh):
+@pytest.mark.parametrize("schema", installer.SCHEMAS)
+def test_a_foreign_schema_of_that_name_is_not_taken_over(fresh, schema):
     with psycopg.connect(fresh, autocommit=True) as connection:
-        connection.execute("drop extension dbdp; create schema dbdp")
+        connection.execute(f"drop extension dbdp; create schema {schema}")
         with pytest.raises(psycopg.errors.DuplicateSchema):
             connection.execute("create extension dbdp")
 
@@ -292,7 +294,7 @@ def test_nothing_that_a_role_can_set_moves_the_import(server_url, tmp_path):
 
 def test_a_role_cannot_name_a_module_of_its_own(connection, schema):
     """sys.path begins with the installed folder, and holds none that a role could write to."""
-    connection.execute("select dbdp.model_description(1)")
+    connection.execute("select dbdp_internal.model_description(1)")
     with pytest.raises(psycopg.Error, match="is not registered"):
         connection.execute("select dbdp.dp_explain('any', epsilon => 1)")
     connection.execute(WHERE.format("import sys\nreturn sys.path"))
@@ -317,7 +319,7 @@ def test_a_backend_has_one_thread(connection, make_table, register):
 
 def test_every_function_of_an_interface_pins_its_search_path(connection):
     rows = connection.execute(
-        "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace"
+        "select proname, proconfig from pg_proc where pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])"
     ).fetchall()
     names = {name for name, _ in rows}
     assert names >= {"predict", "dp_logreg", "dp_explain", "shuffle", "charge", "register_dataset"}
@@ -331,7 +333,9 @@ def test_no_function_table_or_sequence_is_open_to_the_public(connection, make_ta
     register(make_table("open_to_none", np.ones((3, 3)), np.ones(3)))
     results = {name for (name,) in connection.execute(OPEN_TO_PUBLIC).fetchall()}
     of_arrays = {
-        f"{name}({type_name}[])" for name in ("array_bytes", "array_size") for type_name in ("double precision", "real")
+        f"dbdp_internal.{name}({type_name}[])"
+        for name in ("array_bytes", "array_size")
+        for type_name in ("double precision", "real")
     }
     assert results == of_arrays  # for owners of tables, of their own arrays
     relations = """
@@ -343,7 +347,8 @@ where c.relnamespace = 'dbdp'::regnamespace and a.grantee = 0 and c.relkind in (
 
 def test_no_function_runs_with_its_owners_rights_and_dbdp_owner_has_no_power(connection):
     definers = (
-        "select count(*) filter (where prosecdef), count(*) > 50 from pg_proc where pronamespace = 'dbdp'::regnamespace"
+        "select count(*) filter (where prosecdef), count(*) > 50 from pg_proc "
+        "where pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])"
     )
     assert connection.execute(definers).fetchone() == (0, True)
     powers = "rolsuper or rolcreaterole or rolcreatedb or rolcanlogin or rolreplication or rolbypassrls"

@@ -25,9 +25,9 @@ and d.deptype = 'e'
 """
 OWNER = "case when (select rolsuper from pg_roles where oid = {0}) then 'superuser' else {0}::regrole::text end"
 OBJECTS = f"""
-select 'schema dbdp, owner ' || {OWNER.format("n.nspowner")}
+select 'schema ' || n.nspname || ', owner ' || {OWNER.format("n.nspowner")}
 from pg_namespace as n
-where n.nspname = 'dbdp'
+where n.nspname in ('dbdp', 'dbdp_internal')
 union all
 select concat_ws(
   ', ',
@@ -97,9 +97,10 @@ and c.relkind = 'S'
 and has_sequence_privilege(r.role, c.oid, w.word)
 """
 SCHEMA = """
-select r.role, w.word || ' schema dbdp'
-from unnest(%(roles)s::text[]) as r(role), unnest('{usage,create}'::text[]) as w(word)
-where has_schema_privilege(r.role, 'dbdp', w.word)
+select r.role, w.word || ' schema ' || n.name
+from unnest(%(roles)s::text[]) as r(role), unnest('{usage,create}'::text[]) as w(word),
+     unnest('{dbdp,dbdp_internal}'::text[]) as n(name)
+where has_schema_privilege(r.role, n.name, w.word)
 """
 PRIVILEGES = " union all ".join((FUNCTIONS, TABLES, COLUMNS, SEQUENCES, SCHEMA))
 
@@ -146,17 +147,19 @@ def test_the_catalogue_is_as_it_was_last_read(plain, what):
 CHANGES = {
     "alter function dbdp.dp_explain volatile parallel safe": "dbdp.dp_explain(text",
     "alter function dbdp.dp_train security definer": "dbdp.dp_train(text",
-    "alter function dbdp.charge reset all": "dbdp.charge(text",
+    "alter function dbdp_internal.charge reset all": "dbdp_internal.charge(text",
     "alter table dbdp.ledger owner to dbdp_owner": "table dbdp.ledger, owner dbdp_owner",
     "alter table dbdp.model disable row level security": "table dbdp.model",
     "drop policy visible on dbdp.model": "policy visible on dbdp.model",
     "alter view dbdp.models reset (security_invoker)": "view dbdp.models",
     "grant select (declaration) on dbdp.model to public": "public: select column dbdp.model.declaration",
     "grant delete on dbdp.ledger to dbdp_data_owner": "dbdp_data_owner: delete table dbdp.ledger",
-    "grant execute on function dbdp.shuffle to dbdp_analyst": "dbdp_analyst: execute function dbdp.shuffle",
+    "grant execute on function dbdp_internal.shuffle to dbdp_analyst": "dbdp_analyst: execute function dbdp_internal",
     "revoke execute on function dbdp.dp_train from dbdp_analyst": "dbdp_analyst: execute function dbdp.dp_train",
     "grant usage on sequence dbdp.ledger_id_seq to dbdp_predictor": "dbdp_predictor: usage sequence dbdp.ledger_id_seq",
     "grant create on schema dbdp to dbdp_analyst": "dbdp_analyst: create schema dbdp",
+    "grant create on schema dbdp_internal to dbdp_owner": "dbdp_owner: create schema dbdp_internal",
+    "alter schema dbdp_internal owner to dbdp_owner": "schema dbdp_internal, owner dbdp_owner",
     "grant dbdp_owner to dbdp_data_owner": "dbdp_data_owner: member of dbdp_owner",
 }
 

@@ -32,6 +32,7 @@ $$;
 """,
     "schema/1-role.sql": """
 create schema dbdp;
+create schema dbdp_internal;
 do $$ begin create role dbdp_owner; exception when duplicate_object then null; end $$;
 """,
 }
@@ -238,9 +239,10 @@ def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(databa
     assert value_of(database(), roles) is None
 
 
-def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_named(database):
-    execute(database(), "create schema dbdp")
-    with pytest.raises(InstallError, match=r"not the extension's: run `alter schema dbdp rename to"):
+@pytest.mark.parametrize("schema", installer.SCHEMAS)
+def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_named(database, schema):
+    execute(database(), f"create schema {schema}")
+    with pytest.raises(InstallError, match=rf"not the extension's: run `alter schema {schema} rename to"):
         installer.install(database())
 
 

@@ -26,7 +26,7 @@ FACTS = {
     "rights": "select p.oid::regprocedure::text, p.proowner::regrole::text, a.grantee, a.privilege_type "
     "from pg_proc as p, lateral (select coalesce(nullif(g.grantee, 0)::regrole::text, 'all'), g.privilege_type "
     "from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as g) as a (grantee, privilege_type) "
-    "where p.pronamespace = 'dbdp'::regnamespace order by 1, 3",
+    "where p.pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[]) order by 1, 3",
 }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from pairs import others_slow
+from released import released
 
 from dbdp import __version__
 from dbdp.deployment import installer
@@ -32,14 +33,16 @@ CATALOGUE = {
 select p.oid::regprocedure::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), p.prokind,
     p.proowner::regrole::text, p.prosecdef, p.provolatile, p.proparallel, p.proisstrict, p.procost, p.proconfig,
     l.lanname, p.prosrc, p.probin, pg_get_function_sqlbody(p.oid), obj_description(p.oid, 'pg_proc')
-from pg_proc as p join pg_language as l on l.oid = p.prolang where p.pronamespace = 'dbdp'::regnamespace""",
+from pg_proc as p join pg_language as l on l.oid = p.prolang
+where p.pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])""",
     "aggregates": """
 select a.aggfnoid::text, a.aggtransfn::text, a.aggfinalfn::text, a.aggtranstype::regtype::text, a.agginitval
-from pg_aggregate as a join pg_proc as p on p.oid = a.aggfnoid where p.pronamespace = 'dbdp'::regnamespace""",
+from pg_aggregate as a join pg_proc as p on p.oid = a.aggfnoid
+where p.pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])""",
     "relations": """
 select c.oid::regclass::text, c.relkind, c.relowner::regrole::text, c.relpersistence, c.reloptions, c.relrowsecurity,
     c.relforcerowsecurity, obj_description(c.oid, 'pg_class'), case when c.relkind = 'v' then pg_get_viewdef(c.oid) end
-from pg_class as c where c.relnamespace = 'dbdp'::regnamespace""",
+from pg_class as c where c.relnamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])""",
     "columns": """
 select a.attrelid::regclass::text, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
     a.attgenerated, a.attstorage, pg_get_expr(d.adbin, d.adrelid), a.attacl::text
@@ -59,12 +62,13 @@ select format_type(oid, null), typowner::regrole::text from pg_type where typnam
     "privileges": """
 with granted as (
     select p.oid::regprocedure::text as name, coalesce(p.proacl, acldefault('f', p.proowner)) as acl from pg_proc as p
-    where p.pronamespace = 'dbdp'::regnamespace
+    where p.pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])
     union all
     select c.oid::regclass::text,
         coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner))
-    from pg_class as c where c.relnamespace = 'dbdp'::regnamespace and c.relkind not in ('i', 'I')
-    union all select 'schema', nspacl from pg_namespace where nspname = 'dbdp')
+    from pg_class as c where c.relnamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])
+        and c.relkind not in ('i', 'I')
+    union all select nspname, nspacl from pg_namespace where nspname in ('dbdp', 'dbdp_internal'))
 select g.name, a.grantor::regrole::text, case a.grantee when 0 then 'public' else a.grantee::regrole::text end,
     a.privilege_type, a.is_grantable
 from granted as g, aclexplode(g.acl) as a""",
@@ -118,6 +122,79 @@ def catalogue(url: str) -> dict[str, set[tuple]]:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set search_path = ''")
         return {name: {tuple(map(str, row)) for row in connection.execute(sql)} for name, sql in CATALOGUE.items()}
+
+
+MISPLACED = """
+select p.oid::regprocedure::text
+from pg_proc as p
+cross join lateral (select p.proname ~ '^try_' or obj_description(p.oid, 'pg_proc') ~ '^internal:' as is_internal) as i
+where p.pronamespace = 'dbdp'::regnamespace and i.is_internal is distinct from false
+or p.pronamespace = 'dbdp_internal'::regnamespace and i.is_internal is distinct from true"""
+
+
+def misplaced(url: str) -> list[str]:
+    """Internal functions in the schema of what users call, public ones in the other, and those without a comment."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("set search_path = pg_catalog")
+        return [name for (name,) in connection.execute(MISPLACED).fetchall()]
+
+
+def test_internal_functions_have_a_schema_of_their_own_and_a_stray_would_be_seen(make_database):
+    installer.install(url := make_database())
+    assert misplaced(url) == []
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("alter function dbdp.budget set schema dbdp_internal")
+        connection.execute("alter function dbdp_internal.charge set schema dbdp")
+        connection.execute("alter function dbdp_internal.try_budget set schema dbdp")
+        connection.execute("create function dbdp.bare() returns int language sql return 1")
+    assert {name.partition("(")[0] for name in misplaced(url)} == {
+        "dbdp_internal.budget",
+        "dbdp.charge",
+        "dbdp.try_budget",
+        "dbdp.bare",
+    }
+
+
+@EVERY_STATE
+def test_after_an_update_no_internal_function_is_where_users_look(make_old, state):
+    url = make_old(state)
+    assert misplaced_in_old(url)
+    with updated(url):
+        assert misplaced(url) == []
+
+
+def misplaced_in_old(url: str) -> list[str]:
+    """Internal functions of a former version, all in the one schema that it has."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create schema dbdp_internal")
+        names = [name for (name,) in connection.execute(MISPLACED).fetchall()]
+        connection.execute("drop schema dbdp_internal")
+        return names
+
+
+@EVERY_STATE
+def test_an_update_refuses_a_schema_that_another_made(make_old, state):
+    """Nothing of the old version changes, and the update goes through once the schema is renamed."""
+    url = make_old(state)
+    before = catalogue_of_old(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create schema dbdp_internal")
+        with pytest.raises(psycopg.errors.DuplicateSchema):
+            connection.execute("alter extension dbdp update")
+        with pytest.raises(installer.InstallError, match=r"run `alter schema dbdp_internal rename to …`, or drop it"):
+            installer.install(url)
+        assert catalogue_of_old(url) == before
+        connection.execute("alter schema dbdp_internal rename to mine")
+        connection.execute("alter extension dbdp update")
+    assert misplaced(url) == []
+
+
+def catalogue_of_old(url: str) -> set[tuple]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        sql = (
+            "select oid, proname, proacl::text, prosrc, proowner from pg_proc where pronamespace = 'dbdp'::regnamespace"
+        )
+        return {tuple(map(str, row)) for row in connection.execute(sql)}
 
 
 @EVERY_STATE
@@ -207,7 +284,8 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old)
         checked = connection.execute("select ok, unrecorded * 1e9 from dbdp.check_ledger()").fetchall()
         assert checked == [(True, SPENT[0] - SPENT[0] // 2 - 5)]
         database = connect(connection)
-        receipt = connection.execute("select receipt from dbdp.dp_logreg('kept', 0.1)").fetchone()[0]
+        [model] = released(connection, "dbdp.dp_logreg('kept', 0.1)")
+        receipt = model["receipt"]
         assert connection.execute("select last_value from dbdp.charge_1").fetchone()[0] == SPENT[0] + round(
             receipt["charge"] * 1e9
         )
@@ -221,7 +299,8 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old)
         with pytest.raises(psycopg.Error, match=r"61 rows, .* registered with 60; .* dbdp\.raise_capacity"):
             connection.execute("select dbdp.dp_logreg('kept', 0.01)")
         connection.execute("select dbdp.raise_capacity('kept', 'the table grows', 90)")
-        receipt = connection.execute("select receipt from dbdp.dp_logreg('kept', 0.01)").fetchone()[0]
+        [model] = released(connection, "dbdp.dp_logreg('kept', 0.01)")
+        receipt = model["receipt"]
         assert (receipt["capacity"], receipt["neighbours"]) == (90, "change-one")
         connection.execute("select setval('dbdp.charge_1', 1)")
         with pytest.raises(psycopg.Error, match="the odometers of the budget of dataset 'kept' were wound back"):
@@ -357,9 +436,7 @@ def test_after_an_update_the_ledger_agrees_and_every_dataset_trains(old_roles, m
             ("rho", "dp_logreg", 1e-8),
         ):
             before = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
-            receipt = connection.execute(
-                f"select receipt from dbdp.{function}(%s, 0.05, %s)", (dataset, delta)
-            ).fetchone()[0]
+            receipt = released(connection, f"dbdp.{function}(%s, 0.05, %s)", (dataset, delta))[0]["receipt"]
             charged = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
             assert float(charged - before) == pytest.approx(receipt["charge"], rel=1e-6)
         connection.execute("select setval('dbdp.charge_1', 1)")

@@ -1,5 +1,6 @@
 """docs/reference/: the generated pages agree with the server's catalogue, the options and the command line."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -14,11 +15,23 @@ def test_the_generated_pages_are_up_to_date(database):
         assert path.read_text(encoding="utf-8") == content, f"{path.name} is out of date: run `make reference`"
 
 
+def public_functions() -> set[str]:
+    """The names that the page lists before the internal functions."""
+    page = (GENERATE["FOLDER"] / "sql.md").read_text(encoding="utf-8").partition("\n## Views")[0]
+    return set(re.findall(r"^### (\w+)$", page, re.MULTILINE))
+
+
+def test_what_df_lists_is_what_the_reference_describes_to_users(connection):
+    r"""`\df dbdp.*` lists every function of a schema."""
+    sql = "select distinct proname from pg_proc where pronamespace = 'dbdp'::regnamespace"
+    assert {name for (name,) in connection.execute(sql).fetchall()} == public_functions() > {"dp_logreg", "predict"}
+
+
 @pytest.mark.parametrize(
     "change",
     [
         "comment on function dbdp.budget is 'something else'",
-        "grant execute on function dbdp.shuffle to dbdp_analyst",
+        "grant execute on function dbdp_internal.shuffle to dbdp_analyst",
         "create function dbdp.more(number int default 7) returns int language sql return number;"
         "comment on function dbdp.more is 'more'; grant execute on function dbdp.more to dbdp_analyst",
         "create view dbdp.more as select 1 as number; comment on view dbdp.more is 'more'",

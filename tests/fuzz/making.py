@@ -66,11 +66,15 @@ def kind_of(table: Table, column: str) -> str:
     return dict(table.columns).get(column, "int")
 
 
+INTERNAL = {"charge", "store_release", "store_network", "shuffle", "check_rows"}
+
+
 def call(interface: str, given: dict[str, Any]) -> tuple[str, list[Any]]:
     """Return a call of an interface by named arguments, and its parameters."""
     casts = CASTS | ({"network": "json"} if interface == "store_network" else {})
     arguments = ", ".join(f"{name} => %s::{casts.get(name) or type_of(value)}" for name, value in given.items())
-    return f"select * from dbdp.{interface}({arguments})", list(map(_plain, given.values()))
+    schema = "dbdp_internal" if interface in INTERNAL else "dbdp"
+    return f"select * from {schema}.{interface}({arguments})", list(map(_plain, given.values()))
 
 
 def _plain(value: Any) -> Any:

@@ -130,7 +130,8 @@ def test_damaged_bytes_are_refused_or_computed_with(watch, share):
     watch.connection.execute("set statement_timeout = '120s'")
 
     def check(case: tuple[str, tuple[Any, ...]]) -> None:
-        watch.attempt(f"select dbdp.{case[0]}", case[1])
+        call, given = case
+        watch.attempt(f"select dbdp_internal.{call}", given)
 
     share.cases(1500, ASKED, check)
     watch.saw_both()

@@ -119,7 +119,7 @@ ARRAY = struct.pack("<5i3d", 1, 0, 701, 3, 1, 0.1, 0.2, 0.3)
 
 
 def described(**changes: Any) -> str:
-    """A description of a model of two classes, as dbdp.model_description gives it."""
+    """A description of a model of two classes, as dbdp_internal.model_description gives it."""
     declaration = {"label": "y", "classes": ["a", "b"], "intercept": False, "features": {"x": {"length": 3, "norm": 1}}}
     fields = {"declaration": declaration, "coefficients": None, "intercept": None, "intercepts": None, "network": None}
     return json.dumps(fields | {"parameters": None, "columns": None, "dropped": False} | changes)
@@ -143,7 +143,10 @@ def test_a_network_that_is_not_its_datasets_is_not_learned(watched_analyst, fiel
     """With more outputs than classes the backend read beyond the list of classes."""
     watch = watched_analyst
     watch.allowed = ("38000",)
-    learn, predict = "select dbdp.learn(7, 0::oid, %s, 'classes')", "select dbdp.predict_class(7, 0::oid, %s)"
+    learn, predict = (
+        "select dbdp_internal.learn(7, 0::oid, %s, 'classes')",
+        "select dbdp_internal.predict_class(7, 0::oid, %s)",
+    )
     assert message in watch.attempt(learn, [described(**fields)]).message
     assert watch.attempt(predict, [ARRAY]).rows == [(None,)]
     assert watch.attempt(learn, [described(**network(2))]).rows == [(True,)]
@@ -160,7 +163,7 @@ def test_columns_of_no_type_are_not_learned(watched_analyst, column):
     declaration = {"label": "y", "positive": "1", "features": {"c": ["a"] if kind else [0, 1]}}
     fields = described(declaration=declaration, coefficients=[1.0], intercept=0.0, columns={"c": column})
     sound = json.loads(fields) | {"columns": {"c": ["text", -1, "i"] if kind else ["double precision", 8, "d"]}}
-    learn = "select dbdp.learn(7, 23::oid, %s, 'binary')"
+    learn = "select dbdp_internal.learn(7, 23::oid, %s, 'binary')"
     assert watch.attempt(learn, [fields]).error is not None
     assert watch.attempt(learn, [json.dumps(sound)]).rows == [(True,)]
 
@@ -171,7 +174,7 @@ def test_columns_of_no_type_are_not_learned(watched_analyst, column):
 def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch):
     watch.allowed = ("38000",)
     watch.connection.execute("set statement_timeout = '120s'")
-    query = "select dbdp.label_transition(null, ''::bytea, 4, %s)"
+    query = "select dbdp_internal.label_transition(null, ''::bytea, 4, %s)"
     assert "classes = 2147483647 must be a whole number between 1 and 1000" in watch.attempt(query, [2**31 - 1]).message
     assert watch.attempt(query, [3]).rows == [([0, 0, 0],)]
 

@@ -88,7 +88,7 @@ def test_every_row_is_predicted_or_refused(watch, models, share):
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_forged_description_of_a_model_harms_nothing(watch, watched_analyst, models, share):
-    """dbdp.learn stores the description in the session's own process."""
+    """dbdp_internal.learn stores the description in the session's own process."""
     analyst = watched_analyst
     analyst.allowed = REFUSALS
     watch.connection.execute("grant select on classes, vectors to public")
@@ -97,7 +97,7 @@ def test_a_forged_description_of_a_model_harms_nothing(watch, watched_analyst, m
 
     def check(case: tuple[str, int, str, list[str]]) -> None:
         described, row_type, kind, values = case
-        analyst.attempt("select dbdp.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, described, kind])
+        analyst.attempt("select dbdp_internal.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, described, kind])
         for interface in FUNCTIONS_BY_KIND.get(kind, INTERFACES):
             if row_type:
                 analyst.attempt(f"select dbdp.{interface}({FORGED}, r) from {tables[row_type]} as r")
@@ -133,5 +133,5 @@ ROW_TYPES = "select reltype::int8, relname from pg_class where relname in ('clas
 
 
 def description(ledger: psycopg.Connection, model: int, row_type: int) -> Any:
-    result = ledger.execute("select dbdp.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
+    result = ledger.execute("select dbdp_internal.model_description(%s, %s::oid)", (model, row_type)).fetchone()[0]
     return json.loads(result)

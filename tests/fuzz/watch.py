@@ -42,6 +42,7 @@ select (select count(*) from dbdp.model), (select count(*) from dbdp.ledger),
 SPENT = """
 select (select last_value from dbdp.charge_{0}), (select last_value from dbdp.leak_{0}), charge_limit, leak_limit
 from dbdp.dataset where id = {0}"""
+RELEASED = "select id, coefficients, intercept, intercepts, receipt from dbdp.model where id = %s"
 LATEST = """
 select coalesce(sum(charge), 0)::int8, coalesce(sum(leak), 0)::int8
 from (select * from dbdp.ledger where dataset_id = %s order by id desc limit %s) as l"""
@@ -160,7 +161,10 @@ class Watch:
     def _run(self, sql: str, parameters: Sequence[Any]) -> Outcome:
         try:
             cursor = self.connection.execute(sql.encode(), parameters or None)
-            return Outcome(cursor.fetchall() if cursor.description else [])
+            rows = cursor.fetchall() if cursor.description else []
+            if cursor.description and cursor.description[-1].name == "noisy":  # a training
+                rows = [self.ledger.execute(RELEASED, (row[0],)).fetchone() for row in rows]
+            return Outcome(rows)
         except psycopg.Error as error:
             if error.sqlstate is None and not self.connection.closed:
                 raise

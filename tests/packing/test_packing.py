@@ -294,7 +294,7 @@ def model_of(connection: psycopg.Connection, parts: list[np.ndarray], dimension:
         loss=Logistic(), schedule=Constant(1.0), batch_size=7, regularisation=0.01, dimension=dimension
     ).encode()
     for _ in range(2):
-        sql = "select dbdp.sgd_epoch(block, %s order by block_no) from chosen"
+        sql = "select dbdp_internal.sgd_epoch(block, %s order by block_no) from chosen"
         state = connection.execute(sql, (state,)).fetchone()[0]
     return State.decode(state).model
 

@@ -50,7 +50,7 @@ def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **opti
     options = {"coding": {"encoding": "scaled"}} | options
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
         return read(connection, dimension)
 
 
@@ -234,7 +234,7 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(connection, schema, 
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
         scaled = json.dumps({"coding": {"encoding": "scaled"}} | options)
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, scaled))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, scaled))
         plain = b"".join(block for (block,) in connection.execute("select block from packed").fetchall())
     for steps in (1, 3):
         poisson = {"probability": 1, "steps": steps, "size": 95}
@@ -282,7 +282,7 @@ def test_options_without_sense_are_refused_in_our_words(connection, numbered, op
     name = numbered(3000)
     connection.execute(TABLE)
     with pytest.raises(psycopg.Error, match=message) as error:
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
     assert error.value.diag.message_primary.startswith("dbdp: ")
     assert read(connection) == []
 

@@ -17,7 +17,7 @@ def reports(connection: psycopg.Connection, table: str, dataset: str, options: d
         messages.append(f"{notice.severity} {notice.message_primary}")
 
     connection.add_notice_handler(receive)
-    connection.execute("select dbdp.shuffle(%s, %s, %s)", (dataset, table, json.dumps(options)))
+    connection.execute("select dbdp_internal.shuffle(%s, %s, %s)", (dataset, table, json.dumps(options)))
     connection.remove_notice_handler(receive)
     return messages
 

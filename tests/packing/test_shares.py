@@ -266,7 +266,7 @@ def test_options_without_sense_are_refused_in_our_words(connection, schema, regi
     connection.execute("create temporary table blocks (block_no int8, block bytea)")
     with pytest.raises(psycopg.Error, match=message) as error:
         options = given and given.replace("KEY", fresh_key())
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.blocks', %s::json)", (name, options))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.blocks', %s::json)", (name, options))
     assert error.value.diag.message_primary.startswith("dbdp: ")
     assert connection.execute("select count(*) from blocks").fetchone() == (0,)
 
@@ -325,6 +325,6 @@ def test_no_temporary_table_stays(connection, schema, register):
     with connection.transaction():
         connection.execute("create temporary table packed (block_no int8, block bytea)")
         options = json.dumps({"key": fresh_key()})
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
         left = "select relname from pg_class where relpersistence = 't' and relkind = 'r'"
         assert connection.execute(left).fetchall() == [("packed",)]

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from commands import run
 from pairs import others_slow
+from released import released
 
 import dbdp
 from dbdp.interfaces.python.database import Database
@@ -93,10 +94,10 @@ DEFAULTS = [(1e-6, "preconditioned_gd"), (0.0, "objective_perturbation")]  # at 
 def test_every_interface_trains_a_regression_by_the_same_default(
     database, connection, server_url, numbers, delta, expected
 ):
-    sql = "select receipt from dbdp.dp_linreg(%s, epsilon => 1, delta => %s::float8)"
+    call = "dbdp.dp_linreg(%s, epsilon => 1, delta => %s::float8)"
     command = ["train", numbers, "--epsilon", "1", "--delta", str(delta), "--loss", "huber_regression", "--json"]
     receipts = [
-        connection.execute(sql, (numbers, delta)).fetchone()[0],
+        released(connection, call, (numbers, delta))[0]["receipt"],
         database.train(numbers, dbdp.Request(1.0, delta, loss="huber_regression")).receipt,
         dbdp.HuberRegressor(epsilon=1, delta=delta, database=database, progress=False).fit(numbers).receipt_,
         json.loads(run(*command, "--url", server_url).stdout)["receipt"],

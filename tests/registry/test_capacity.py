@@ -16,6 +16,7 @@ import pytest
 from chance import ALARM
 from pairs import others_slow
 from perturbed_once import RESTARTED, SCHEDULED, beyond, loose, requests
+from released import released
 from scipy.stats import chisquare
 from short import FEW
 from typer.testing import CliRunner
@@ -49,7 +50,7 @@ def packed(connection: psycopg.Connection, name: str, **options: Any) -> list[in
     options = {"coding": {"encoding": "scaled"}} | options
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
         result = connection.execute("select block from packed order by block_no").fetchall()
     rows = np.concatenate([blocks.decode(block, 1) for (block,) in result])
     assert ((rows[:, -1] == 0) == (rows[:, 0] == 0)).all()
@@ -245,8 +246,8 @@ DECLARED = {"label": "ill", "positive": "true", "features": {"age": [0, 100], "s
 def train(connection: psycopg.Connection, name: str, algorithm: str, **more: Any) -> dict[str, Any]:
     options = {"epsilon": 2.0, "delta": 1e-5, "algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2}) | more
     given = ", ".join(f"{key} => %({key})s" for key in options)
-    sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
-    return connection.execute(sql, options | {"dataset": name}).fetchone()[0]
+    [model] = released(connection, f"dbdp.dp_train(%(dataset)s, {given})", options | {"dataset": name})
+    return model["receipt"]
 
 
 @pytest.mark.parametrize("algorithm", others_slow(list(ALGORITHMS), *list(ALGORITHMS)[::3], "preconditioned_gd"))
@@ -292,7 +293,7 @@ EXACT = 1e4  # with so much ε counts have no noise
 def test_scores_are_shares_of_the_rows_that_are_read(connection, clinic, register, database, change):
     name = register(clinic, **DECLARED, capacity=600, epsilon=1e6)
     connection.execute(CHANGES[change])
-    store = "select dbdp.store_release(%s, '{1,0,0}', '{-30.5}', '{}') ->> 'id'"
+    store = "select dbdp_internal.store_release(%s, '{1,0,0}', '{-30.5}', '{}') ->> 'id'"
     model = int(connection.execute(store, (name,)).fetchone()[0])
     right = "select avg((ill = (age > 30))::int), count(*) from clinic"
     share, count = map(float, connection.execute(right).fetchone())
@@ -312,7 +313,7 @@ def test_scores_are_shares_of_the_rows_that_are_read(connection, clinic, registe
 def test_an_error_is_a_mean_over_the_rows_that_are_read(connection, clinic, register, database, metric):
     declared = {"label": "days", "positive": None, "label_bounds": [0, 10], "features": DECLARED["features"]}
     name = register(clinic, **declared, capacity=2000, epsilon=1e6)
-    store = "select dbdp.store_release(%s, '{0,0,0}', '{4}', '{}') ->> 'id'"
+    store = "select dbdp_internal.store_release(%s, '{0,0,0}', '{4}', '{}') ->> 'id'"
     model = int(connection.execute(store, (name,)).fetchone()[0])
     power = 1 if metric == "mean_absolute_error" else 2
     (mean,) = connection.execute(f"select avg(abs(days - 4) ^ {power})::float8 from clinic").fetchone()

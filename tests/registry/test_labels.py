@@ -21,7 +21,7 @@ def packed(connection: psycopg.Connection, name: str) -> np.ndarray:
     with connection.transaction(force_rollback=True):
         connection.execute("set local client_min_messages = log")
         connection.execute("create temporary table seen (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.seen')", (name,))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.seen')", (name,))
         rows = connection.execute("select block from seen order by block_no").fetchall()
     assert notices == []
     return np.concatenate([blocks.decode(block, 2) for (block,) in rows])

@@ -132,7 +132,7 @@ def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(connecti
 def charged(connection: psycopg.Connection, name: str) -> int:
     pure = {"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}, "epsilon": 1, "delta": 0}
     plan = json.dumps({"algorithm": "bolt_on", "guarantee": pure})
-    return one(connection, "select ledger_id from dbdp.charge($1, $2::json)", name, plan)["ledger_id"]
+    return one(connection, "select ledger_id from dbdp_internal.charge($1, $2::json)", name, plan)["ledger_id"]
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def charged(connection: psycopg.Connection, name: str) -> int:
 def test_a_client_cannot_override_facts_of_the_server(connection, table, register, outcome, refusal):
     number = charged(connection, register(table))
     with pytest.raises(psycopg.Error, match=refusal):
-        connection.execute("select dbdp.record_outcome(%s, %s)", (number, outcome))
+        connection.execute("select dbdp_internal.record_outcome(%s, %s)", (number, outcome))
 
 
 def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(connection, table, register, rival):
     name = register(table)
     number = charged(connection, name)
-    say = "select dbdp.record_outcome(%s, 'failed', 'by hand')"
+    say = "select dbdp_internal.record_outcome(%s, 'failed', 'by hand')"
     with acting(connection, rival), pytest.raises(psycopg.Error, match="another role made it"):
         connection.execute(say, (number,))
     connection.execute(say, (number,))
@@ -160,7 +160,7 @@ def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(connection, ta
 def test_a_model_is_the_outcome_of_a_charge_of_its_own_dataset_and_role_only(connection, table, register):
     connection.execute("create table other as select * from t")
     name, other = register(table), register("other")
-    store = "select dbdp.store_release(%s, '{1, 2, 3}', '{0}', %s)"
+    store = "select dbdp_internal.store_release(%s, '{1, 2, 3}', '{0}', %s)"
     for paid, refusal in (
         (charged(connection, other), "is of another dataset"),
         (2**62, "is not in the ledger"),

@@ -132,7 +132,9 @@ def test_an_owner_of_other_rows_cannot_store_a_model_under_a_name(stage):
         database.train(own, Request(1.0, 1e-6, epochs=1, name=stage.name))
     unnamed = database.train(own, Request(1.0, 1e-6, epochs=1))
     receipt = f'{{"ledger": {unnamed.receipt["ledger"]}, "name": "{stage.name}", "model_version": 9}}'
-    stored = stage["owner"].execute("select dbdp.store_release(%s, %s, '{0}', %s)", (own, [1.0, 2.0, 3.0], receipt))
+    stored = stage["owner"].execute(
+        "select dbdp_internal.store_release(%s, %s, '{0}', %s)", (own, [1.0, 2.0, 3.0], receipt)
+    )
     assert stored.fetchone()
     sql = "select max(version) from dbdp.model where name = %s"
     assert stage.superuser.execute(sql, (stage.name,)).fetchone() == (1,)
@@ -242,7 +244,9 @@ def test_a_clients_plan_with_another_kind_of_name_is_refused_before_the_charge(s
     guarantee = {"epsilon": 1.0, "delta": 0.0, "event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}}
     for name in (7, "7", "a@1", ["a"]):
         planned = json.dumps({"algorithm": "bolt_on", "guarantee": guarantee, "name": name})
-        assert "must begin with a letter" in refused(stage["owner"], "select dbdp.charge(%s, %s)", stage.data, planned)
+        assert "must begin with a letter" in refused(
+            stage["owner"], "select dbdp_internal.charge(%s, %s)", stage.data, planned
+        )
     assert stage.spent() == []
 
 

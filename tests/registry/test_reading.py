@@ -139,7 +139,7 @@ def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(connect
         name = register(f"t{number}", features={"x": {"length": 1_000_000, "norm": 1000}}, epsilon=1e6)
         try:
             connection.execute(
-                f"select length(string_agg(dbdp.array_bytes(x), '')) from t{number} where ctid < '(1,0)'"
+                f"select length(string_agg(dbdp_internal.array_bytes(x), '')) from t{number} where ctid < '(1,0)'"
             )
             outcomes.append("joined")
         except psycopg.errors.ProgramLimitExceeded:
@@ -169,7 +169,7 @@ def test_an_array_of_another_length_is_neither_fetched_nor_unpacked(connection, 
     connection.execute("create table t (x float8[], y int)")
     connection.execute("insert into t select array_fill(0::float8, array[3000]), 1 from generate_series(1, 50)")
     connection.execute("insert into t values (array_fill(0::float8, array[250000]), 1)")
-    sizes = "select pg_column_size(x), dbdp.array_size(x) from t order by 2 desc limit 1"
+    sizes = "select pg_column_size(x), dbdp_internal.array_size(x) from t order by 2 desc limit 1"
     stored, whole = connection.execute(sizes).fetchone()
     assert stored < 8 * 3000 < whole == 20 + 8 * 250_000
     name = register("t", features={"x": {"length": 3000, "norm": 1}})
@@ -284,7 +284,7 @@ assert before["work_mem"] == "77kB"
 
 def test_nothing_is_resumed_that_was_not_suspended(connection):
     with pytest.raises(psycopg.Error, match="no suspended read"):
-        connection.execute("select dbdp.resume('0123456789abcdef')")
+        connection.execute("select dbdp_internal.resume('0123456789abcdef')")
 
 
 PAUSED = """

@@ -125,7 +125,7 @@ def labels(connection: psycopg.Connection, name: str) -> list[float]:
 
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table seen (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.seen')", (name,))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.seen')", (name,))
         block = connection.execute("select block from seen").fetchone()[0]
     return sorted(blocks.decode(block, 2)[:, -1].tolist())
 

@@ -147,7 +147,7 @@ def test_a_stored_model_has_the_shape_of_its_kind(connection, schema, register, 
     given = {"classes": ([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], [1.0, 2.0, 3.0])}.get(
         kind, ([1.0, 2.0, 3.0], [0.5])
     )
-    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
     model = connection.execute(sql, (name, *given)).fetchone()[0]
     stored = "select coefficients, intercepts, intercept from dbdp.models where id = %s"
     expected = (*given, None if kind == "classes" else 0.5)
@@ -179,7 +179,7 @@ def test_a_model_of_another_shape_is_refused(connection, schema, register, case)
     name = register("t", **{"positive": None} | KINDS[kind])
     with pytest.raises(psycopg.Error, match=r"dbdp: (coefficients have the shape|a coefficient or an intercept is)"):
         connection.execute(
-            "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}')", (name, coefficients, intercepts)
+            "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}')", (name, coefficients, intercepts)
         )
     sql = "select count(*) from dbdp.models where dataset = %s"
     assert connection.execute(sql, (name,)).fetchone() == (0,)

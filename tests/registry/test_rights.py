@@ -133,10 +133,10 @@ INTERFACES = {
     "summarizing": "select dbdp.dp_summarize('{}', 1, 1e-6)",
 }
 INTERFACES_OF_OWNERS = {
-    "charging": "select dbdp.charge('{}', '{{}}')",
-    "storing": "select dbdp.store_release('{}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
-    "storing a network": "select dbdp.store_network('{}', '{{}}', '{{1}}', '{{}}')",
-    "packing": "select dbdp.shuffle('{}', 'pg_temp.b')",
+    "charging": "select dbdp_internal.charge('{}', '{{}}')",
+    "storing": "select dbdp_internal.store_release('{}', '{{1, 2, 3}}', '{{0}}', '{{}}')",
+    "storing a network": "select dbdp_internal.store_network('{}', '{{}}', '{{1}}', '{{}}')",
+    "packing": "select dbdp_internal.shuffle('{}', 'pg_temp.b')",
     "closing": "select dbdp.drop_dataset('{}')",
     "granting": "select dbdp.grant_training('{}', 'postgres')",
     "revoking": "select dbdp.revoke_training('{}', 'postgres')",
@@ -707,7 +707,7 @@ def test_a_role_sees_the_rest_of_its_own_allowance_and_of_no_others(stage):
     other = stage.one("select id from dbdp.allowance where role = %s", stage.bob)
     with stage.acting("alice") as alice:
         (row,) = (each for each in connect(alice).allowances() if each["dataset"] == stage.name)
-        assert alice.execute("select * from dbdp.allowance_spent(%s)", (other,)).fetchall() == [(None,) * 4]
+        assert alice.execute("select * from dbdp_internal.allowance_spent(%s)", (other,)).fetchall() == [(None,) * 4]
     assert (row["role"], row["epsilon"], row["charge_limit"], row["leak_limit"]) == (stage.alice, 2.0, 2.0, 2e-6)
     assert (row["charged"], row["leaked"]) == (0.5, 1e-7)
     assert (row["delta"], row["left_share"], row["epsilon_left"]) == (2e-6, 0.75, 1.5)
@@ -733,7 +733,7 @@ def test_models_of_others_are_not_guessed_by_their_numbers(stage):
                 bob.execute(MATRIX, (number, stage.name))
             with refused(NO_MODEL.format(number)):
                 bob.execute("select dbdp.grant_prediction(%s, session_user)", (number,))
-            assert bob.execute("select dbdp.model_description(%s)", (number,)).fetchone() == (None,)
+            assert bob.execute("select dbdp_internal.model_description(%s)", (number,)).fetchone() == (None,)
     assert stage.spent() == CHARGE_UNITS
 
 
@@ -792,7 +792,7 @@ def test_a_client_cannot_sign_a_release_with_anothers_name(stage):
     stage.register()
     forged = '{"released_by": "postgres", "dataset": "another", "model": 1}'
     with stage.acting("owner") as owner:
-        sql = "select dbdp.store_release(%s, '{1, 2, 3}'::float8[], '{0}'::float8[], %s)"
+        sql = "select dbdp_internal.store_release(%s, '{1, 2, 3}'::float8[], '{0}'::float8[], %s)"
         made = owner.execute(sql, (stage.name, forged)).fetchone()[0]
     receipt = made["receipt"]
     assert (receipt["released_by"], receipt["dataset"], receipt["model"]) == (stage.owner, stage.name, made["id"])
@@ -941,4 +941,4 @@ def test_the_policies_look_up_rights_once_for_a_query(stage, released):
     assert text.count("InitPlan") >= 3
     filters = [line for line in text.splitlines() if "Filter" in line]
     assert filters
-    assert not any("dbdp." in line for line in filters)
+    assert not any("dbdp." in line or "dbdp_internal." in line for line in filters)

@@ -12,7 +12,7 @@ from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, epochs => 1, batch_size => 20)"
-CHARGE = "select ledger_id from dbdp.charge(%s, %s)"
+CHARGE = "select ledger_id from dbdp_internal.charge(%s, %s)"
 OF_TWO = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 2, "delta": 0}, "epsilon": 2, "delta": 0}'
 PLAN = f'{{"algorithm": "some", "guarantee": {OF_TWO}}}'
 SECONDS = (
@@ -45,7 +45,7 @@ def test_statistics_count_charges_by_how_they_ended(connection, table, register)
     connection.execute(TRAIN, (name, 1))
     connect(connection).train(name, Request(epsilon=1, epochs=1, batch_size=20))
     failing, _ = (connection.execute(CHARGE, (name, PLAN)).fetchone()[0] for _ in "ab")
-    connection.execute("select dbdp.record_outcome(%s, 'failed', 'by hand')", (failing,))
+    connection.execute("select dbdp_internal.record_outcome(%s, 'failed', 'by hand')", (failing,))
     (row,) = statistics(connection, name)
     assert [row[count] for count in ("charges", "releases", "failures", "unfinished")] == [4, 2, 1, 1]
     assert (row["spent_share"], row["unrecorded_share"]) == (6 / 8, 0)
@@ -78,7 +78,7 @@ def test_statistics_are_for_who_registered_a_dataset_and_for_monitors(connection
         assert (row["charges"], row["spent_share"]) == (0, 0)
     with acting(connection, watchers["rival"]):
         assert statistics(connection, name) == []
-        spent = connection.execute("select * from dbdp.dataset_spent(%s)", (row["period"],))
+        spent = connection.execute("select * from dbdp_internal.dataset_spent(%s)", (row["period"],))
         assert spent.fetchone() == (None, None)
     for kind in ("analyst", "stranger"):
         with acting(connection, watchers[kind]), pytest.raises(psycopg.errors.InsufficientPrivilege):

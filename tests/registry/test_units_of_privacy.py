@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from pairs import others_slow
 from perturbed_once import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
+from released import released
 from scipy.stats import chi2
 from short import FEW
 from shuffles import SCALED, shuffled
@@ -450,8 +451,8 @@ from generate_series(1, 1500) as i""")
 def test_every_algorithm_trains_on_units(connection, clinic, algorithm, spent):
     options = {"epsilon": 2.0, "delta": 1e-5, "algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2})
     given = ", ".join(f"{key} => %({key})s" for key in options)
-    sql = f"select receipt from dbdp.dp_train(%(dataset)s, {given})"
-    receipt = connection.execute(sql, options | {"dataset": clinic}).fetchone()[0]
+    [model] = released(connection, f"dbdp.dp_train(%(dataset)s, {given})", options | {"dataset": clinic})
+    receipt = model["receipt"]
     explanation = {key: receipt[key] for key in ("neighbours", "unit", "max_rows", "units", "rows", "epsilon")}
     assert explanation == {
         "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 400, "rows": 1200, "epsilon": 2.0,
@@ -464,14 +465,11 @@ def test_every_algorithm_trains_on_units(connection, clinic, algorithm, spent):
 
 def test_a_training_on_units_in_shards_learns_as_much_on_connections_as_in_one(connection, clinic, database):
     settings = {"epsilon": 500.0, "delta": 1e-5, "shards": 3, "epochs": 5, "regularisation": 0.1}
-    alone = connection.execute(
-        "select coefficients, receipt from dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, shards => 3, epochs => 5, "
-        "regularisation => 0.1)",
-        (clinic,),
-    ).fetchone()
+    call = "dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, shards => 3, epochs => 5, regularisation => 0.1)"
+    [alone] = released(connection, call, (clinic,))
     spread = database.train(clinic, Request(**settings))
-    assert spread.receipt["shards"] == alone[1]["shards"] == 3
-    assert np.abs(np.array(spread.coefficients) - np.array(alone[0])).max() < 0.2
+    assert spread.receipt["shards"] == alone["receipt"]["shards"] == 3
+    assert np.abs(np.array(spread.coefficients) - np.array(alone["coefficients"])).max() < 0.2
 
 
 def test_a_tuning_and_a_matrix_are_for_units_too(clinic, database, spent):

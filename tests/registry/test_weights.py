@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from released import released
 
 from dbdp.interfaces.python.database import Database
 
@@ -21,10 +22,10 @@ def dataset(connection: psycopg.Connection, schema: str, register: Callable[...,
 
 
 def test_weights_are_the_coefficients_with_their_standard_errors(connection, database: Database, dataset):
-    sql = "select model, coefficients, intercept, receipt from dbdp.dp_logreg(%s, 1, 1e-6, name => %s)"
     name = f"weights.{dataset}"
-    model, coefficients, intercept, receipt = connection.execute(sql, (dataset, name)).fetchone()
-    rows = database.weights(model)
+    [trained] = released(connection, "dbdp.dp_logreg(%s, 1, 1e-6, name => %s)", (dataset, name))
+    coefficients, intercept, receipt = (trained[each] for each in ("coefficients", "intercept", "receipt"))
+    rows = database.weights(trained["model"])
     assert [row["feature"] for row in rows] == ["a", "b=u", "b=v", "(intercept)"]
     a, u, v = coefficients
     expected = [a, (u - v) / 2, (v - u) / 2, intercept + (u + v) / 2]
@@ -45,7 +46,7 @@ def test_each_class_has_weights(connection, database: Database, schema, register
     name = register("t", features=FEATURES, positive=None, classes=["0", "1", "2"])
     numbers = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
     forged = json.dumps({"standard_errors": [1.0, "x", None], "intercept_standard_error": {}})
-    sql = "select dbdp.store_release(%s, %s::float8[], '{10, 11, 12}', %s) ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], '{10, 11, 12}', %s) ->> 'id'"
     model = int(connection.execute(sql, (name, numbers, forged)).fetchone()[0])
     rows = database.weights(model)
     expected = [

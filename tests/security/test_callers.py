@@ -33,7 +33,7 @@ ACTS = {
     "class balance": "dbdp.dp_class_balance('{d}', 1)",
     "summarize": "(select summary from dbdp.dp_summarize('{d}', 1, 1e-6))",
     "bounds": "dbdp.dp_bounds('{d}', 'y', 1)",
-    "charge": '(select ledger_id from dbdp.charge(\'{d}\', \'{{"algorithm": "x", "guarantee": '
+    "charge": '(select ledger_id from dbdp_internal.charge(\'{d}\', \'{{"algorithm": "x", "guarantee": '
     '{{"epsilon": 1, "delta": 0, "event": {{"event": "ZCDpEvent", "rho": 1}}}}}}\'))',
 }
 # How others fire it: {a} is the act as an expression, {t} the name of the trap, {f} and {tr} functions that do it.
@@ -262,7 +262,7 @@ SEEN = """concat_ws(',',
     (select count(*) from dbdp.allowances where dataset = '{d}'),
     (select count(*) from dbdp.own_datasets where id in (select id from dbdp.dataset where name = '{d}')),
     (select count(*) from dbdp.open_datasets as o join dbdp.dataset as d on d.id = o.id where d.name = '{d}'),
-    '{o}' = any (dbdp.own_roles()))"""
+    '{o}' = any (dbdp_internal.own_roles()))"""
 
 
 def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(trapper, superuser, owner):
@@ -404,7 +404,7 @@ def test_an_old_snapshot_spends_by_no_interface(arena, analyst, owner, dataset, 
 
 
 def test_a_client_with_an_old_snapshot_charges_nothing(arena, owner, dataset, odometers):
-    """A data owner with an allowance that may read the table, as a client does: dbdp.charge."""
+    """A data owner with an allowance that may read the table, as a client does: dbdp_internal.charge."""
     rival = arena.session("rival")
     owner.execute(f"grant select on {dataset} to {arena.names['rival']}")
     owner.execute("select dbdp.grant_training(%s, %s)", (dataset, arena.names["rival"]))

@@ -242,10 +242,10 @@ def test_with_a_capacity_the_right_to_read_is_checked_and_nothing_of_the_rows_is
     name, rival = host.table("what no query needs"), host.arena.session("rival")
     host.session.execute("select dbdp.raise_capacity(%s, 'a test', 60)", (name,))
     host.session.execute(f"insert into {name} (x, y, g) select x, y, g from {name} limit 1")
-    rival.execute("select dbdp.check_rows(%s)", (name,))
+    rival.execute("select dbdp_internal.check_rows(%s)", (name,))
     host.session.execute(f"revoke select on {name} from {host.arena.names['rival']}")
     with pytest.raises(psycopg.Error, match="may not read"):
-        rival.execute("select dbdp.check_rows(%s)", (name,))
+        rival.execute("select dbdp_internal.check_rows(%s)", (name,))
 
 
 def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
@@ -253,15 +253,15 @@ def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
     name = host.table("what no query needs")
     rival, analyst = host.arena.session("rival"), host.arena.session("analyst")
     host.session.execute("select dbdp.grant_training(%s, %s)", (name, host.arena.names["analyst"]))
-    rival.execute("select dbdp.check_rows(%s)", (name,))
+    rival.execute("select dbdp_internal.check_rows(%s)", (name,))
     host.session.execute(f"insert into {name} (x, y, g) select x, y, g from {name} limit 1")
     with pytest.raises(psycopg.Error, match=r"has 61 rows, but dataset .* was registered with 60"):
-        rival.execute("select dbdp.check_rows(%s)", (name,))
+        rival.execute("select dbdp_internal.check_rows(%s)", (name,))
     with pytest.raises(psycopg.Error, match="permission denied for function check_rows"):
-        analyst.execute("select dbdp.check_rows(%s)", (name,))
+        analyst.execute("select dbdp_internal.check_rows(%s)", (name,))
     host.session.execute(f"revoke select on {name} from {host.arena.names['rival']}")
     with pytest.raises(psycopg.Error, match="may not read") as refusal:
-        rival.execute("select dbdp.check_rows(%s)", (name,))
+        rival.execute("select dbdp_internal.check_rows(%s)", (name,))
     assert "6" not in str(refusal.value).partition("CONTEXT")[0].replace(name, "").replace(host.schema, "").replace(
         host.arena.names["rival"], ""
     )

@@ -134,10 +134,10 @@ def test_a_registration_lends_no_rights_either(arena, owner, spied):
 
 
 def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(arena, admin, owner, spied):
-    """Nor does a superuser, who may call dbdp.shuffle on any table."""
+    """Nor does a superuser, who may call dbdp_internal.shuffle on any table."""
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     admin.execute("create temporary table b (block_no int8, block bytea)")
-    admin.execute("select dbdp.shuffle(%s, 'pg_temp.b')", (spied,))
+    admin.execute("select dbdp_internal.shuffle(%s, 'pg_temp.b')", (spied,))
     assert ran_as(owner) == {arena.names["owner"]}
 
 
@@ -524,8 +524,10 @@ def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner):
         "create event trigger e on ddl_command_end execute function act()",
         "alter default privileges for role dbdp_owner grant all on tables to public",
         "grant dbdp_owner to current_user",
-        "alter extension dbdp drop function dbdp.charge(text, json)",
-        "create or replace function dbdp.charge(text, json) returns pg_lsn language sql as 'select null::pg_lsn'",
+        "alter extension dbdp drop function dbdp_internal.charge(text, json)",
+        "create or replace function dbdp_internal.charge(text, json) returns pg_lsn "
+        "language sql as 'select null::pg_lsn'",
+        "create function dbdp_internal.mine() returns int language sql as 'select 1'",
         "create function dbdp.mine() returns int language sql as 'select 1'",
         "alter function dbdp.dp_logreg reset all",
     ]

@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 from attacker import TRAIN, attempt
+from released import released
 
 from dbdp.learning.losses import Logistic
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
@@ -23,12 +24,12 @@ pytestmark = pytest.mark.security
 Given = tuple[bytes | str | int | float | None, ...]
 
 PROBABILITY = "select dbdp.predict_probability(%s, array[.1, .2, .3])"
-FORGED = "select dbdp.learn(%s, 0, %s, 'binary')"
+FORGED = "select dbdp_internal.learn(%s, 0, %s, 'binary')"
 
 
 def forged(session: psycopg.Connection, model: int) -> str:
     """The description of a model, with weights of the forger's."""
-    [(description,)] = session.execute("select dbdp.model_description(%s)", (model,)).fetchall()
+    [(description,)] = session.execute("select dbdp_internal.model_description(%s)", (model,)).fetchall()
     return json.dumps(json.loads(description) | {"coefficients": [0, 0, 0], "intercept": 50})
 
 
@@ -106,7 +107,7 @@ KERNELS: dict[str, tuple[str, Callable[[], Given]]] = {
 def test_no_forged_state_or_block_brings_a_backend_down(owner, name, times):
     """A data owner may call what trains; the control is what is not forged."""
     arguments, make = KERNELS[name]
-    sql = f"select dbdp.{name}({arguments})"
+    sql = f"select dbdp_internal.{name}({arguments})"
     owner.execute("set statement_timeout = '120s'")
     owner.execute(sql, make())
     pid, refused = owner.info.backend_pid, 0
@@ -180,12 +181,12 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
     """The control is the largest call that is none: 1,000 models at a block of a MiB, whose scores are measured."""
     with arena.login("owner") as fresh:
         fresh.execute("set statement_timeout = '60s'")
-        fresh.execute("select dbdp.count_errors_transition(0, %s, %s, 1)", (block(), VECTOR))
+        fresh.execute("select dbdp_internal.count_errors_transition(0, %s, %s, 1)", (block(), VECTOR))
         begun = most_memory(fresh)
         for name, (call, given) in HUGE.items():
-            assert attempt(fresh, f"select dbdp.{call}", *given) is not None, name
+            assert attempt(fresh, f"select dbdp_internal.{call}", *given) is not None, name
         assert most_memory(fresh) - begun < 200 * 2**20  # the longest block itself, some times
-        fresh.execute("select dbdp.count_errors_transition(0, %s, %s, 1000)", (bytes(2**20), bytes(32 * 1000)))
+        fresh.execute("select dbdp_internal.count_errors_transition(0, %s, %s, 1000)", (bytes(2**20), bytes(32 * 1000)))
         assert most_memory(fresh) - begun > 220 * 2**20
 
 
@@ -205,16 +206,15 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
 def test_a_forged_tally_is_bounded(admin, sizes):
     """Nobody but dbdp_owner may call it; it is bounded all the same."""
     sound = {"tally": {"kind": "Correct"}, "outputs": 1, "dimension": 4, "network": None}
-    call = "select dbdp.tally_transition(null, %s, %s, %s)"
+    call = "select dbdp_internal.tally_transition(null, %s, %s, %s)"
     admin.execute(call, (block(), VECTOR, json.dumps(sound)))
     assert attempt(admin, call, block(), VECTOR, json.dumps(sound | sizes)) is not None
 
 
 def test_predictions_determine_a_linear_model(analyst, dataset):
     """Stated: who may predict with a model has the model, whatever is shown of it."""
-    model, weights, intercept = analyst.execute(
-        "select model, coefficients, intercept from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,)
-    ).fetchone()
+    [made] = released(analyst, "dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,))
+    model, weights, intercept = (made[each] for each in ("model", "coefficients", "intercept"))
     rows = np.vstack([np.zeros(3), 0.5 * np.eye(3)])
     sql = "select dbdp.predict_probability(%s, %s::float8[])"
     probabilities = np.array([analyst.execute(sql, (model, row.tolist())).fetchone()[0] for row in rows])
@@ -239,16 +239,26 @@ def test_no_forged_description_brings_a_backend_down(analyst, dataset):
             for align in ("d", "", "cccccc", "\u0000"):
                 forging = columns | {column: [columns[column][0], length, align]}
                 description = json.dumps(sound | {"columns": forging}).replace("\\u0000", "?")
-                attempt(analyst, "select dbdp.learn(%s, %s::oid, %s, 'binary')", model, row_type, description)
-                attempt(analyst, "select dbdp.predict_stored(%s, dbdp.row_bytes(r), 0) from forged_rows as r", model)
+                attempt(analyst, "select dbdp_internal.learn(%s, %s::oid, %s, 'binary')", model, row_type, description)
                 attempt(
-                    analyst, "select dbdp.predict(%s, %s::oid, record_send(r)) from forged_rows as r", model, row_type
+                    analyst,
+                    "select dbdp_internal.predict_stored(%s, dbdp_internal.row_bytes(r), 0) from forged_rows as r",
+                    model,
+                )
+                attempt(
+                    analyst,
+                    "select dbdp_internal.predict(%s, %s::oid, record_send(r)) from forged_rows as r",
+                    model,
+                    row_type,
                 )
     for _ in range(300):
         row = mutated(analyst.execute("select record_send(r) from forged_rows as r").fetchone()[0])
-        assert attempt(analyst, "select dbdp.predict(%s, %s::oid, %s)", model, row_type, row) in (None, "38000")
-        attempt(analyst, "select dbdp.predict_stored(%s, %s, 0)", model, row)
-        attempt(analyst, "select dbdp.predict(%s, 0::oid, %s)", model, row)
+        assert attempt(analyst, "select dbdp_internal.predict(%s, %s::oid, %s)", model, row_type, row) in (
+            None,
+            "38000",
+        )
+        attempt(analyst, "select dbdp_internal.predict_stored(%s, %s, 0)", model, row)
+        attempt(analyst, "select dbdp_internal.predict(%s, 0::oid, %s)", model, row)
     assert analyst.execute("select 1").fetchone() == (1,)
 
 
@@ -256,11 +266,11 @@ def test_the_bytes_of_a_value_are_its_own_and_no_others(arena, analyst):
     """What lies between its parts is empty, whatever the memory held before; so two sessions see the same."""
     analyst.execute("create type pair as (a boolean, b float8, c text, d smallint, e bytea)")
     values = (
-        "dbdp.array_bytes(array[1, null, 2]::float8[])",
-        "dbdp.array_bytes(array[1]::float4[] || 2::float4)",
-        "dbdp.array_bytes('{}'::float8[])",
-        "dbdp.row_bytes((true, 1.5, 'abc', 7, null)::pair)",
-        "dbdp.row_bytes((null, null, repeat('x', 300), null, null)::pair)",
+        "dbdp_internal.array_bytes(array[1, null, 2]::float8[])",
+        "dbdp_internal.array_bytes(array[1]::float4[] || 2::float4)",
+        "dbdp_internal.array_bytes('{}'::float8[])",
+        "dbdp_internal.row_bytes((true, 1.5, 'abc', 7, null)::pair)",
+        "dbdp_internal.row_bytes((null, null, repeat('x', 300), null, null)::pair)",
     )
     garbage = "select md5(string_agg(repeat(chr(65 + i % 50), i), '')) from generate_series(1, 400) as i"
     with arena.login("analyst") as other:
@@ -316,7 +326,7 @@ def test_no_forged_plan_turns_an_odometer_back_or_charges_without_a_row(arena, a
         sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 8, 1e-3, mode => %s)"
         owner.execute(sql, (name, name, '{"x": {"length": 3, "norm": 1}}', mode))
     for plan in PLANS:
-        assert attempt(owner, "select dbdp.charge(%s, %s::json)", name, plan) in ("DP001", "54001"), plan[:200]
+        assert attempt(owner, "select dbdp_internal.charge(%s, %s::json)", name, plan) in ("DP001", "54001"), plan[:200]
         assert spent(name) == (0, 0), plan[:200]
     sql = "select count(*) from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name = %s"
     assert admin.execute(sql, (name,)).fetchone() == (0,)
@@ -337,9 +347,14 @@ TABLES = (
 @pytest.mark.parametrize("table", TABLES)
 def test_the_table_for_blocks_is_a_name_and_no_sql(owner, dataset, table):
     owner.execute("create temporary table t (block_no int8, block bytea)")
-    assert attempt(owner, "select dbdp.shuffle(%s, %s)", dataset, table) in ("DP001", "42602", "42501", "42703")
+    assert attempt(owner, "select dbdp_internal.shuffle(%s, %s)", dataset, table) in (
+        "DP001",
+        "42602",
+        "42501",
+        "42703",
+    )
     assert owner.execute("select count(*) from t").fetchone() == (0,)
     odd = 'pg_temp."odd (block_no, block) select 1, null; --"'
     owner.execute(f"create temporary table {odd.removeprefix('pg_temp.')} (block_no int8, block bytea)")
-    owner.execute("select dbdp.shuffle(%s, %s)", (dataset, odd))  # whatever its name, a table is filled
+    owner.execute("select dbdp_internal.shuffle(%s, %s)", (dataset, odd))  # whatever its name, a table is filled
     assert owner.execute(f"select octet_length(block) from {odd}").fetchall() == [(60 * 8 * 4,)]

@@ -117,10 +117,10 @@ def test_a_wrapper_of_an_analyst_hands_on_nothing(arena, analyst, dataset, spent
 
     The control: its owner may call it.
     """
-    body = f"select coefficients from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
-    analyst.execute(f"create function lent() returns float8[] language sql security definer as $$ {body} $$")
+    body = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
+    analyst.execute(f"create function lent() returns bigint language sql security definer as $$ {body} $$")
     inner = "create function pg_temp.inner() returns bytea language sql security definer as"
-    analyst.execute(f"{inner} 'select dbdp.sgd_terminate(null)'")
+    analyst.execute(f"{inner} 'select dbdp_internal.sgd_terminate(null)'")
     assert attempt(analyst, "select pg_temp.inner()") == "42501"
     assert attempt(arena.session("stranger"), f"select {arena.names['analyst']}.lent()") == "DP001"
     assert spent(dataset) == (0, 0)

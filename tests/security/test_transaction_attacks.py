@@ -97,7 +97,7 @@ def test_a_prepared_transaction_refunds_no_charge(watched):
         '{"algorithm": "bolt_on", "guarantee": {"epsilon": 1, "delta": 0, "event": {"event": "ZCDpEvent", "rho": 1}}}'
     )
     owner.execute("begin")
-    owner.execute("select dbdp.charge(%s, %s)", (name, plan))
+    owner.execute("select dbdp_internal.charge(%s, %s)", (name, plan))
     owner.execute("prepare transaction 'charged'")
     with watched.admin() as admin:
         number = admin.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]

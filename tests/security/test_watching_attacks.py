@@ -69,7 +69,7 @@ def test_no_message_and_no_printed_plan_shows_an_exact_model(arena, admin, analy
     assert not any(within.search(text) for text in listened(analyst, dataset))
     functions = admin.execute(
         "select p.oid::regprocedure::text, p.proconfig from pg_proc as p where p.oid = %s::regproc",
-        ("dbdp.try_dp_logreg",),
+        ("dbdp_internal.try_dp_logreg",),
     ).fetchall()
     [(function, settings)] = functions
     admin.execute(
@@ -93,8 +93,8 @@ def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin):
     acting = [name for name, by in decorated.items() if "session.as_owner" in by]
     acting += ["register_dataset", "drop_dataset", "allowance_spent", "dataset_spent"]  # in part
     acting = [f"try_{name}" if "refusing" in decorated[name] else name for name in acting]
-    sql = "select proname, proconfig from pg_proc where pronamespace = 'dbdp'::regnamespace and proname = any(%s)"
-    functions = admin.execute(sql, (acting,)).fetchall()
+    of = "pronamespace = 'dbdp_internal'::regnamespace and proname = any(%s)"
+    functions = admin.execute(f"select proname, proconfig from pg_proc where {of}", (acting,)).fetchall()
     assert {name for name, _ in functions} == set(acting)
     assert len(acting) >= 12
     silent = {"client_min_messages=error", *(f"{name}=off" for name, value in TALKATIVE.items() if value == "on")}

@@ -162,7 +162,7 @@ FAILURES = {
     "of the server": ("select 1 / 0", ["22012", "division by zero"]),
     "of a name": ("select nothing", ["42703", 'column "nothing" does not exist']),
     "of dbdp, without its prefix": (
-        "select dbdp.shuffle('nowhere', 'pg_temp.packed')",
+        "select dbdp_internal.shuffle('nowhere', 'pg_temp.packed')",
         ["DP001", "dataset 'nowhere' is not registered; see dbdp.datasets, or call dbdp.register_dataset"],
     ),
     "of none": ("select 1", None),
@@ -272,7 +272,9 @@ def table_within(session: Session, ending: str) -> Any:
     return [within, session.query(present)[0]["n"]]
 
 
-@pytest.mark.parametrize("ending", ["well", "select 1 / 0", "select dbdp.shuffle('nowhere', 'pg_temp.packed')"])
+@pytest.mark.parametrize(
+    "ending", ["well", "select 1 / 0", "select dbdp_internal.shuffle('nowhere', 'pg_temp.packed')"]
+)
 def test_a_temporary_table_leaves_nothing(place, ending):
     assert place.run(table_within, ending) == [1, 0]
 

@@ -1,4 +1,4 @@
-"""dbdp.sgd_epoch holds the same contract as a plain loop over the rows in the client."""
+"""dbdp_internal.sgd_epoch holds the same contract as a plain loop over the rows in the client."""
 
 import math
 import struct
@@ -70,7 +70,7 @@ def packed(connection: psycopg.Connection) -> psycopg.Connection:
 
 def in_server(connection: psycopg.Connection, state: bytes, epochs: int) -> State:
     for _ in range(epochs):
-        sql = "select dbdp.sgd_epoch(block, %s order by block_no) from blocks"
+        sql = "select dbdp_internal.sgd_epoch(block, %s order by block_no) from blocks"
         state = connection.execute(sql, (state,)).fetchone()[0]
     return State.decode(state)
 
@@ -96,13 +96,13 @@ def test_a_short_batch_divided_by_its_own_size_would_be_noticed():
 
 def test_the_order_of_block_no_counts(packed):
     state = initial(40, *SCHEDULES["constant"])
-    backwards = "select dbdp.sgd_epoch(block, %s order by block_no desc) from blocks"
+    backwards = "select dbdp_internal.sgd_epoch(block, %s order by block_no desc) from blocks"
     other = State.decode(packed.execute(backwards, (state,)).fetchone()[0])
     assert np.abs(other.model - in_server(packed, state, 1).model).max() > 1e-9
 
 
 def test_no_rows_give_no_state(connection):
-    sql = "select dbdp.sgd_epoch(block, %s) from (select null::bytea as block where false) as none"
+    sql = "select dbdp_internal.sgd_epoch(block, %s) from (select null::bytea as block where false) as none"
     assert connection.execute(sql, (initial(1, Constant(1.0), 0.0),)).fetchone() == (None,)
 
 
@@ -113,7 +113,7 @@ from pg_aggregate
 join pg_proc as p on p.oid = aggfnoid
 join pg_proc as t on t.oid = aggtransfn
 join pg_proc as f on f.oid = aggfinalfn
-where aggfnoid = 'dbdp.sgd_epoch(bytea, bytea)'::regprocedure"""
+where aggfnoid = 'dbdp_internal.sgd_epoch(bytea, bytea)'::regprocedure"""
     assert connection.execute(sql).fetchall() == [(0, 0, 0, "u", "u", "u")]
 
 
@@ -146,7 +146,7 @@ def damaged_states() -> dict[str, bytes]:
 def test_a_damaged_state_is_refused_and_the_session_lives(connection, damage):
     rows = blocks.encode(np.zeros((8, 3)), np.ones(8)).tobytes()
     with pytest.raises(psycopg.Error, match=r"state|schedule code"):
-        connection.execute("select dbdp.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
+        connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
     assert connection.execute("select 1").fetchone() == (1,)
 
 
@@ -154,7 +154,7 @@ def test_a_damaged_state_is_refused_and_the_session_lives(connection, damage):
 def test_a_block_of_another_length_is_refused(connection, length):
     state = initial(4, Constant(1.0), 0.0, dimension=3)
     with pytest.raises(psycopg.Error, match=f"block of {length} bytes is not a multiple of the 32 bytes of a row"):
-        connection.execute("select dbdp.sgd_epoch(%s::bytea, %s)", (b"\1" * length, state))
+        connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s)", (b"\1" * length, state))
 
 
 @pytest.mark.parametrize("arguments", [(None, b"state"), (b"", None)])
@@ -162,7 +162,7 @@ def test_a_null_is_refused_and_the_session_lives(connection, arguments):
     block, state = arguments
     given = (block, state and initial(4, Constant(1.0), 0.0))
     with pytest.raises(psycopg.errors.ExternalRoutineException):
-        connection.execute("select dbdp.sgd_epoch(%s::bytea, %s::bytea)", given)
+        connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s::bytea)", given)
     assert connection.execute("select 1").fetchone() == (1,)
 
 
@@ -176,7 +176,7 @@ def test_rows_that_no_packing_makes_count_as_zero_rows(connection):
         wild[:, :3] *= 1e3
         valid = (np.abs(wild[:, -1]) == 1) & ((wild[:, :3].astype(float) ** 2).sum(1) <= 1)
     tame = np.where(valid[:, None], wild, np.float32(0))
-    state, sql = initial(7, Constant(1.0), 0.0, dimension=3), "select dbdp.sgd_epoch(%s::bytea, %s)"
+    state, sql = initial(7, Constant(1.0), 0.0, dimension=3), "select dbdp_internal.sgd_epoch(%s::bytea, %s)"
     results = [State.decode(connection.execute(sql, (r.tobytes(), state)).fetchone()[0]) for r in (wild, tame)]
     assert np.isfinite(results[0].model).all()
     assert 0 < valid.sum() < len(valid)

@@ -56,7 +56,7 @@ def released(
     declaration = Declaration.from_json(connection.execute(sql, (name,)).fetchone()[0]).current.with_pairs(pairs, 12)
     model = np.random.default_rng().normal(size=(1, declaration.dimension)) / 4
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, model))
-    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], %s) ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], %s) ->> 'id'"
     receipt = json.dumps({"pairs": written(pairs), "pair_cells": 12})
     number = int(connection.execute(sql, (name, coefficients[0], intercepts, receipt)).fetchone()[0])
     return number, declaration, model[0]
@@ -216,5 +216,7 @@ def test_a_coding_that_is_none_is_refused(connection, schema, register, coding, 
     name = register("t", features=FEATURES["plain"])
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     with pytest.raises(psycopg.Error, match=message):
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s)", (name, json.dumps({"coding": coding})))
+        connection.execute(
+            "select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s)", (name, json.dumps({"coding": coding}))
+        )
     connection.execute("drop table pg_temp.packed")

@@ -215,7 +215,7 @@ def test_an_analyst_predicts_with_a_network(connection, schema, register):
     with connection.transaction():
         connection.execute("set local role dbdp_analyst")
         assert connection.execute(sql, (model.id,)).fetchone() == expected
-        length = "select length(dbdp.model_description(%s)) > 100"
+        length = "select length(dbdp_internal.model_description(%s)) > 100"
         assert connection.execute(length, (model.id,)).fetchone() == (True,)
 
 
@@ -263,7 +263,7 @@ def test_the_view_shows_the_network_and_the_table_its_parameters(connection, sch
     connection.execute("create table t as select array[1, 2, 3]::float8[] x, 1 y")
     name = register("t")
     model = stored(connection, name, "mlp:4")
-    connection.execute("select dbdp.store_release(%s, '{1, 2, 3}', '{0.5}', '{}')", (name,))
+    connection.execute("select dbdp_internal.store_release(%s, '{1, 2, 3}', '{0.5}', '{}')", (name,))
     columns = "network, coefficients, intercepts, intercept, receipt ->> 'algorithm'"
     sql = f"select {columns} from dbdp.models where dataset = %s order by id"
     assert connection.execute(sql, (name,)).fetchall() == [
@@ -308,7 +308,7 @@ MISFITS: dict[str, tuple[Any, Any, str]] = {
 def test_a_network_that_does_not_fit_is_refused(connection, schema, register, case):
     data, parameters, message = MISFITS[case]
     connection.execute("create table t as select array[1, 2, 3]::float8[] x, 1 y")
-    name, sql = register("t"), "select dbdp.store_network(%s, %s::json, %s::float8[], '{}')"
+    name, sql = register("t"), "select dbdp_internal.store_network(%s, %s::json, %s::float8[], '{}')"
     with pytest.raises(psycopg.Error, match=f"dbdp: .*({message})"):
         connection.execute(sql, (name, json.dumps(data), parameters))
     count = "select count(*) from dbdp.models where dataset = %s"
@@ -351,7 +351,7 @@ def test_what_a_network_on_columns_cannot_read_is_refused(connection, schema, re
 
 
 def description(declaration: Declaration, network: Network, parameters: np.ndarray) -> str:
-    """As dbdp.model_description writes it."""
+    """As dbdp_internal.model_description writes it."""
     from base64 import encodebytes
 
     array = struct.pack("<5i", 1, 0, 701, len(parameters), 1) + parameters.tobytes()

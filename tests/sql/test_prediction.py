@@ -637,7 +637,7 @@ def test_garbage_is_not_read_as_a_row_and_does_not_crash(made, garbage, place):
 @given(records(), st.binary(max_size=120), st.integers(0, 3), st.data())
 @settings(max_examples=80, deadline=None)
 def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(made, garbage, flags, drawn):
-    """An analyst may call dbdp.predict_stored with bytes of any kind."""
+    """An analyst may call dbdp_internal.predict_stored with bytes of any kind."""
     columns = [column if column[0] != "c" else scoring._IGNORED for column in made[0]]
     lengths = [{"i": 4, "f": 8}.get(column.kind, -1) for column in columns]
     header = struct.pack("<iI6xHHB", -1, 1, len(columns), flags, 24)
@@ -668,7 +668,7 @@ PREDICTOR = {"classes": "predict_class", "real": "predict_value"}
 
 def released(connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float]) -> int:
     """Store a model with these numbers, as an owner's client does."""
-    sql = "select dbdp.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
     return int(connection.execute(sql, (name, coefficients, intercepts)).fetchone()[0])
 
 

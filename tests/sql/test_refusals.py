@@ -7,12 +7,13 @@ from acting import acting
 PAIRS = """
 select calls.proname
 from pg_proc as acts
-join pg_proc as calls on calls.pronamespace = acts.pronamespace and 'try_' || calls.proname = acts.proname
-where acts.pronamespace = 'dbdp'::regnamespace
+join pg_proc as calls on 'try_' || calls.proname = acts.proname and calls.pronamespace = 'dbdp'::regnamespace
+where acts.pronamespace = 'dbdp_internal'::regnamespace
 order by 1
 """
-NEEDS_NOTHING = {"check_ledger", "learn"}  # learn is internal, and without a model false
-REGISTER = "select dbdp.{}(%s, %s::regclass, 'y', '1', '{{\"x\": {{\"length\": 3, \"norm\": 1}}}}', 1, 1e-3)"
+NEEDS_NOTHING = {"check_ledger"}
+REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', '{\"x\": {\"length\": 3, \"norm\": 1}}', 1, 1e-3)"
+TRY_TO_REGISTER = REGISTER.replace("dbdp.", "dbdp_internal.try_")
 MAY_READ = "select has_table_privilege('dbdp_owner', %s::regclass, 'select')"
 
 
@@ -43,7 +44,7 @@ def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback
         assert " missing; pass " in shown.message_primary, name
         assert "Python" not in shown.context, name
         assert "Traceback" not in shown.context, name
-    assert "Traceback" in refusal(connection, "select dbdp.check_rows(null)").context
+    assert "Traceback" in refusal(connection, "select dbdp_internal.check_rows(null)").context
 
 
 def test_predictions_refuse_as_other_functions_do(connection):
@@ -65,16 +66,16 @@ def test_errors_of_the_server_keep_their_sqlstate_and_words(connection, dataset)
 
 def test_a_refusal_that_is_not_raised_is_undone_too(connection, schema, dataset):
     """The right to read the table is granted before the name is refused; the control is a name that is new."""
-    connection.execute(REGISTER.format("try_register_dataset"), (dataset, f"{schema}.u"))
+    connection.execute(TRY_TO_REGISTER, (dataset, f"{schema}.u"))
     assert connection.execute(MAY_READ, (f"{schema}.u",)).fetchone() == (False,)
-    assert "is registered already" in refusal(connection, "select dbdp.accepted()").message_primary
+    assert "is registered already" in refusal(connection, "select dbdp_internal.accepted()").message_primary
     with connection.transaction(force_rollback=True):
-        connection.execute(REGISTER.format("try_register_dataset"), (f"{dataset}_u", f"{schema}.u"))
+        connection.execute(TRY_TO_REGISTER, (f"{dataset}_u", f"{schema}.u"))
         assert connection.execute(MAY_READ, (f"{schema}.u",)).fetchone() == (True,)
 
 
 def test_a_refusal_that_was_not_raised_does_not_end_a_later_call(connection, dataset):
-    connection.execute("select dbdp.try_dp_explain('nowhere', 1)")
+    connection.execute("select dbdp_internal.try_dp_explain('nowhere', 1)")
     assert connection.execute("select dbdp.dp_explain(%s, 1) is not null", (dataset,)).fetchone() == (True,)
 
 
@@ -131,9 +132,9 @@ def test_public_facts_that_void_a_right_or_a_guarantee_are_warnings(connection, 
         connection.execute(f"grant dbdp_analyst to {role}")
         connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
         with connection.transaction(force_rollback=True):
-            connection.execute(REGISTER.format("register_dataset").replace("1e-3", "1/60.0"), ("much", f"{schema}.u"))
+            connection.execute(REGISTER.replace("1e-3", "1/60.0"), ("much", f"{schema}.u"))
         with connection.transaction(force_rollback=True):
-            connection.execute(REGISTER.format("register_dataset"), ("little", f"{schema}.u"))
+            connection.execute(REGISTER, ("little", f"{schema}.u"))
     finally:
         connection.execute(f"drop owned by {role}; drop role {role}")
     assert [level for level, _ in texts] == ["WARNING", "WARNING"]

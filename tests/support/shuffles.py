@@ -19,7 +19,7 @@ def shuffled(connection: psycopg.Connection, name: str, dimension: int = 1, **op
     """Return the packed blocks of a dataset, in their order."""
     with connection.transaction(force_rollback=True):
         connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
         rows = connection.execute("select block_no, block from packed order by block_no").fetchall()
     assert [number for number, _ in rows] == list(range(len(rows)))
     return [blocks.decode(block, dimension) for _, block in rows]
@@ -34,7 +34,7 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str,
     """Return by how many bytes one shuffle raises the peak of a backend that has shuffled `warming` in 1 MB before."""
     connection.execute("create temporary table packed (block_no int8, block bytea)")
     connection.execute("set dbdp.pack_memory = '1MB'; set temp_buffers = '1MB'")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, warming))
+    connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, warming))
     connection.execute("truncate packed")
     pid = connection.info.backend_pid
     try:
@@ -43,7 +43,7 @@ def growth(connection: psycopg.Connection, name: str, memory: str, options: str,
         pytest.skip("only root on the server's machine may reset a peak")
     before = _memory_of(pid)["VmRSS"]
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    connection.execute("select dbdp.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
+    connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
     return _memory_of(pid)["VmHWM"] - before
 
 

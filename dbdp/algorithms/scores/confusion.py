@@ -13,10 +13,7 @@ from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_al
 from dbdp.learning.tallies import Confusion, Correct
 
 # An accuracy alone does not show whether a model learned anything, and how large the classes are is not public.
-COMPARE_WITH = (
-    "the share of the largest class, which a useful model exceeds: metric 'confusion' returns it beside the accuracy, "
-    "dbdp.dp_class_balance by itself"
-)
+COMPARE_WITH = "share of the largest class: metric 'confusion' has it"
 
 
 @dataclass(frozen=True)

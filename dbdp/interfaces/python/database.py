@@ -41,12 +41,13 @@ select r.shown,
        coalesce(
            {predictor}($4::int8, r.row_type, r.features),
            case
-               when dbdp.knows($4::int8, r.row_type, {kind}) then null
-               when dbdp.learn($4::int8, r.row_type, dbdp.model_description($4::int8, r.row_type), {kind})
+               when dbdp_internal.knows($4::int8, r.row_type, {kind}) then null
+               when dbdp_internal.learn(
+                   $4::int8, r.row_type, dbdp_internal.model_description($4::int8, r.row_type), {kind})
                then {predictor}($4::int8, r.row_type, r.features)
            end
        ) as answer
-from dbdp.table_rows($1::text::regclass, $2, $3::int8) as r
+from dbdp_internal.table_rows($1::text::regclass, $2, $3::int8) as r
 """
 _PREDICTORS = {"binary": "probability", "classes": "predict_class", "real": "predict_value"}
 _CASTS = {
@@ -273,7 +274,7 @@ class Database:
         ValueError
             If it is not an ordinary table, or this role may not read it.
         """
-        statement = "select r.shown from dbdp.table_rows($1::text::regclass, null, $2::int8) as r"
+        statement = "select r.shown from dbdp_internal.table_rows($1::text::regclass, null, $2::int8) as r"
         return [row["shown"] for row in self.query(statement, table, most)]
 
     def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
@@ -299,7 +300,8 @@ class Database:
             If the model does not exist, or the rows cannot be read.
         """
         models = self.query(
-            "select id, declaration::text as declaration from dbdp.model where id = dbdp.model_number($1::text)",
+            "select id, declaration::text as declaration from dbdp.model "
+            "where id = dbdp_internal.model_number($1::text)",
             str(model),
         )
         if not models:
@@ -309,7 +311,7 @@ class Database:
         declaration = Declaration.from_json(models[0]["declaration"])
         vector = declaration.vector and declaration.vector.column
         statement = sql.SQL(_PREDICTED).format(
-            predictor=sql.Identifier("dbdp", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
+            predictor=sql.Identifier("dbdp_internal", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
         )
         rows = self.query(statement.as_string(), table, vector, most, models[0]["id"])
         return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
@@ -812,7 +814,7 @@ class Database:
         ValueError
             If there is no such model.
         """
-        rows = self.query("select receipt from dbdp.models where id = dbdp.model_number($1::text)", str(model))
+        rows = self.query("select receipt from dbdp.models where id = dbdp_internal.model_number($1::text)", str(model))
         if not rows:
             raise ValueError(f"model {model} does not exist; see dbdp.models")
         receipt: dict[str, Any] = rows[0]["receipt"]
@@ -943,7 +945,7 @@ class Database:
 
         if self._trains_here(dataset):
             return requests.train(self._session, dataset, request, silent if progress is None else progress)
-        return self._stored(dataset, self.train_in_server(dataset, request, progress))
+        return self._stored(dataset, self.train_in_server(dataset, request, progress)["model"])
 
     def train_in_server(self, dataset: str, request: Request, progress: Progress | None = None) -> Row:
         """Train in the server's process, also where this role may read the table; otherwise as `train`.
@@ -1051,7 +1053,7 @@ class Database:
             return requests.train_groups(self._session, dataset, grouped, silent if progress is None else progress)
         leading = {"dataset": dataset, "group_by": group_by, "groups": list(groups)}
         return {
-            row["group"]: self._stored(dataset, row)
+            row["group"]: self._stored(dataset, row["model"])
             for row in self._call("dp_train_groups", leading, asdict(request), progress)
         }
 
@@ -1088,7 +1090,7 @@ class Database:
             name: getattr(request, name) for name in ("method", "repetitions", "distribution")
         }
         leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
-        return self._stored(dataset, self._call("dp_tune", leading, options, progress)[0])
+        return self._stored(dataset, self._call("dp_tune", leading, options, progress)[0]["model"])
 
     def score(
         self,
@@ -1301,9 +1303,8 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
-        query = "select * from dbdp.dp_summarize($1, $2, $3)"
-        row = self.query(query, dataset, float(epsilon), float(delta))[0]
-        return Summary(row["summary"], row["receipt"], self.query)
+        query = "select summary from dbdp.dp_summarize($1, $2, $3)"
+        return self.summary(self.query(query, dataset, float(epsilon), float(delta))[0]["summary"])
 
     def summary(self, number: int) -> Summary:
         """Return a released summary that this role may use.
@@ -1418,7 +1419,7 @@ class Database:
             self.query(
                 "select coalesce((select has_table_privilege(source, 'select') from dbdp.dataset "
                 "where name = $1 and dropped_at is null), false) "
-                "and has_function_privilege('dbdp.charge(text, json)', 'execute') as may",
+                "and has_function_privilege('dbdp_internal.charge(text, json)', 'execute') as may",
                 dataset,
             )[0]["may"]
         )
@@ -1441,21 +1442,14 @@ class Database:
             progress("server", 1, 1)
         return rows
 
-    def _stored(self, dataset: str, row: Row) -> Model:
+    def _stored(self, dataset: str, number: int) -> Model:
         from dbdp.registry.releases import Model
 
-        stored = self.query("select feature_names, network, parameters from dbdp.model where id = $1", row["model"])[0]
-        return Model(
-            row["model"],
-            dataset,
-            stored["feature_names"],
-            row["coefficients"],
-            row["intercept"],
-            row["intercepts"],
-            row["receipt"],
-            stored["network"],
-            stored["parameters"],
+        text = (
+            "select feature_names, coefficients, intercept, intercepts, receipt, network, parameters "
+            "from dbdp.model where id = $1"
         )
+        return Model(number, dataset, **self.query(text, number)[0])
 
     def _check_version(self) -> None:
         extensions = self.query("select extversion as version from pg_catalog.pg_extension where extname = 'dbdp'")

@@ -594,7 +594,7 @@ STORED_LENGTHS |= {"t": range(-1, 2**15), "b": (-1,)}
 
 
 cdef class StoredRowScorer(_Columns):
-    """Computes intercept + Σ contribution of each column from a row's stored bytes (`dbdp.row_bytes`).
+    """Computes intercept + Σ contribution of each column from a row's stored bytes (`dbdp_internal.row_bytes`).
 
     The bytes are PostgreSQL's heap tuple without its length word: type modifier, row type, 6 bytes,
     number of columns and flags (uint16 each), offset of the data, bitmap of the columns that are not null, the data.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dbdp.algorithms.scores.metrics import ScoreRequest
+from dbdp.algorithms.settings import NOISE_WINS
 from dbdp.controller import evaluation, requests, summaries
 from dbdp.deployment import about as runtime
 from dbdp.interfaces.sql.arguments import (
@@ -139,7 +140,7 @@ def check_ledger() -> list[dict[str, Any]]:
 
 
 def allowance_spent(allowance: int, release_delta: float | None = None) -> dict[str, Any]:
-    """dbdp.allowance_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
+    """dbdp_internal.allowance_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
     try:
         check_caller()
     except PermissionError:
@@ -149,7 +150,7 @@ def allowance_spent(allowance: int, release_delta: float | None = None) -> dict[
 
 
 def dataset_spent(dataset_id: int) -> dict[str, Any]:
-    """dbdp.dataset_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
+    """dbdp_internal.dataset_spent, as dbdp_owner; to code with another role's rights it returns nulls."""
     try:
         check_caller()
     except PermissionError:
@@ -160,14 +161,14 @@ def dataset_spent(dataset_id: int) -> dict[str, Any]:
 
 @interface(in_own_transaction)
 def check_rows(name: str) -> None:
-    """dbdp.check_rows, with the caller's rights."""
+    """dbdp_internal.check_rows, with the caller's rights."""
     check_not_null(dataset=name)
     session.check_rows(datasets.load(session, name))
 
 
 @interface(in_own_transaction, session.as_owner)
 def charge(name: str, plan: str) -> dict[str, Any]:
-    """dbdp.charge, as dbdp_owner."""
+    """dbdp_internal.charge, as dbdp_owner."""
     check_not_null(plan=plan)
     dataset = datasets.load(session, name)
     registering.check_may_read(session, dataset.source)
@@ -177,14 +178,14 @@ def charge(name: str, plan: str) -> dict[str, Any]:
 
 @interface(session.as_owner)
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
-    """dbdp.record_outcome, as dbdp_owner."""
+    """dbdp_internal.record_outcome, as dbdp_owner."""
     check_not_null(ledger_id=ledger_id, outcome=outcome)
     ledger.record_outcome(session, ledger_id, outcome, detail)
 
 
 @interface(in_own_transaction)
 def shuffle(name: str, table: str, options: str) -> None:
-    """dbdp.shuffle, with the caller's rights."""
+    """dbdp_internal.shuffle, with the caller's rights."""
     check_not_null(blocks=table, options=options)
     dataset, share = datasets.load(session, name), Share.from_data(json_value("options", options))
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
@@ -193,20 +194,20 @@ def shuffle(name: str, table: str, options: str) -> None:
 
 @interface()
 def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[str, Any]]:
-    """dbdp.table_rows, with the caller's rights."""
+    """dbdp_internal.table_rows, with the caller's rights."""
     check_not_null(source=source)
     return reading.shown(session, source, vector, limit)
 
 
 @interface()
 def resume(name: str) -> Iterator[bytes]:
-    """dbdp.resume, with the caller's rights."""
+    """dbdp_internal.resume, with the caller's rights."""
     return session.resume(name)
 
 
 @interface(session.as_owner)
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
-    """dbdp.store_release, as dbdp_owner."""
+    """dbdp_internal.store_release, as dbdp_owner."""
     check_not_null(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(session, name)
     registering.check_may_read(session, dataset.source)
@@ -215,7 +216,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
 
 @interface(session.as_owner)
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
-    """dbdp.store_network, as dbdp_owner."""
+    """dbdp_internal.store_network, as dbdp_owner."""
     check_not_null(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(session, name)
     registering.check_may_read(session, dataset.source)
@@ -225,14 +226,14 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
 
 @interface(in_own_transaction)
 def group_sizes(dataset: str, group_by: str, groups: list[str]) -> list[int]:
-    """dbdp.group_sizes, with the caller's rights."""
+    """dbdp_internal.group_sizes, with the caller's rights."""
     check_not_null(group_by=group_by, groups=groups)
     return grouping.count(session, datasets.load(session, dataset), group_by, groups)
 
 
 @interface(in_own_transaction)
 def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], sizes: list[int]) -> None:
-    """dbdp.deal_groups, with the caller's rights."""
+    """dbdp_internal.deal_groups, with the caller's rights."""
     check_not_null(target=table, group_by=group_by, groups=groups, sizes=sizes)
     loaded, target = datasets.load(session, dataset), named(session, "target", table, grouping.COLUMNS)
     grouping.distribute(session, loaded, target, group_by, groups, sizes)
@@ -323,14 +324,14 @@ def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bi
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
-    return json.dumps(evaluation.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
+    return _in_lines(evaluation.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
-    return json.dumps(evaluation.class_balance(session, dataset, epsilon=epsilon, delta=delta))
+    return _in_lines(evaluation.class_balance(session, dataset, epsilon=epsilon, delta=delta))
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -338,7 +339,8 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     """dbdp.dp_summarize, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     stored = summaries.summarize(session, dataset, epsilon=epsilon, delta=delta)
-    return {"summary": stored["id"], "receipt": json.dumps(stored["receipt"])}
+    receipt = stored["receipt"]
+    return {"summary": stored["id"], "coordinates": receipt["coordinates"], "noise_scale": receipt["noise_scale"]}
 
 
 @refusing()
@@ -360,35 +362,62 @@ def receipt(model: int | str) -> list[dict[str, Any]]:
 def summary_linreg(summary: int, target: str, features: list[str] | None, regularisation: float | None) -> str:
     """dbdp.summary_linreg, with the caller's rights."""
     check_not_null(summary=summary, target=target)
-    return json.dumps(summaries.linreg(session, summary, target, features, regularisation))
+    return _in_lines(summaries.linreg(session, summary, target, features, regularisation))
 
 
 @refusing()
 def summary_pca(summary: int, components: int) -> str:
     """dbdp.summary_pca, with the caller's rights."""
     check_not_null(summary=summary, components=components)
-    return json.dumps(summaries.pca(session, summary, components))
+    return _in_lines(summaries.pca(session, summary, components))
 
 
 @refusing()
 def summary_correlations(summary: int) -> str:
     """dbdp.summary_correlations, with the caller's rights."""
     check_not_null(summary=summary)
-    return json.dumps(summaries.correlations(session, summary))
+    return _in_lines(summaries.correlations(session, summary))
 
 
 def _released(model: releases.Model) -> dict[str, Any]:
+    """Return what is shown of a model at once; `dbdp.receipt` and `dbdp.weights` have the rest."""
+    receipt = model.receipt
+    _warn(receipt)
     return {
         "model": model.id,
-        "coefficients": model.coefficients,
-        "intercept": model.intercept,
-        "intercepts": model.intercepts,
-        "receipt": _shown(model.receipt),
+        "version": model.name,
+        "algorithm": receipt["algorithm"],
+        "epsilon": receipt["epsilon"],
+        "delta": receipt["delta"],
+        "noisy": _is_noisy(receipt),
     }
 
 
-def _shown(plan: dict[str, Any]) -> str:
-    """Return a plan, or a receipt, as JSON; its warning, from public facts, is shown to the caller too."""
+def _is_noisy(receipt: dict[str, Any]) -> bool | None:
+    """Return whether the plan expects noise to win over what a model learns; None for networks, which have no rule."""
+    plan = receipt["plans"][receipt["chosen"]] if "chosen" in receipt else receipt
+    return None if "network" in plan else NOISE_WINS in plan.get("warning", "")
+
+
+def _warn(plan: dict[str, Any]) -> None:
+    """Show the caller a plan's warning, which is from public facts."""
     if "warning" in plan:
         session.warn(plan["warning"])
-    return json.dumps(plan)
+
+
+def _shown(plan: dict[str, Any]) -> str:
+    """Return a plan, or a score, as JSON; its warning, from public facts, is shown to the caller too."""
+    _warn(plan)
+    return _in_lines(plan)
+
+
+def _in_lines(value: Any, depth: int = 1) -> str:
+    """Write JSON with a line for each entry of an object and each object of a list, as psql then shows it."""
+    if isinstance(value, dict):
+        items = [f"{json.dumps(name)}: {_in_lines(each, depth + 1)}" for name, each in value.items()]
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        items = [_in_lines(each, depth + 1) for each in value]
+    else:
+        return json.dumps(value)
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return first + f",\n{' ' * depth}".join(items) + last

@@ -71,10 +71,10 @@ def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable
 
 
 def refusing(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:
-    """Decorate the function behind dbdp.try_NAME: as `interface`, but an error undoes the call and is recorded.
+    """Decorate the function behind try_NAME: as `interface`, but an error undoes the call and is recorded.
 
-    Proof that dbdp.try_NAME, called alone, gains nothing over dbdp.NAME: its work is a subtransaction, which an error
-    rolls back before the function returns, as a block of PL/pgSQL with an EXCEPTION clause rolls back dbdp.NAME.
+    Proof that dbdp_internal.try_NAME, called alone, gains nothing over dbdp.NAME: its work is a subtransaction, which
+    an error rolls back before the function returns, as a block of PL/pgSQL with EXCEPTION rolls back dbdp.NAME.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a function of SQL refused, from its body in Python to `dbdp.accepted`, which raises it."""
+"""What a function of SQL refused, from its body in Python to `dbdp_internal.accepted`, which raises it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

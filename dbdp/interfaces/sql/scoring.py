@@ -554,7 +554,7 @@ def remember(name: str | None, number: int | None, kind: str, statement: float) 
     name : str or None
         Name of the model, with `@` and its version, or without.
     number : int or None
-        Result of dbdp.model_number; None if there is no such model.
+        Result of dbdp_internal.model_number; None if there is no such model.
     kind : str
         "binary", "classes" or "real", as the function that predicts requires.
     statement : float
@@ -589,7 +589,7 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     row_type : int
         OID of the rows' type; 0 for arrays, `json_rows.TYPE` for JSON.
     description : str or None
-        Result of dbdp.model_description; None if the model does not exist.
+        Result of dbdp_internal.model_description; None if the model does not exist.
     kind : str
         "binary", "classes" or "real", as the function that predicts requires.
 
@@ -632,7 +632,7 @@ def _scorers_of(declaration: Declaration, described: dict[str, Any], row_type: i
 
 
 def try_learn(*arguments: Any) -> bool | None:
-    """Create the scorers of a model as `learn` does; None if it refuses, which is recorded for `dbdp.accepted`."""
+    """Create the scorers of a model as `learn` does; None if it refuses, which is recorded for `accepted`."""
     learned: bool | None = outcomes.recorded(learn, *arguments)
     return learned
 

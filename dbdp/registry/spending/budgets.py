@@ -194,7 +194,7 @@ _SEEN_ALLOWANCE = """
 select a.id, a.dataset_id, a.role::text as role, a.epsilon, a.delta, a.rdp_order, a.charge_limit, a.leak_limit
 from dbdp.allowance as a
 where a.id = $1
-and (a.role = any (dbdp.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
+and (a.role = any (dbdp_internal.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
 """
 
 

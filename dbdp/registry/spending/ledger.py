@@ -138,7 +138,7 @@ select a.id,
 from dbdp.allowance as a
 where a.dataset_id = $1
 and a.revoked_at is null
-and a.role = any (dbdp.own_roles())
+and a.role = any (dbdp_internal.own_roles())
 order by a.role
 for no key update
 """

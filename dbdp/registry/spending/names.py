@@ -49,11 +49,13 @@ set versions = n.versions + 1
 from dbdp.dataset as d
 where n.name = $1
 and d.id = $2
-and n.owned_by = any (dbdp.own_roles())
+and n.owned_by = any (dbdp_internal.own_roles())
 and (n.dataset, n.registered_by) = (d.name, d.registered_by)
 returning n.versions as version
 """
-_OWN_DATASET = "select n.dataset from dbdp.model_name as n where n.name = $1 and n.owned_by = any (dbdp.own_roles())"
+_OWN_DATASET = (
+    "select n.dataset from dbdp.model_name as n where n.name = $1 and n.owned_by = any (dbdp_internal.own_roles())"
+)
 
 
 def reserve(session: ServerSession, dataset: Dataset, name: Any) -> Version:
@@ -107,7 +109,7 @@ def number(session: ServerSession, model: int | str) -> int:
     """
     if isinstance(model, int):
         return model
-    found: int | None = session.query("select dbdp.model_number($1) as number", model)[0]["number"]
+    found: int | None = session.query("select dbdp_internal.model_number($1) as number", model)[0]["number"]
     if found is None:
         raise ValueError(f"model {model!r} does not exist; see dbdp.models")
     return found
@@ -120,7 +122,7 @@ def is_name(model: int | str) -> bool:
 
 _NAMED = """
 select n.owned_by::text as owned_by,
-       n.owned_by = any (dbdp.own_roles()) or n.registered_by = any (dbdp.own_roles()) as own
+       n.owned_by = any (dbdp_internal.own_roles()) or n.registered_by = any (dbdp_internal.own_roles()) as own
 from dbdp.model_name as n
 where n.name = $1
 """

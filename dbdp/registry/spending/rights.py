@@ -171,13 +171,13 @@ def revoke_prediction(session: ServerSession, model: int | str, role: str) -> No
 _LOCKED_PREDICTIONS = """
 select from dbdp.prediction_grant as g
 where g.model_id = $1
-and g.role = any (dbdp.own_roles())
+and g.role = any (dbdp_internal.own_roles())
 for key share
 """
 _LOCKED_NAMES = """
 select from dbdp.name_grant as g
 where g.name = (select m.name from dbdp.model as m where m.id = $1)
-and g.role = any (dbdp.own_roles())
+and g.role = any (dbdp_internal.own_roles())
 for key share
 """
 
@@ -194,7 +194,8 @@ def lock_predictions(session: ServerSession, release: int) -> None:
 # The policy of dbdp.model holds for dbdp_owner too.
 _RELEASED = """
 select m.released_by::text as released_by,
-       m.released_by = any (dbdp.own_roles()) or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
+       m.released_by = any (dbdp_internal.own_roles())
+           or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.model as m
 where m.id = $1
 """

@@ -181,7 +181,7 @@ def shown(session: ServerSession, source: str, vector: str | None, most: int | N
             "PostgreSQL may run code of its owner with your rights"
         )
     column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
-    features = f"dbdp.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"
+    features = f"dbdp_internal.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"
     with session.reading(source):
         rows = session.query(_SHOWN.format(features=features, source=source), most)
     row_type = 0 if column else kind["row_type"]

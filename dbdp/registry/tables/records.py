@@ -274,12 +274,13 @@ def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, value
     label, *columns = values
     if isinstance(encoder, VectorEncoder):
         size = encoder.record_bytes - np.dtype(encoder.labels.layout).itemsize
-        elements = f"case when dbdp.array_size({columns[0]}) = {size} then dbdp.array_bytes({columns[0]}) end"
+        column = columns[0]
+        elements = f"case when dbdp_internal.array_size({column}) = {size} then dbdp_internal.array_bytes({column}) end"
     else:
         types = [dataset.column_types[column] for column in declaration.columns]
         features: list[Numeric | Categorical] = [*declaration.numeric, *declaration.categorical]
         terms = [_number(*term) for term in zip(features, columns, types, strict=True)]
-        elements = f"dbdp.array_bytes(array[{', '.join(terms)}]::float8[])"
+        elements = f"dbdp_internal.array_bytes(array[{', '.join(terms)}]::float8[])"
     return _label(session, dataset, label), elements
 
 

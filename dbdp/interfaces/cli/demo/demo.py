@@ -35,7 +35,7 @@ def run(database: Database, console: Console, *, elsewhere: bool = False) -> Non
     statements = [_registration(database), _explanation(database, console)]
     console.rule("3. train, in the server")
     released, statement = _train_in_sql(database)
-    console.print_json(json.dumps(released["receipt"]))
+    console.print_json(json.dumps(database.receipt(released["model"])))
     console.rule("4. train, from Python: the same controller, one query for each epoch")
     estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
     console.print_json(json.dumps(estimator.receipt_))

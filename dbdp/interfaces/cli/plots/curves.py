@@ -368,7 +368,7 @@ select a.role::text as role,
 from dbdp.allowances as a
 join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
 where d.name = $1
-and a.role = any (dbdp.own_roles())
+and a.role = any (dbdp_internal.own_roles())
 and not d.id in (select o.id from dbdp.own_datasets as o)
 and (a.role = session_user or not exists (
     select from dbdp.allowances as own where own.dataset = $1 and own.role = session_user

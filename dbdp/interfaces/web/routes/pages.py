@@ -24,7 +24,8 @@ ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
 _MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
 select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt,
-       r.released_by = any (dbdp.own_roles()) or r.dataset_id in (select o.id from dbdp.own_datasets as o) as own
+       r.released_by = any (dbdp_internal.own_roles())
+           or r.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.models as m
 join dbdp.model as r on r.id = m.id
 where m.id = $1::int8
@@ -137,7 +138,7 @@ def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: 
     with visit.database() as database:
         listing = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
         own = database.query(
-            "select name from dbdp.datasets where registered_by = any (dbdp.own_roles()) order by name"
+            "select name from dbdp.datasets where registered_by = any (dbdp_internal.own_roles()) order by name"
         )
     return visit.page("allowances.html", listing=listing, own=[row["name"] for row in own], dataset=dataset)
 
