@@ -13,7 +13,7 @@ BUILD_FAILED = { echo "docker build failed: see its message above. If it could n
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker image lock bench bench-accuracy docs reference lint clean
+.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-accuracy docs reference lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -39,10 +39,14 @@ image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for
 	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 . || $(BUILD_FAILED)
 	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim . || $(BUILD_FAILED)
 
-test-docker: image  ## the server tests on both images; DOCKER_BUILD as for image
+test-docker: image test-pg-upgrade  ## the server tests on both images; DOCKER_BUILD as for image
 	$(BOOTSTRAP) --extras test,docker
 	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
+
+test-pg-upgrade: image  ## pg_upgrade from the image of PostgreSQL 15 to that of 17; DOCKER_BUILD as for image
+	$(BOOTSTRAP) --extras test,docker
+	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -m slow tests/image/test_pg_upgrade.py
 
 lock:  ## pin the Python packages of the image to their newest versions, with hashes
 	$(BOOTSTRAP) --extras docker

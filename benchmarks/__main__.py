@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from rich.console import Console
 
-from benchmarks import build, ours, server, suite, tables, white_box
+from benchmarks import build, command_line, ours, server, suite, tables, white_box
 from benchmarks.harness import Samples, ratios_table, times_table, write_json
 
 CONSOLE = Console()
@@ -55,6 +55,7 @@ def measured(table: tables.Table, repeats: int) -> dict:
         if ours.available(connection):
             figures |= compared(connection, table, groups, repeats)
             figures |= {"white_box": noisy(connection, table, repeats)}
+            figures |= {"command_line": commanded(connection, table, repeats)}
         tables.drop(connection, table)
     return figures
 
@@ -79,6 +80,16 @@ def noisy(connection: psycopg.Connection, table: tables.Table, repeats: int) -> 
     CONSOLE.print(times_table(f"{table.name}: one epoch, mini-batches of 50", {"white_box": samples}))
     spreads = white_box.ratios(samples)
     CONSOLE.print(ratios_table(f"{table.name}: noise in every update", spreads))
+    return {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
+
+
+def commanded(connection: psycopg.Connection, table: tables.Table, repeats: int) -> dict:
+    """Measure the processor time of short commands beside that of importing psycopg."""
+    with ours.registered(connection, table):
+        samples = command_line.measure(server.url(), ours.dataset_of(table), repeats)
+    CONSOLE.print(times_table(f"{table.name}: processor time", {"command line": samples}))
+    spreads = command_line.ratios(samples)
+    CONSOLE.print(ratios_table("processor time: command ÷ import psycopg", spreads))
     return {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
 
 

@@ -9,7 +9,12 @@ from dbdp.deployment.cluster import Cluster
 
 def connect() -> psycopg.Connection:
     """Return a fresh session as superuser at DBDP_URL, or on the embedded server."""
-    return psycopg.connect(os.environ.get("DBDP_URL") or embedded_url(), autocommit=True)
+    return psycopg.connect(url(), autocommit=True)
+
+
+def url() -> str:
+    """Return DBDP_URL, or the URL of the embedded server."""
+    return os.environ.get("DBDP_URL") or embedded_url()
 
 
 def embedded_url() -> str:

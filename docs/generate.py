@@ -10,13 +10,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import dbdp
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.options import COMMON, Limits, declared
-from dbdp.controller.options import HELP, _literal, options
+from dbdp.controller.options import _literal, description_of, options
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database
 
@@ -157,7 +155,7 @@ def _relation(relation: dict[str, Any]) -> str:
 def options_page() -> str:
     """Return the options of a training."""
     lines = [
-        f"| `{each.name}` | {kind.__name__} | {_default(each.default)} | {HELP[each.name]} |"
+        f"| `{each.name}` | {kind.__name__} | {_default(each.default)} | {description_of(each.name)} |"
         for each, kind in options()
     ]
     return f"""# Options of a training
@@ -226,10 +224,9 @@ def _default(value: Any) -> str:
 
 def commands_page() -> str:
     """Return the reference of the command line."""
-    command: Any = typer.main.get_command(app)
     parts = ["# Commands", _preamble("the command line's own help") + " `dbdp COMMAND --help` shows the same."]
-    parts += [command.epilog] if command.epilog else []
-    return "\n\n".join([*parts, *_commands(command, "dbdp")]) + "\n"
+    parts += [app.epilog] if app.epilog else []
+    return "\n\n".join([*parts, *_commands(app, "dbdp")]) + "\n"
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:

@@ -30,7 +30,7 @@ HOUSE = (  # a folder imports only those above it
 INTERFACES = ("plain", "sql", "python", "web", "cli")  # and among interfaces
 CHECKS = "dbdp.checks"  # what every package may import
 MOST_MEMBERS = 11  # ten, and the catalogue of the algorithms
-HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "typer")
+HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "click")
 
 
 def package_of(name):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import ours, suite, tables
+from benchmarks import command_line, ours, suite, tables
 
 
 @pytest.fixture
@@ -27,3 +27,12 @@ def test_every_side_of_ours_runs_and_leaves_no_dataset(connection, table):
         assert models.fetchone() == (4,)  # of the three whole runs, and of the prediction
     left = connection.execute("select count(*) from dbdp.datasets where name like 'benchmark of%'")
     assert left.fetchone() == (0,)
+
+
+def test_every_command_is_measured_and_one_that_fails_is_not(connection, server_url, table):
+    with ours.registered(connection, table):
+        samples = command_line.measure(server_url, ours.dataset_of(table), 2)
+        assert set(command_line.ratios(samples)) == {"--help", "datasets", "budget", "explain"}
+        assert min(min(seconds) for seconds in samples.seconds.values()) > 0
+    with pytest.raises(RuntimeError, match="exit code 1"):
+        command_line.sides(server_url, ours.dataset_of(table))["budget"]()

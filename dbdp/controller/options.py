@@ -14,7 +14,7 @@ from dbdp.algorithms.catalogue import algorithms_with, values_of
 from dbdp.learning.losses import LOSSES
 from dbdp.learning.rows.pairs import NONE
 
-HELP = {
+HELP = {  # {values} stands for those that algorithms declare, whose modules are imported when a help is read
     "epsilon": "ε of this release.",
     "delta": "δ of this release; 0 means pure ε.",
     "algorithm": f"{AUTO}, which chooses by public facts, or one of {', '.join(ALGORITHMS)}.",
@@ -24,17 +24,17 @@ HELP = {
     "counts.",
     "epochs": "Passes over the data; by default 10, or from public facts, see docs/algorithms.md.",
     "batch_size": "Rows of a mini-batch, or expected rows of a Poisson sample; by default from public facts.",
-    "schedule": f"Step sizes: {', '.join(values_of('schedule'))}.",
+    "schedule": "Step sizes: {values}.",
     "step_size": "Step size of the constant and the restarted schedule; of every schedule with noise during training.",
     "exponent": "c of the decreasing and the square_root schedule; default 0.5.",
-    "averaging": f"Which iterates make up the model: {', '.join(values_of('averaging'))}.",
+    "averaging": "Which iterates make up the model: {values}.",
     "averaging_interval": "Epochs between the restarts; default 5.",
-    "permutation": f"The order of the rows in each epoch: {', '.join(values_of('permutation'))}.",
+    "permutation": "The order of the rows in each epoch: {values}.",
     "shards": "Disjoint parts of the rows that are trained in parallel and averaged.",
-    "shard_averaging": f"When shards are averaged: {', '.join(values_of('shard_averaging'))}.",
+    "shard_averaging": "When shards are averaged: {values}.",
     "regularisation": "λ of the L2 regulariser; by default from public facts, see docs/algorithms.md.",
     "radius": "The model is projected to this norm.",
-    "mechanism": f"{', '.join(values_of('mechanism'))}; the default depends on delta.",
+    "mechanism": "{values}; the default depends on delta.",
     "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "
     "with Poisson mini-batches rdp or pld (less noise, but a larger charge in a renyi ledger), for bst14 published.",
     "projection_dimension": "Features after a Gaussian random projection.",
@@ -60,14 +60,20 @@ def check_without_columns(request: Request) -> None:
         )
 
 
+def description_of(name: str) -> str:
+    """Return the description of an option, with the values that algorithms declare."""
+    values = "{values}"
+    return HELP[name].replace(values, ", ".join(values_of(name))) if values in HELP[name] else HELP[name]
+
+
 def help_of(name: str) -> str:
     """Return the description of an option, with the algorithms that have it if not all do."""
     algorithms = algorithms_with(name)
     others = [each for each in ALGORITHMS if each not in algorithms]
     if not others or not algorithms:
-        return HELP[name]
+        return description_of(name)
     few = f"Of {', '.join(algorithms)}." if len(algorithms) <= len(others) else f"Not of {', '.join(others)}."
-    return f"{HELP[name]} {few}"
+    return f"{description_of(name)} {few}"
 
 
 def options(*, without: tuple[str, ...] = ()) -> Iterator[tuple[Field[Any], type]]:

@@ -5,6 +5,7 @@ hash of its content, so that a new session imports either all of the old code or
 """
 
 import compileall
+import csv
 import getpass
 import hashlib
 import os
@@ -16,9 +17,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, PackagePath, distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -131,6 +132,27 @@ select exists (
 from pg_roles as r
 where r.rolname = %s
 """
+# The roles that `uninstall` will leave: other roles are members of them, directly or not, or a database needs one.
+KEPT = """
+select rolname
+from pg_roles as r
+where rolname = any(%(roles)s)
+  and (
+    exists (
+      select
+      from pg_shdepend
+      where refclassid = 'pg_authid'::regclass and refobjid = r.oid and classid <> 'pg_auth_members'::regclass
+        and dbid <> (select oid from pg_database where datname = current_database())
+    )
+    or exists (
+      select
+      from pg_roles as m
+      where m.rolname <> all(%(roles)s) and not m.rolsuper and pg_has_role(m.oid, r.oid, 'member')
+    )
+  )
+order by rolname
+"""
+PRESENT = "select rolname from pg_roles where rolname = any(%(roles)s) order by rolname"
 # If an earlier version of the extension is in another schema, an update would look names up there.
 PINNED = f"set local search_path = {PATH};\n\n"
 PYTHON_OF_SERVER = """
@@ -287,7 +309,7 @@ def _changes_of_search_path(connection: psycopg.Connection) -> list[str]:
 
 
 def remains(url: str) -> list[str]:
-    """Return what `uninstall` has left on the server, with the command that would remove each.
+    """Return what `uninstall` leaves on the server, or has left there, with the command that would remove each.
 
     Raises
     ------
@@ -301,8 +323,9 @@ def remains(url: str) -> list[str]:
         ]
         if _value(connection, query):
             lines.append("extension plpython3u: others may use it; else `drop extension plpython3u`")
-        names = "select rolname from pg_roles where rolname = any(%s) order by rolname"
-        if roles := [role for (role,) in connection.execute(names, [list(ROLES)]).fetchall()]:
+        is_there = _value(connection, "select 1 from pg_extension where extname = 'dbdp'")
+        kept = connection.execute(KEPT if is_there else PRESENT, {"roles": list(ROLES)})
+        if roles := [role for (role,) in kept.fetchall()]:
             lines.append(f"roles {', '.join(roles)}: they have members, or objects of another database depend on them")
         return lines
 
@@ -392,7 +415,7 @@ def fingerprint(source: Source | None = None) -> str:
     """
     source = source or Source.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    digest.update("".join(f"{item} {item.hash}\n" for item in _library_files()).encode())
+    digest.update("".join(f"{item.path} {item.hash}\n" for item in _library_files()).encode())
     parts = [*source.sql.rglob("*.*"), *source.plpython.glob("*.py")]
     for path in [*_package_files(), *sorted(parts)]:
         if path.is_file():
@@ -575,28 +598,44 @@ def _check_python(connection: psycopg.Connection) -> None:
 
 
 def _package_files() -> list[Path]:
-    files = (path for pattern in ("*.py", "*.so") for path in PACKAGE.rglob(pattern))
-    return sorted(path for path in files if not NOT_FOR_THE_SERVER & set(path.relative_to(PACKAGE).parts))
+    files: list[Path] = []
+    for folder, folders, names in os.walk(PACKAGE):
+        folders[:] = [each for each in folders if each not in NOT_FOR_THE_SERVER]
+        files += [Path(folder, name) for name in names if name.endswith((".py", ".so"))]
+    return sorted(files)
 
 
-def _library_files() -> list[PackagePath]:
+class LibraryFile(NamedTuple):
+    """A file of a library: where it is, its path from there in the server's folder, and its recorded hash."""
+
+    place: str
+    path: str
+    hash: str
+
+
+def _library_files() -> list[LibraryFile]:
     """Return the modules of every library and the shared objects in its wheel, without its tests."""
     return [item for name, folders in LIBRARIES.items() for item in _files_of(name, folders)]
 
 
-def _files_of(name: str, folders: tuple[str, ...]) -> list[PackagePath]:
+def _files_of(name: str, folders: tuple[str, ...]) -> list[LibraryFile]:
+    """Return the files in these folders that the wheel's RECORD lists."""
     try:
-        files = distribution(name).files
+        library = distribution(name)
+        record = library.read_text("RECORD")
     except PackageNotFoundError:
-        files = None
-    if not files:
+        record = None
+    if not record:
         raise InstallError(f"{name} in {sys.prefix} lists no files: run `pip install --force-reinstall {name}`")
-    return [item for item in files if item.parts[0] in folders and _is_needed(item)]
+    rows = [(path, recorded) for path, recorded, _ in csv.reader(record.splitlines()) if _is_needed(path, folders)]
+    root = str(library.locate_file(""))
+    return [LibraryFile(os.path.join(root, path), path, recorded) for path, recorded in rows]
 
 
-def _is_needed(item: PackagePath) -> bool:
-    code = item.suffix in (".py", ".so") or ".so." in item.name
-    return code and not NOT_FOR_THE_SERVER & set(item.parts)
+def _is_needed(path: str, folders: tuple[str, ...]) -> bool:
+    parts = path.split("/")
+    is_code = path.endswith((".py", ".so")) or ".so." in parts[-1]
+    return is_code and parts[0] in folders and not NOT_FOR_THE_SERVER & set(parts)
 
 
 def _folder(python_directory: Path, content: str) -> Path:
@@ -614,7 +653,7 @@ def _copy_packages(python_directory: Path, content: str) -> None:
         for path in _package_files():
             _copy(path, stage / "dbdp" / path.relative_to(PACKAGE))
         for item in _library_files():
-            _copy(Path(str(item.locate())), stage / item)
+            _copy(Path(item.place), stage / item.path)
         compileall.compile_dir(stage, quiet=2, stripdir=stage, prependdir=python_directory)
     _link(python_directory, target.name)
     for old in target.parent.glob(f"{__version__}-*"):

@@ -8,12 +8,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from examples import GIVEN, example, examples_of_lists
 from memory import RowsInMemory
 from moments import in_moments
 from pairs import a_third_quick, each_value_quick, others_slow
 from scipy import special
-from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of

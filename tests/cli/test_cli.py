@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from commands import run, run_here
 from rich.console import Console
-from typer.testing import CliRunner
 
 from dbdp.interfaces.cli import output
 from dbdp.interfaces.cli.main import app

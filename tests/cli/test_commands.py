@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,16 +15,16 @@ from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
+import click
 import psycopg
 import pytest
-import typer
 from acting import acting
+from click.testing import CliRunner
 from commands import run_here
 from pairs import others_slow
 from psycopg.conninfo import make_conninfo
 from rich.console import Console
 from rich.progress import Progress
-from typer.testing import CliRunner
 
 from dbdp import __version__
 from dbdp.algorithms import Request
@@ -36,15 +37,26 @@ from dbdp.interfaces.python.progress import seconds_left
 
 ROOT = Path(__file__).parents[2]
 PRINT_FOR_PEOPLE = {"demo", "server stop", "server psql", "web"}  # a show, nothing, psql's own, a server
-HEAVY = {"numpy", "psycopg", "rich", "sqlalchemy", "sklearn", "matplotlib", "scipy", "fastapi", "uvicorn", "jinja2"}
+HEAVY = {
+    "numpy",
+    "psycopg",
+    "rich",
+    "sqlalchemy",
+    "sklearn",
+    "matplotlib",
+    "scipy",
+    "fastapi",
+    "uvicorn",
+    "jinja2",
+    "pydantic",
+}
 
 
-def every_command() -> Iterator[tuple[str, typer.core.TyperCommand]]:
-    group = typer.main.get_command(app)
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if hasattr(command, "commands"):
-            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    for name in app.list_commands(None):
+        command = app.get_command(None, name)
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", command.get_command(None, inner)) for inner in command.list_commands(None))
         else:
             yield name, command
 
@@ -57,13 +69,12 @@ def test_every_command_that_prints_can_print_json():
 
 def test_no_module_of_commands_has_one_that_is_not_listed():
     for module in set(PLACES.values()):
-        there = set(typer.main.get_group(import_module(f"dbdp.interfaces.cli.{module}").app).commands)
+        there = set(import_module(f"dbdp.interfaces.cli.{module}").app.list_commands(None))
         assert there == {name for name, place in PLACES.items() if place == module}
 
 
 def test_the_help_shows_the_first_line_of_each_commands_help():
-    group = typer.main.get_command(app)
-    own = {name: group.get_command(None, name).help.partition("\n\n")[0] for name in PLACES}
+    own = {name: app.get_command(None, name).help.partition("\n\n")[0] for name in PLACES}
     assert {name: " ".join(text.split()) for name, text in own.items()} == SUMMARIES
     shown = " ".join(CliRunner().invoke(app, ["--help"], env={"COLUMNS": "300"}).output.split())
     assert all(text in shown for text in SUMMARIES.values())
@@ -82,29 +93,53 @@ def modules_after(*arguments: str) -> set[str]:
 def test_the_start_imports_nothing_heavy():
     loaded = modules_after("version")
     assert CliRunner().invoke(app, ["version"]).output == f"{__version__}\n"
-    assert "typer" in loaded
+    assert "click" in loaded
     assert not loaded & HEAVY
 
 
 def test_the_help_imports_no_command():
     loaded = modules_after("--help")
-    assert not loaded & (HEAVY - {"rich"})
+    assert not loaded & HEAVY
     assert not {name for name in loaded if name.startswith("dbdp.interfaces.cli.")} - {
         "dbdp.interfaces.cli.main",
+        "dbdp.interfaces.cli.parameters",
         "dbdp.interfaces.cli.places",
     }
 
 
-@pytest.mark.parametrize("command", others_slow(["datasets", "models", "ledger", "check-ledger"], "datasets", "ledger"))
-def test_a_list_imports_nothing_that_plans_or_trains(server_url, command):
-    loaded = modules_after(command, "--json", "--url", server_url)
+def assert_light(loaded: set[str]) -> None:
+    """Check that a command imported psycopg, and nothing that plans or trains."""
     assert "psycopg" in loaded
     assert not loaded & (HEAVY - {"rich", "psycopg"})
     assert not {name for name in loaded if name.startswith(("dbdp.algorithms", "dbdp.learning", "dbdp.controller"))}
 
 
-def test_an_import_of_a_training_would_be_seen():
-    assert {"numpy", "dbdp.algorithms"} <= modules_after("explain", "--rows", "9", "--features", "1", "--epsilon", "1")
+@pytest.mark.parametrize("command", others_slow(["datasets", "models", "ledger", "check-ledger"], "datasets", "ledger"))
+def test_a_list_imports_nothing_that_plans_or_trains(server_url, command):
+    assert_light(modules_after(command, "--json", "--url", server_url))
+
+
+def test_a_budget_imports_nothing_that_plans_or_trains(connection, server_url):
+    connection.execute(
+        "create table if not exists few as select array[.1, i]::float8[] as x, i % 2 as y from generate_series(0, 9) i"
+    )
+    declared = '{"x": {"length": 2, "norm": 1}}'
+    connection.execute("select dbdp.register_dataset('few', 'few', 'y', '1', %s, 1, 1e-3)", (declared,))
+    try:
+        assert_light(modules_after("budget", "few", "--json", "--url", server_url))
+    finally:
+        connection.execute("select dbdp.drop_dataset('few')")
+
+
+def test_explaining_imports_the_algorithms_that_it_considers_and_no_server():
+    loaded = modules_after("explain", "--rows", "9", "--features", "1", "--epsilon", "1", "--delta", "1e-6")
+    assert {"numpy", "dbdp.algorithms.noisy_sgd.preconditioned_gd"} <= loaded
+    assert not loaded & (HEAVY - {"numpy", "rich"})
+    assert not loaded & {
+        "dbdp.algorithms.noisy_sgd.dp_sgd",
+        "dbdp.algorithms.noisy_search.privgene",
+        "dbdp.learning.networks",
+    }
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("dataset", "datasets"), ("registre", "register")])
@@ -218,6 +253,8 @@ def test_an_uninstallation_lists_what_is_deleted_and_asks_for_confirmation(make_
         assert refused.returncode == 1
         assert "deletes 0 datasets, 0 charges, 0 models" in refused.stderr
         assert "view public.listed depends on" in refused.stderr
+        assert "This stays: files" in refused.stderr
+        assert "This stays: extension plpython3u" in refused.stderr
         assert connection.execute("select count(*) from listed").fetchone() == (0,)
         done = json.loads(run_here("uninstall", "--url", url, "--yes", "--json").stdout)["dropped"]
         assert (done["datasets"], len(done["others"])) == (0, 1)
@@ -265,7 +302,10 @@ def url_name(url: str) -> str:
 def test_an_uninstallation_names_what_it_leaves(make_database):
     url = make_database()
     run_here("install", "--url", url)
+    asked = run_here("uninstall", "--url", url)
     done = run_here("uninstall", "--url", url, "--yes")
+    promised = [line for line in asked.stderr.splitlines() if line.startswith("This stays: ")]
+    assert promised == [f"This {line}" for line in done.stdout.splitlines()[:-1]]
     stays = [line.removeprefix("stays: ").partition(" ")[0] for line in done.stdout.splitlines()[:-1]]
     assert stays == ["files", "extension", "roles"]  # other databases of this server have the extension
     assert "drop extension plpython3u" in done.stdout
@@ -389,15 +429,22 @@ def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(monkeypa
 # --- completion -----------------------------------------------------------------------------------------
 
 
-def completed(words: str) -> set[str]:
-    """What bash is offered for the last word."""
-    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main; main()"
-    environment = {"_DBDP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=False
-    )
+STARTED = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main\n"
+
+
+def answer(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints that the shell calls by these variables."""
+    command, variables = [sys.executable, "-c", f"{STARTED}{code}"], os.environ | environment
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
+    return done.stdout
+
+
+def completed(words: str, code: str = "main()") -> set[str]:
+    """What bash is offered for the last word."""
+    place = str(len(words.split(" ")) - 1)
+    lines = answer(code, _DBDP_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=place).splitlines()
+    return {line.partition(",")[2] or line for line in lines}
 
 
 def test_bash_completes_commands_and_their_options():
@@ -406,15 +453,20 @@ def test_bash_completes_commands_and_their_options():
     assert completed("dbdp plot bu") == {"budget"}
 
 
-def test_the_shells_script_is_shown():
-    code = "import sys; sys.argv[0] = 'dbdp'; from dbdp.interfaces.cli.main import main; main()"
-    within = ["bash", "-c", '"$@"; exit $?', "bash"]  # the shell is found among the parents
-    output = subprocess.run(
-        [*within, sys.executable, "-c", code, "--show-completion"], capture_output=True, text=True, check=False
-    )
-    assert output.returncode == 0, output.stderr
-    assert "_DBDP_COMPLETE=complete_bash" in output.stdout
-    subprocess.run(["bash", "-n"], input=output.stdout, text=True, check=True)
+def test_completing_a_command_imports_none():
+    loaded = completed("dbdp grant-", "try: main()\nfinally: print(*sys.modules, sep='\\n')")
+    assert "dbdp.interfaces.cli.main" in loaded
+    assert not loaded & (HEAVY | {"dbdp.interfaces.cli.owner"})
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shells_script_is_shown(shell):
+    if shutil.which("bash") is None:
+        pytest.skip("click asks bash for its version")
+    script = answer("main()", _DBDP_COMPLETE=f"{shell}_source")
+    assert f"_DBDP_COMPLETE={shell}_complete" in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
 # --- progress -------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from acting import acting
 from chance import usually
+from click.testing import CliRunner
 from commands import run_here
 from matplotlib.dates import num2date
 from psycopg.conninfo import make_conninfo
 from scipy.optimize import minimize
-from typer.testing import CliRunner
 
 from dbdp.algorithms import Facts, Request
 from dbdp.controller.baselines import Descent

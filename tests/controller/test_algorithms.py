@@ -14,12 +14,11 @@ import numpy as np
 import psycopg
 import pytest
 from chance import usually
+from click.testing import CliRunner
 from pairs import each_value_quick, others_slow
 from released import released
 from short import FEW
 from sklearn.base import clone
-from typer.main import get_command
-from typer.testing import CliRunner
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Request
@@ -180,7 +179,7 @@ def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_comman
         assert estimator(epsilon=1, regularization=0.2).request == estimator(epsilon=1, lambda_=0.2).request
         assert estimator(epsilon=1, lambda_=0.2).regularisation == 0.2
     for command in ("train", "tune", "explain"):
-        given = {each.name for each in get_command(app).get_command(None, command).params}
+        given = {each.name for each in app.get_command(None, command).params}
         assert given >= set(OPTIONS), command
 
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import psycopg
 import pytest
+from click.testing import CliRunner
 from scipy.stats import rankdata
 from test_private_scores import EXACT, FEATURES, scores_of, table, with_model  # noqa: F401
-from typer.testing import CliRunner
 
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.interfaces.cli.main import app

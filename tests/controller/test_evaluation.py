@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.confusion import ConfusionPlan

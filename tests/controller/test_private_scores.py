@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from click.testing import CliRunner
 from scipy.stats import chisquare, rankdata
 from test_evaluation import Watched
-from typer.testing import CliRunner
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan

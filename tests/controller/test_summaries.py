@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import psycopg
 import pytest
+from click.testing import CliRunner
 from memory import RowsInMemory
 from sklearn.linear_model import LinearRegression
 from test_audit import audited
-from typer.testing import CliRunner
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.noisy_sgd import preconditioned_gd

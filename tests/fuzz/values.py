@@ -190,7 +190,7 @@ def _words(name: str) -> st.SearchStrategy[Any]:
     odd = st.sampled_from([*ODD_WORDS, None])
     if name == "name":  # of models of one dataset: most are new
         return st.text("abcdefgh", min_size=16, max_size=16) | odd
-    return st.sampled_from(re.findall(r"[a-z_0-9:]+", options.HELP[name])) | odd
+    return st.sampled_from(re.findall(r"[a-z_0-9:]+", options.description_of(name))) | odd
 
 
 OWN = {name: list(declared(kind)) if (kind := each.OPTIONS.own_settings) else [] for name, each in ALGORITHMS.items()}

@@ -249,7 +249,7 @@ import importlib.util
 return importlib.util.find_spec(name) is not None
 $$""")
         keeper.execute("select dbdp.dp_explain('kept', epsilon => 1)")
-        sql = "select name from unnest(array['dbdp', 'numpy', 'flint', 'sklearn', 'scipy', 'typer']) as name"
+        sql = "select name from unnest(array['dbdp', 'numpy', 'flint', 'sklearn', 'scipy', 'click']) as name"
         found = keeper.execute(f"{sql} where pg_temp.found(name)").fetchall()
     assert found == [("dbdp",), ("numpy",), ("flint",)]
 

@@ -14,12 +14,12 @@ import numpy as np
 import psycopg
 import pytest
 from chance import ALARM
+from click.testing import CliRunner
 from pairs import others_slow
 from perturbed_once import RESTARTED, SCHEDULED, beyond, loose, requests
 from released import released
 from scipy.stats import chisquare
 from short import FEW
-from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.several.tuning import TuningRequest

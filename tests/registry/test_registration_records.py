@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database

@@ -12,13 +12,13 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from click.testing import CliRunner
 from pairs import others_slow
 from perturbed_once import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 from released import released
 from scipy.stats import chi2
 from short import FEW
 from shuffles import SCALED, shuffled
-from typer.testing import CliRunner
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.several.tuning import TuningRequest

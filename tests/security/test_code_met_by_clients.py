@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from attacker import DECLARED, GROUPED, PASSWORD, ROWS, TRAIN, Arena
+from click.testing import CliRunner
 from pairs import a_third_quick, others_slow
-from typer.testing import CliRunner
 
 from dbdp import LogisticRegression
 from dbdp.algorithms import Request

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import click
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy
 import traps
-import typer
+from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import tuple_row
 from servers import temporary_cluster
 from site_of_tests import csrf_of, served
-from typer.testing import CliRunner
 
 import dbdp
 from dbdp.algorithms import Request
@@ -167,10 +167,10 @@ class World:
 
 
 def every_command() -> Iterator[str]:
-    group = typer.main.get_command(app)
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        yield from (f"{name} {inner}" for inner in command.commands) if hasattr(command, "commands") else (name,)
+    for name in app.list_commands(None):
+        command = app.get_command(None, name)
+        inner = command.list_commands(None) if isinstance(command, click.Group) else []
+        yield from (f"{name} {each}" for each in inner) if inner else (name,)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import numpy as np
 import psycopg
 import pytest
+from click.testing import CliRunner
 from shuffles import shuffled
-from typer.testing import CliRunner
 
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.sql import scoring

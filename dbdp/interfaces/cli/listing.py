@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-import typer
+import click
 
 from dbdp.interfaces.cli.output import AsJson, Url, numbers, opened, show, show_budget
+from dbdp.interfaces.cli.parameters import Argument, Commands, option
 
-app = typer.Typer()
+app = Commands()
 DISAGREES = 3  # exit code: the check ran, and ledger, odometers and limits do not agree
 
 
@@ -25,9 +26,9 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
 @app.command()
 def budget(
     name: str,
-    delta: Annotated[float | None, typer.Option(help="δ of releases to come; else a tenth of the budget's.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε of releases to come; else a tenth of the budget's.")] = None,
-    long: Annotated[bool, typer.Option("--long", help="Show also how charges add up, and their sums.")] = False,
+    delta: Annotated[float | None, option(help="δ of releases to come; else a tenth of the budget's.")] = None,
+    epsilon: Annotated[float | None, option(help="ε of releases to come; else a tenth of the budget's.")] = None,
+    long: Annotated[bool, option("--long", help="Show also how charges add up, and their sums.")] = False,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -39,7 +40,7 @@ def budget(
 
 @app.command()
 def ledger(
-    name: Annotated[str | None, typer.Argument(help="A dataset; default all.")] = None,
+    name: Annotated[str | None, Argument("A dataset; default all.")] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -67,7 +68,7 @@ def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
         rows = [numbers(row) for row in database.check_ledger()]
     show(rows, as_json, "check of the ledger")
     if not all(row["ok"] for row in rows):
-        raise typer.Exit(DISAGREES)
+        raise click.exceptions.Exit(DISAGREES)
 
 
 @app.command()

@@ -4,18 +4,19 @@ import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from dbdp import __version__
 from dbdp.interfaces.cli.output import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
+from dbdp.interfaces.cli.parameters import Commands, option
 
 if TYPE_CHECKING:
     from dbdp.deployment.cluster import Cluster
 
-app = typer.Typer()
+app = Commands()
 SHORTEST_TOKEN = 32
-server = typer.Typer(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
-app.add_typer(server, name="server")
+server = Commands(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
+app.add_command(server, "server")
 
 
 @app.command()
@@ -29,8 +30,8 @@ def demo(url: Url = None) -> None:
 
 @app.command()
 def install(
-    url: Annotated[str, typer.Option(help="libpq URL of a superuser, on the server's machine.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    url: Annotated[str, option(help="libpq URL of a superuser, on the server's machine.")],
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would change, and change nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy the extension's files to the server and create the extension."""
@@ -53,8 +54,8 @@ def _show_lines(title: str, lines: list[str]) -> None:
 
 @app.command()
 def uninstall(
-    url: Annotated[str, typer.Option(help="libpq URL of a superuser.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    url: Annotated[str, option(help="libpq URL of a superuser.")],
+    yes: Annotated[bool, option("--yes", help="Delete without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Drop the extension, with all datasets, budgets and models of that database."""
@@ -62,7 +63,7 @@ def uninstall(
 
     dropped = installer.contents(url)
     if dropped and not yes:
-        _confirm(dropped)
+        _confirm(dropped, installer.remains(url))
     installer.uninstall(url)
     remains = installer.remains(url)
     if not as_json:
@@ -71,22 +72,24 @@ def uninstall(
     show_done(f"extension dbdp {done}", as_json, extension="dbdp", version=None, dropped=dropped, remains=remains)
 
 
-def _confirm(dropped: dict[str, Any]) -> None:
-    """Print what an uninstallation deletes, and ask for confirmation."""
+def _confirm(dropped: dict[str, Any], remains: list[str]) -> None:
+    """Print what an uninstallation deletes and what it leaves, and ask for confirmation."""
     counts = [(number, name) for name, number in dropped.items() if name != "others"]
     numbers = ", ".join(f"{number} {name.removesuffix('s') if number == 1 else name}" for number, name in counts)
-    typer.echo(f"This deletes {numbers} permanently; what was released stays released.", err=True)
+    click.echo(f"This deletes {numbers} permanently; what was released stays released.", err=True)
     for each in dropped["others"]:
-        typer.echo(f"It also drops an object that depends on the extension: {each}", err=True)
-    typer.confirm("Drop extension dbdp?", abort=True, err=True)
+        click.echo(f"It also drops an object that depends on the extension: {each}", err=True)
+    for each in remains:
+        click.echo(f"This stays: {each}", err=True)
+    click.confirm("Drop extension dbdp?", abort=True, err=True)
 
 
 @app.command()
 def web(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free port.")] = 8433,
-    host: Annotated[str, typer.Option(help="An address of this machine: 127.0.0.1 or ::1.")] = "127.0.0.1",
-    opening: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Serve statistics for Prometheus at /metrics.")] = False,
+    port: Annotated[int, option(type=click.IntRange(0, 65535), help="0 chooses a free port.")] = 8433,
+    host: Annotated[str, option(help="An address of this machine: 127.0.0.1 or ::1.")] = "127.0.0.1",
+    opening: Annotated[bool, option("--open", help="Open the page in your browser.")] = False,
+    metrics: Annotated[bool, option("--metrics", help="Serve statistics for Prometheus at /metrics.")] = False,
     url: Url = None,
 ) -> None:
     """Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link."""
@@ -128,7 +131,7 @@ def doctor(as_json: AsJson = False, url: Url = None) -> None:
             if each.remedy:
                 print_line(f"{each.check}: {_one_line(each.remedy)}")
     if any(each.state == FAULT for each in findings):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _one_line(text: str) -> str:
@@ -146,7 +149,7 @@ def server_start(as_json: AsJson = False) -> None:
 def server_stop() -> None:
     """Stop the private server; its data stays."""
     _cluster().stop()
-    typer.echo("the private server is stopped", err=True)
+    click.echo("the private server is stopped", err=True)
 
 
 @server.command("status")
@@ -163,16 +166,16 @@ def server_url(as_json: AsJson = False) -> None:
 
 
 @server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def server_psql(context: typer.Context) -> None:
+def server_psql() -> None:
     """Open psql on the private server; further arguments are passed to psql."""
-    sys.exit(_started().psql(context.args))
+    sys.exit(_started().psql(click.get_current_context().args))
 
 
 def _started() -> "Cluster":
     """Start the private server if needed and return it; print a line first, since starting may take a minute."""
     cluster = _cluster()
     if not cluster.status()["running"]:
-        typer.echo("starting the private server; the first time takes a minute", err=True)
+        click.echo("starting the private server; the first time takes a minute", err=True)
     cluster.start()
     return cluster
 

@@ -1,22 +1,26 @@
-"""The command line `dbdp`, by typer.
+"""The command line `dbdp`, by click.
 
 A command's module is imported when the command is called. NumPy, psycopg and rich are not imported here, so that the
 shell's completion and short commands are fast.
 """
 
+import gc
 import logging
 import re
 import sys
 import warnings
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from dbdp import __version__
 from dbdp.checks import nearest
+from dbdp.interfaces.cli.parameters import Commands, option
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 EXIT_CODES = (
     "Exit codes: 0 success; 1 refused or failed, with the reason in the last line on stderr, or a fault that the "
@@ -29,49 +33,56 @@ _REMEDY = (
 )
 
 
-_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, which newer versions of typer have copied
 _SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)")
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     """Loads a command of `dbdp.interfaces.cli.places` when it is called; lists these before those of `app` itself."""
 
     _is_listing = False  # while the help lists the commands, which then need not be imported
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return [*PLACES, *super().list_commands(ctx)]
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in PLACES:
             return super().get_command(ctx, cmd_name)
         if self._is_listing:
-            return TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
+            return click.Command(cmd_name, short_help=SUMMARIES[cmd_name])
         module = import_module(f"dbdp.interfaces.cli.{PLACES[cmd_name]}")
-        return typer.main.get_group(module.app).commands[cmd_name]
+        return module.app.get_command(ctx, cmd_name)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self._is_listing = True
         super().format_help(ctx, formatter)
         self._is_listing = False
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        self._is_listing = True
+        completions = super().shell_complete(ctx, incomplete)
+        self._is_listing = False
+        return completions
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         names = self.list_commands(ctx)
         if args[0] not in names:
             ctx.fail(f"No such command {args[0]!r}{nearest(args[0], names) or '; see `dbdp --help`'}")
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except _USAGE_ERROR as error:
-            error.message += _option_meant(error)
-            raise
+        except click.UsageError as error:
+            remedy = _option_meant(error)
+            if not remedy:
+                raise
+            raise click.UsageError(f"{error.message}{remedy}", error.ctx) from None
         except KeyboardInterrupt:
-            typer.echo("interrupted; what was charged stays charged", err=True)
-            raise typer.Exit(130) from None
+            click.echo("interrupted; what was charged stays charged", err=True)
+            raise click.exceptions.Exit(130) from None
 
 
-def _option_meant(error: Any) -> str:
+def _option_meant(error: click.UsageError) -> str:
     """Return the remedy for a word that is passed without the name of its option; nothing for another error."""
     surplus = _SURPLUS.match(error.message)
     if surplus is None or error.ctx is None:
@@ -83,28 +94,23 @@ def _option_meant(error: Any) -> str:
     return f"; options have names, see `{error.ctx.command_path} --help`"
 
 
-app = typer.Typer(
-    cls=_Commands,
+app = _Commands(
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 120},
     epilog=EXIT_CODES,
     help="Differentially private machine learning in PostgreSQL.",
 )
 
 
-@app.callback()
-def _all() -> None:
-    """Differentially private machine learning in PostgreSQL."""
-
-
 @app.command()
-def version(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def version(as_json: Annotated[bool, option("--json", help="Print JSON.")] = False) -> None:
     """Print the version."""
     print(f'{{"version": "{__version__}"}}' if as_json else __version__)
 
 
 def main() -> None:
     """Run the command line; print an error of dbdp in one line and exit with code 1."""
+    gc.set_threshold(50_000)  # imports make no garbage: by default a tenth of a short command's time is looking for it
     logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it warns of the statement that Ctrl-C interrupts
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
@@ -122,7 +128,7 @@ def main() -> None:
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
     """Print a warning in one line, without the place in the code."""
-    typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
+    click.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def _refusals() -> tuple[type[Exception], ...]:

@@ -8,12 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dbdp.interfaces.cli.parameters import option
 from dbdp.interfaces.plain import plain
 from dbdp.sessions.errors import NOT_ALLOWED
 
@@ -25,16 +25,16 @@ LONGEST_LIST = 12  # numbers that a table shows one by one
 _HOW_CHARGES_ADD_UP = ("mode", "rdp_order", "charge_limit", "charged", "leak_limit", "leaked", "recorded", "unrecorded")
 _BREAKS = 16  # characters; a longer word in a cell may be broken
 
-Url = Annotated[str | None, typer.Option(help="URL of the server; default DBDP_URL, else the private server.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Positive = Annotated[str | None, typer.Option(help="The label's positive value.")]
-Negative = Annotated[str | None, typer.Option(help="Its negative value; default: any other.")]
-Labels = Annotated[list[str] | None, typer.Option("--class", help="A class of the label; repeat for each.")]
+Url = Annotated[str | None, option(help="URL of the server; default DBDP_URL, else the private server.")]
+AsJson = Annotated[bool, option("--json", help="Print JSON.")]
+Positive = Annotated[str | None, option(help="The label's positive value.")]
+Negative = Annotated[str | None, option(help="Its negative value; default: any other.")]
+Labels = Annotated[list[str] | None, option("--class", help="A class of the label; repeat for each.")]
 LabelBounds = Annotated[
-    tuple[float, float] | None, typer.Option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
+    tuple[float, float] | None, option(metavar="LOWER UPPER", help="Bounds of a label that is a number.")
 ]
-Epsilon = Annotated[float, typer.Option(help="ε of this release.")]
-Delta = Annotated[float, typer.Option(help="δ of this release; 0 is pure ε.")]
+Epsilon = Annotated[float, option(help="ε of this release.")]
+Delta = Annotated[float, option(help="δ of this release; 0 is pure ε.")]
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.bounds import BETA
 from dbdp.controller.options import HELP
@@ -29,41 +27,42 @@ from dbdp.interfaces.cli.output import (
     show_figures,
     show_mapping,
 )
+from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.interfaces.python.tables import quoted
 from dbdp.registry.registration import Registration
 
-app = typer.Typer()
+app = Commands()
 
-Reason = Annotated[str, typer.Option(help="Why, for the record.")]
-Loss = Annotated[str, typer.Option(help=HELP["loss"])]
+Reason = Annotated[str, option(help="Why, for the record.")]
+Loss = Annotated[str, option(help=HELP["loss"])]
 Capacity = Annotated[
-    int | None, typer.Option(help="Largest number of rows, or of units, that is read; their number may change.")
+    int | None, option(help="Largest number of rows, or of units, that is read; their number may change.")
 ]
-Granted = Annotated[str, typer.Argument(help="Number of a model, name@version, or a name with all its versions.")]
-Regularisation = Annotated[float | None, typer.Option(help=HELP["regularisation"])]
+Granted = Annotated[str, Argument("Number of a model, name@version, or a name with all its versions.")]
+Regularisation = Annotated[float | None, option(help=HELP["regularisation"])]
 
 
 @app.command()
 def register(
     name: str,
     table: str,
-    label: Annotated[str, typer.Option(help="Column of the label.")],
-    features: Annotated[Path, typer.Option(help="JSON file: column → bounds, categories, or length and norm.")],
-    delta: Annotated[float, typer.Option(help="Total δ of the dataset.")],
-    epsilon: Annotated[float | None, typer.Option(help="Total ε of the dataset.")] = None,
-    rho: Annotated[float | None, typer.Option(help="Total ρ of the dataset, instead of ε.")] = None,
+    label: Annotated[str, option(help="Column of the label.")],
+    features: Annotated[Path, option(help="JSON file: column → bounds, categories, or length and norm.")],
+    delta: Annotated[float, option(help="Total δ of the dataset.")],
+    epsilon: Annotated[float | None, option(help="Total ε of the dataset.")] = None,
+    rho: Annotated[float | None, option(help="Total ρ of the dataset, instead of ε.")] = None,
     positive: Positive = None,
     negative: Negative = None,
     classes: Labels = None,
     label_bounds: LabelBounds = None,
     intercept: bool = True,
-    mode: Annotated[str, typer.Option(help="Composition: renyi, basic, gaussian or zcdp.")] = "renyi",
+    mode: Annotated[str, option(help="Composition: renyi, basic, gaussian or zcdp.")] = "renyi",
     unit: Annotated[
-        str | None, typer.Option(help="Column of the unit of privacy: rows with one value are protected together.")
+        str | None, option(help="Column of the unit of privacy: rows with one value are protected together.")
     ] = None,
-    max_rows: Annotated[int | None, typer.Option(help="Largest number of rows that are read of each unit.")] = None,
+    max_rows: Annotated[int | None, option(help="Largest number of rows that are read of each unit.")] = None,
     public_columns: Annotated[
-        list[str] | None, typer.Option("--public-column", help="A public column, to group by; repeat for several.")
+        list[str] | None, option("--public-column", help="A public column, to group by; repeat for several.")
     ] = None,
     capacity: Capacity = None,
     as_json: AsJson = False,
@@ -100,7 +99,7 @@ def grant_training(
     dataset: str,
     role: str,
     epsilon: Annotated[
-        float | None, typer.Option(help="ε that all its releases together keep; default: the dataset's alone.")
+        float | None, option(help="ε that all its releases together keep; default: the dataset's alone.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -146,7 +145,7 @@ def revoke_prediction(model: Granted, role: str, as_json: AsJson = False, url: U
 def redeclare(
     name: str,
     reason: Reason,
-    features: Annotated[Path | None, typer.Option(help="JSON file: column → bounds, categories, or length.")] = None,
+    features: Annotated[Path | None, option(help="JSON file: column → bounds, categories, or length.")] = None,
     positive: Positive = None,
     negative: Negative = None,
     classes: Labels = None,
@@ -173,8 +172,8 @@ def redeclare(
 def renew(
     name: str,
     reason: Reason,
-    epsilon: Annotated[float | None, typer.Option(help="ε of the new budget; default the same.")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ of the new budget; default the same.")] = None,
+    epsilon: Annotated[float | None, option(help="ε of the new budget; default the same.")] = None,
+    delta: Annotated[float | None, option(help="δ of the new budget; default the same.")] = None,
     capacity: Capacity = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -198,7 +197,7 @@ def raise_capacity(name: str, capacity: int, reason: Reason, as_json: AsJson = F
 def answer_at_multiples(
     name: str,
     reason: Reason,
-    seconds: Annotated[int | None, typer.Option(help="From 1 to 86400; by default there is no delay.")] = None,
+    seconds: Annotated[int | None, option(help="From 1 to 86400; by default there is no delay.")] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -215,7 +214,7 @@ def bounds(
     column: str,
     epsilon: Epsilon,
     delta: Delta = 0.0,
-    beta: Annotated[float, typer.Option(help="Probability that the bounds are wider than the numbers.")] = BETA,
+    beta: Annotated[float, option(help="Probability that the bounds are wider than the numbers.")] = BETA,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:

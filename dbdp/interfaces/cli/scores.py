@@ -2,19 +2,18 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.interfaces.cli.output import AsJson, Delta, Epsilon, Url, opened, show, show_figures
+from dbdp.interfaces.cli.parameters import Argument, Commands, option
 
 if TYPE_CHECKING:
     pass
 
-app = typer.Typer()
+app = Commands()
 
-ModelReference = Annotated[str, typer.Argument(help="Number of a model, its name, or name@version.")]
+ModelReference = Annotated[str, Argument("Number of a model, its name, or name@version.")]
 
 
 @app.command()
@@ -22,12 +21,10 @@ def score(
     model: ModelReference,
     dataset: str,
     epsilon: Epsilon,
-    metric: Annotated[str, typer.Option(help=", ".join(METRICS) + ".")] = METRICS[0],
+    metric: Annotated[str, option(help=", ".join(METRICS) + ".")] = METRICS[0],
     delta: Delta = 0.0,
-    bins: Annotated[int, typer.Option(help="Bins of the histogram that auc and calibration use.")] = BINS,
-    positive: Annotated[
-        str | None, typer.Option(help="Among several classes, the class of auc and calibration.")
-    ] = None,
+    bins: Annotated[int, option(help="Bins of the histogram that auc and calibration use.")] = BINS,
+    positive: Annotated[str | None, option(help="Among several classes, the class of auc and calibration.")] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -43,7 +40,7 @@ def evaluate(
     dataset: str,
     epsilon: Epsilon,
     delta: Delta = 0.0,
-    bins: Annotated[int, typer.Option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
+    bins: Annotated[int, option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -85,7 +82,7 @@ def class_balance(dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: A
 def summarize(
     dataset: str,
     epsilon: Epsilon,
-    delta: Annotated[float, typer.Option(help="δ of this release, above 0.")],
+    delta: Annotated[float, option(help="δ of this release, above 0.")],
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -115,7 +112,7 @@ def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 def predict(
     model: ModelReference,
     table: str,
-    limit: Annotated[int, typer.Option(help="Largest number of rows.")] = 20,
+    limit: Annotated[int, option(help="Largest number of rows.")] = 20,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:

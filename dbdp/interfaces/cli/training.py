@@ -4,47 +4,54 @@ import inspect
 import json
 from collections.abc import Callable
 from dataclasses import Field
-from functools import wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.checks import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
+from dbdp.interfaces.cli.parameters import Commands, option
 
 if TYPE_CHECKING:
     from dbdp.registry.releases import Model
 
-app = typer.Typer()
+app = Commands()
 
-GroupBy = Annotated[str, typer.Option(help="A public column of the dataset.")]
-Groups = Annotated[list[str], typer.Option("--group", help="A value of the column that gets a model; repeat for each.")]
-Candidates = Annotated[Path, typer.Option(help='JSON file: [{"regularisation": 0.01}, …].')]
-Method = Annotated[str, typer.Option(help="disjoint_portions or random_repetition.")]
-MeanRuns = Annotated[float | None, typer.Option(help="Mean number of runs of random_repetition.")]
-Distribution = Annotated[str | None, typer.Option(help="Law of the number of runs: geometric or poisson.")]
-Rows = Annotated[int, typer.Option(help="Number of records, public.")]
-Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
-UnitRows = Annotated[int, typer.Option(help="Records of each unit of privacy; ROWS is units times this.")]
+GroupBy = Annotated[str, option(help="A public column of the dataset.")]
+Groups = Annotated[list[str], option("--group", help="A value of the column that gets a model; repeat for each.")]
+Candidates = Annotated[Path, option(help='JSON file: [{"regularisation": 0.01}, …].')]
+Method = Annotated[str, option(help="disjoint_portions or random_repetition.")]
+MeanRuns = Annotated[float | None, option(help="Mean number of runs of random_repetition.")]
+Distribution = Annotated[str | None, option(help="Law of the number of runs: geometric or poisson.")]
+Rows = Annotated[int, option(help="Number of records, public.")]
+Features = Annotated[int, option(help="Coordinates of one model, with the intercept.")]
+UnitRows = Annotated[int, option(help="Records of each unit of privacy; ROWS is units times this.")]
 BudgetEpsilon = Annotated[
-    float, typer.Option(min=0, help="ε of the dataset's budget: the size of Poisson mini-batches depends on it.")
+    float,
+    option(type=click.FloatRange(0), help="ε of the dataset's budget: the size of Poisson mini-batches depends on it."),
 ]
-Classes = Annotated[int, typer.Option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
+Classes = Annotated[int, option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
 
 
-def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a typer command whose keyword `request` is built from one option for each field of `Request`."""
-    own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
-
+@cache
+def _request_options() -> list[inspect.Parameter]:
     def annotated(each: Field[Any], kind: type) -> Any:
         names = [each.name, *(synonym for synonym, name in SYNONYMS.items() if name == each.name)]
         flags = [f"--{name.replace('_', '-')}" for name in names]
-        return Annotated[kind | None if each.default is None else kind, typer.Option(*flags, help=help_of(each.name))]
+        described = option(*flags, help=partial(help_of, each.name))
+        return Annotated[kind | None if each.default is None else kind, described]
 
-    added = keywords(annotated)
+    return keywords(annotated)
+
+
+def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose keyword `request` is built from one option for each field of `Request`."""
+    own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
+    added = _request_options()
     names = {each.name for each in added}
 
     @wraps(command)

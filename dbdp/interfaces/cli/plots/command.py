@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from dbdp.algorithms import AUTO, Facts
 from dbdp.interfaces.cli.output import (
@@ -25,6 +25,7 @@ from dbdp.interfaces.cli.output import (
     show,
     show_done,
 )
+from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.interfaces.cli.plots import curves, pictures
 from dbdp.interfaces.python.progress import progress_bar
 
@@ -33,38 +34,38 @@ if TYPE_CHECKING:
 
     from dbdp.interfaces.python.database import Database
 
-app = typer.Typer()
-plot = typer.Typer(no_args_is_help=True, help="Draw a plot as PNG or SVG, by the suffix of the file's name.")
-app.add_typer(plot, name="plot")
+app = Commands()
+plot = Commands(no_args_is_help=True, help="Draw a plot as PNG or SVG, by the suffix of the file's name.")
+app.add_command(plot, "plot")
 
 _EPSILONS = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]
 _PURE = ["bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13"]
 _COMPARED = [*_PURE, "bst14", "dp_sgd"]
 
-Picture = Annotated[Path, typer.Argument(help="File to write: a name that ends in .png or .svg.")]
-Dataset = Annotated[str | None, typer.Option(help="A registered dataset.")]
-Algorithms = Annotated[list[str], typer.Option("--algorithm", help="An algorithm; repeat for several.")]
-Epsilons = Annotated[list[float], typer.Option("--epsilon", help="A value of ε; repeat for several.")]
-Delta = Annotated[float, typer.Option(help="δ of each release; 0 is pure ε.")]
-Options = Annotated[str, typer.Option(help='Further options of a training, as JSON: {"batch_size": 100}.')]
-Repeats = Annotated[int, typer.Option(min=1, help="Trainings of each algorithm and ε.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Spend the budget without asking.")]
+Picture = Annotated[Path, Argument("File to write: a name that ends in .png or .svg.")]
+Dataset = Annotated[str | None, option(help="A registered dataset.")]
+Algorithms = Annotated[list[str], option("--algorithm", help="An algorithm; repeat for several.")]
+Epsilons = Annotated[list[float], option("--epsilon", help="A value of ε; repeat for several.")]
+Delta = Annotated[float, option(help="δ of each release; 0 is pure ε.")]
+Options = Annotated[str, option(help='Further options of a training, as JSON: {"batch_size": 100}.')]
+Repeats = Annotated[int, option(type=click.IntRange(1), help="Trainings of each algorithm and ε.")]
+Yes = Annotated[bool, option("--yes", help="Spend the budget without asking.")]
 
 
 @plot.command()
 def noise(
     picture: Picture,
     dataset: Dataset = None,
-    rows: Annotated[int | None, typer.Option(help="Public number of records, instead of a dataset.")] = None,
-    features: Annotated[int | None, typer.Option(help="Coordinates of one model, with the intercept.")] = None,
+    rows: Annotated[int | None, option(help="Public number of records, instead of a dataset.")] = None,
+    features: Annotated[int | None, option(help="Coordinates of one model, with the intercept.")] = None,
     algorithms: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--algorithm",
             help=f"An algorithm; repeat for several. Default: {', '.join(_COMPARED)}; the last two need δ.",
         ),
     ] = None,
-    epsilons: Epsilons = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0],  # noqa: B006  (typer's own default)
+    epsilons: Epsilons = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0],  # noqa: B006  (the default that the help shows)
     delta: Delta = 1e-6,
     options: Options = "{}",
     as_json: AsJson = False,
@@ -81,7 +82,7 @@ def noise(
         with opened(url) as database:
             curve = curves.noise(dataset, lambda request: database.explain(dataset, request), requests)
     else:
-        raise typer.BadParameter("pass --dataset, or both --rows and --features")
+        raise click.BadParameter("pass --dataset, or both --rows and --features")
     _finish(lambda: pictures.noise(curve), picture, asdict(curve), as_json)
 
 
@@ -98,7 +99,7 @@ def budget(dataset: str, picture: Picture, as_json: AsJson = False, url: Url = N
 def loss(
     dataset: str,
     picture: Picture,
-    algorithm: Annotated[str, typer.Option(help=f"One of {', '.join(curves.ONCE)}.")] = curves.ONCE[0],
+    algorithm: Annotated[str, option(help=f"One of {', '.join(curves.ONCE)}.")] = curves.ONCE[0],
     options: Options = "{}",
     as_json: AsJson = False,
     url: Url = None,
@@ -123,16 +124,16 @@ def loss(
 @plot.command()
 def utility(
     picture: Picture,
-    csv: Annotated[Path | None, typer.Option(help="PUBLIC rows: CSV with a header; nothing is charged.")] = None,
-    label: Annotated[str | None, typer.Option(help="With --csv: column of the label.")] = None,
-    features: Annotated[Path | None, typer.Option(help="With --csv: JSON file, as in `dbdp register`.")] = None,
+    csv: Annotated[Path | None, option(help="PUBLIC rows: CSV with a header; nothing is charged.")] = None,
+    label: Annotated[str | None, option(help="With --csv: column of the label.")] = None,
+    features: Annotated[Path | None, option(help="With --csv: JSON file, as in `dbdp register`.")] = None,
     positive: Positive = None,
     negative: Negative = None,
     classes: Labels = None,
     label_bounds: LabelBounds = None,
-    dataset: Annotated[str | None, typer.Option(help="A registered dataset; each training is CHARGED.")] = None,
-    on: Annotated[str | None, typer.Option(help="With --dataset: table to score on, which you may read.")] = None,
-    baseline: Annotated[bool, typer.Option(help="With --dataset: also train WITHOUT privacy, for you alone.")] = False,
+    dataset: Annotated[str | None, option(help="A registered dataset; each training is CHARGED.")] = None,
+    on: Annotated[str | None, option(help="With --dataset: table to score on, which you may read.")] = None,
+    baseline: Annotated[bool, option(help="With --dataset: also train WITHOUT privacy, for you alone.")] = False,
     yes: Yes = False,
     algorithms: Algorithms = [AUTO],  # noqa: B006
     epsilons: Epsilons = _EPSILONS,
@@ -161,7 +162,7 @@ def utility(
             _confirm_cost(database, dataset, requests, repeats, yes)
             curve = _scored(database, dataset, on, requests, repeats, with_baseline=baseline)
     else:
-        raise typer.BadParameter("pass --csv, --label and --features, or --dataset and --on")
+        raise click.BadParameter("pass --csv, --label and --features, or --dataset and --on")
     _finish(lambda: pictures.utility(curve), picture, _as_lists(asdict(curve)), as_json)
 
 
@@ -192,13 +193,13 @@ def _confirm_cost(database: "Database", dataset: str, requests: list[Any], repea
     priced = curves.cost(database, dataset, requests, repeats)
     bill = curves.check_cost(database, dataset, priced)
     if yes:
-        typer.echo(f"charging {bill}", err=True)
+        click.echo(f"charging {bill}", err=True)
         return
     console.stderr = True
     shown = ("algorithm", "epsilon", "trainings", "charge", "leak")
     show([{key: row[key] for key in shown} for row in priced], False, f"charged to {dataset}")
     console.stderr = False
-    typer.confirm(f"Charge {bill}?", abort=True, err=True)
+    click.confirm(f"Charge {bill}?", abort=True, err=True)
 
 
 def _further(options: str) -> dict[str, Any]:
