@@ -89,12 +89,12 @@ def declared_array(table: Table) -> dict[str, str]:
 
 
 def register(connection: psycopg.Connection, name: str, declaration: dict[str, str]) -> None:
-    """Register a dataset with a budget that no run exhausts."""
+    """Register a dataset with a budget that the runs do not exhaust."""
     statement = """
         select dbdp.register_dataset(
             %(name)s, %(source)s::regclass, label => %(label)s, positive => %(positive)s,
             negative => %(negative)s, features => %(features)s, intercept => false,
-            epsilon => 1e6, delta => 1e-3, mode => 'basic')
+            epsilon => 300, delta => 1e-3, mode => 'basic')
     """
     connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = %s", (name,))
     connection.execute(statement, {"name": name, **declaration})

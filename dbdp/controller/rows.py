@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
@@ -84,6 +84,10 @@ class PackedRows:
         Blocks of each mini-batch of the last draw.
     matrix : np.ndarray | None
         The matrix of the last `transform`, shape (d, d); None since the last packing.
+    tables : ExitStack
+        Drops the table of `copy`.
+    copy : str | None
+        A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
     """
 
     slices: Sequence[Slice]
@@ -91,6 +95,8 @@ class PackedRows:
     layout: Layout
     batch_blocks: int = 1
     matrix: np.ndarray | None = None
+    tables: ExitStack = field(default_factory=ExitStack)
+    copy: str | None = None
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
@@ -106,7 +112,10 @@ class PackedRows:
         steps = steps_that_fit(session, samples.size, dimension, most)
         self.batch_blocks = blocks_of_step(samples.size, dimension)
         how = {"probability": samples.probability, "steps": steps, "size": samples.size, "apart": apart}
-        self._pack({"poisson": how})
+        if steps < most and self.copy is None:
+            self.copy = f"dbdp_copy_{secrets.token_hex(8)}"
+            self.tables.enter_context(temporary_table(session, self.copy, BLOCK_COLUMNS))
+        self._pack({"poisson": how | ({"copy": self.copy} if self.copy else {})})
         return steps
 
     def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
@@ -220,11 +229,13 @@ def _together(session: Session, dataset: Dataset, layout: Layout, progress: Prog
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
     cuts = list(accumulate(layout.slices))[:-1]
-    with block_table(session, dataset) as (table, place):
+    with ExitStack() as tables:
+        table, place = tables.enter_context(block_table(session, dataset))
         slices = [Slice(session, table, *ends) for ends in zip([0, *lasts], lasts, strict=False)]
         slices = slices if cuts else [Slice(session, table)]  # padded mini-batches may have more blocks than the rows
         options = _options(dataset, layout) | place | ({"cuts": cuts} if cuts else {})
-        yield PackedRows(slices, [Packing(session, dataset.name, table, options, progress)], layout)
+        packing = Packing(session, dataset.name, table, options, progress)
+        yield PackedRows(slices, [packing], layout, tables=tables)
 
 
 @contextmanager

@@ -31,6 +31,9 @@ class Poisson:
         Rows of each step: fewer are padded with zero rows; of more, the last ones are left out.
     apart : bool
         Whether every step begins a new block.
+    copy : str | None
+        A temporary table with the columns of packed blocks. It is filled with all rows unless it has rows already, and
+        the mini-batches are drawn from it: the dataset is decoded once for many draws.
 
     Raises
     ------
@@ -42,6 +45,7 @@ class Poisson:
     steps: int
     size: int
     apart: bool = False
+    copy: str | None = None
 
     def __post_init__(self) -> None:
         if type(self.probability) not in (int, float) or not 0 < self.probability <= 1:
@@ -53,6 +57,8 @@ class Poisson:
         if not (checks.is_whole(self.size) and self.size >= 1):
             raise ValueError(f"size of poisson = {self.size!r} must be a whole number, at least 1")
         checks.truth("apart of poisson", self.apart)
+        if self.copy is not None and not str(self.copy).isidentifier():
+            raise ValueError(f"the copy of poisson = {self.copy!r} must be the name of a temporary table")
 
 
 @dataclass(frozen=True)
@@ -188,8 +194,8 @@ class Share:
 
 def _poisson(option: Any) -> Poisson:
     needed = {"probability", "steps", "size"}
-    if not isinstance(option, dict) or not needed <= set(option) <= needed | {"apart"}:
-        raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart"')
+    if not isinstance(option, dict) or not needed <= set(option) <= needed | {"apart", "copy"}:
+        raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart" and "copy"')
     return Poisson(**option)
 
 

@@ -6,7 +6,8 @@ written to a bucket of public size in a temporary table, and each bucket is perm
 uniform permutation, and each row is written twice, however many there are. With a key the order is the same in every
 session, and each session may pack a share of it: the shares are disjoint and of public sizes. Poisson mini-batches are
 packed one after the other, each of the same public size; every row is drawn into every step independently, all in one
-pass. This module runs in the server, where search_path is pinned to pg_catalog.
+pass over the records, or over a packed copy of all rows where several draws follow one another. This module runs in the
+server, where search_path is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence
@@ -108,7 +109,9 @@ class _Packing:
         self._session = session
         self._reporter = reporter
         self._dataset = dataset
-        self._encoder = encoder
+        self._encoder: Encoder | blocks.PackedRecords = encoder
+        self._of_records = encoder
+        self._copy: str | None = None
         self._table = table
         self._stride = blocks.stride_of(encoder.dimension)
         self._row_bytes = self._stride * blocks.ELEMENT.itemsize
@@ -181,10 +184,24 @@ class _Packing:
 
     def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
         """Pack Poisson steps, one after the other, each padded or cut to the public size."""
+        if poisson.copy is not None:
+            self._read_from(f'pg_temp."{poisson.copy}"')
         if poisson.steps == 1:
             self._one_step(store, poisson)
         else:
             self._steps_in_memory(store, poisson)
+
+    def _read_from(self, copy: str) -> None:
+        """Read packed rows from a table from now on, which is filled first if it is empty.
+
+        Their order is that of the records, which does not matter: every row is drawn independently.
+        """
+        if not self._session.query(f"select from {copy} limit 1"):
+            store = BlockWriter(self._session, copy, self._encoder.dimension, ())
+            for _, raw in self._read():
+                store.write(self._encoder.rows(raw))
+            store.end_block()
+        self._copy, self._encoder = copy, blocks.PackedRecords(self._encoder.dimension)
 
     def _one_step(self, store: BlockWriter, poisson: Poisson) -> None:
         """Write the rows of a single step as they are drawn: within a step they need no order."""
@@ -232,17 +249,22 @@ class _Packing:
 
     def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
         """Yield how many slots came before, and the raw records of the next ones; report each piece once processed."""
-        if self._dataset.group:
+        if self._copy:
+            pieces = self._read_blocks(f"select block from {self._copy}")
+        elif self._dataset.group:
             pieces = self._read_group(self._dataset.group)
         else:
-            pieces = records.read(self._session, self._dataset, self._encoder, memory=self._memory, key=key)
+            pieces = records.read(self._session, self._dataset, self._of_records, memory=self._memory, key=key)
         for first, raw in pieces:
             yield first, raw
             self._reporter.report("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)
 
     def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
-        seen, query = 0, f'select block from pg_temp."{group.staged}" where bucket = $1'
-        for piece in self._session.stream(query, group.bucket):
+        return self._read_blocks(f'select block from pg_temp."{group.staged}" where bucket = $1', group.bucket)
+
+    def _read_blocks(self, query: str, *parameters: int) -> Iterator[tuple[int, bytes]]:
+        seen = 0
+        for piece in self._session.stream(query, *parameters):
             yield seen, piece["block"]
             seen += len(piece["block"]) // self._encoder.record_bytes
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,7 @@ Register = Callable[..., str]
 Block = tuple[int, np.ndarray]
 ALPHA = 1e-9  # false alarms of a statistical test; the server's entropy has no seed
 TABLE = "create temporary table packed (block_no int8, block bytea)"
+COPY = "create temporary table copied (block_no int8, block bytea)"
 IN_BLOCK = blocks.rows_per_block(1)
 
 
@@ -50,7 +52,12 @@ def packed(connection: psycopg.Connection, name: str, dimension: int = 1, **opti
     options = {"coding": {"encoding": "scaled"}} | options
     with connection.transaction(force_rollback=True):
         connection.execute(TABLE)
-        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
+        call = "select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options))
+        if options["poisson"].get("copy"):  # what is read then is a second draw, of a copy that the first has filled
+            connection.execute(COPY)
+            connection.execute(*call)
+            connection.execute("truncate pg_temp.packed")
+        connection.execute(*call)
         return read(connection, dimension)
 
 
@@ -102,17 +109,19 @@ WAYS = {  # rows, steps, probability, memory given
     "one step, written as it is read": (30_000, 1, 0.5, "1MB"),
     "in little memory": (3000, 20, 0.05, "1MB"),
 }
+COPIES = [{}, {"copy": "copied"}]
 
 
+@pytest.mark.parametrize("copy", COPIES)
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_row_takes_part_in_every_step_by_its_own_draw(connection, numbered, way, apart):
+def test_every_row_takes_part_in_every_step_by_its_own_draw(connection, numbered, way, apart, copy):
     """Of each row the number of steps is binomial, and no step has a row twice."""
     count, steps, probability, memory = WAYS[way]
     name, times = numbered(count), np.zeros(0, np.int64)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     while len(times) < 10_000:
-        result = drawn(connection, name, count, steps, probability=probability, apart=apart)
+        result = drawn(connection, name, count, steps, probability=probability, apart=apart, **copy)
         assert all(len(set(rows)) == len(rows) for rows in result)
         times = np.append(times, np.bincount(np.concatenate(result).astype(int), minlength=count))
     assert p_value(times, steps, probability) > ALPHA
@@ -129,16 +138,17 @@ def test_the_numbers_of_rows_that_are_drawn_are_binomial(connection, numbered):
     assert p_value(sizes, 500, 0.02 * 1.15) < ALPHA
 
 
+@pytest.mark.parametrize("copy", COPIES)
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(connection, numbered, way, apart):
+def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(connection, numbered, way, apart, copy):
     """A size far below the mean: every step is full, of different rows; far above it none is."""
     count, steps, probability, memory = WAYS[way]
     name, mean = numbered(count), int(count * probability)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    result = drawn(connection, name, count, steps, probability=probability, apart=apart, size=mean // 2)
+    result = drawn(connection, name, count, steps, probability=probability, apart=apart, size=mean // 2, **copy)
     assert all(len(set(rows)) == len(rows) == mean // 2 for rows in result)
-    result = drawn(connection, name, count, steps, probability=probability, apart=apart)
+    result = drawn(connection, name, count, steps, probability=probability, apart=apart, **copy)
     assert all(len(rows) < public_size(count, {"probability": probability, "steps": steps}) for rows in result)
 
 
@@ -157,12 +167,13 @@ class InThisProcess(ClientSession):
         return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
+@pytest.mark.parametrize("copy", COPIES)
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way, apart):
+def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way, apart, copy):
     count, steps, probability, memory = WAYS[way]
     name, draw, expected, before = numbered(count), shuffling.hits, [], [0]
-    connection.execute(f"set dbdp.pack_memory = '{memory}'; set search_path = pg_catalog, pg_temp; {TABLE}")
+    connection.execute(f"set dbdp.pack_memory = '{memory}'; set search_path = pg_catalog, pg_temp; {TABLE}; {COPY}")
 
     def noted(rows: int, *arguments: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for taking, step in draw(rows, *arguments):
@@ -172,7 +183,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way
 
     session = InThisProcess(connection)
     size = public_size(count, {"probability": probability, "steps": steps})
-    share = Share(poisson=Poisson(probability, steps, size, apart), coding=Coding("scaled"))
+    share = Share(poisson=Poisson(probability, steps, size, apart, **copy), coding=Coding("scaled"))
     with patch.object(shuffling, "hits", noted):
         shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
     results = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
@@ -184,11 +195,12 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way
     ("count", "steps", "memory"),
     [(70_000, 3, "64MB"), (70_000, 1, "1MB"), (IN_BLOCK, 4, "64MB"), (IN_BLOCK // 4, 8, "64MB"), (100, 40, "1MB")],
 )
-def test_a_probability_of_one_draws_all_rows_in_every_step(connection, numbered, count, steps, memory):
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_probability_of_one_draws_all_rows_in_every_step(connection, numbered, count, steps, memory, copy):
     """Steps of several blocks, blocks of several steps, and steps that end with a block."""
     name = numbered(count)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    result = drawn(connection, name, count, steps, probability=1)
+    result = drawn(connection, name, count, steps, probability=1, **copy)
     assert all(sorted(rows) == list(range(count)) for rows in result)
 
 
@@ -236,8 +248,8 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(connection, schema, 
         scaled = json.dumps({"coding": {"encoding": "scaled"}} | options)
         connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, scaled))
         plain = b"".join(block for (block,) in connection.execute("select block from packed").fetchall())
-    for steps in (1, 3):
-        poisson = {"probability": 1, "steps": steps, "size": 95}
+    for steps, copy in product((1, 3), COPIES):
+        poisson = {"probability": 1, "steps": steps, "size": 95} | copy
         rows = np.concatenate([rows for _, rows in packed(connection, name, dimension, poisson=poisson, **options)])
         for step in rows.reshape(steps, 95, -1):
             assert multiset(step) == multiset(blocks.decode(plain, dimension))
@@ -245,7 +257,7 @@ def test_the_rows_are_those_of_a_shuffle_whatever_they_hold(connection, schema, 
 
 
 SOUND = {"probability": 0.5, "steps": 1, "size": 9}
-NEEDS = 'poisson needs "probability", "steps" and "size", and may have "apart"'
+NEEDS = 'poisson needs "probability", "steps" and "size", and may have "apart" and "copy"'
 REFUSED = [
     ({"poisson": 0.5}, NEEDS),
     ({"poisson": {"probability": 0.5}}, NEEDS),
@@ -264,6 +276,7 @@ REFUSED = [
     ),
     ({"poisson": SOUND | {"steps": 1.5}}, "steps of poisson = 1.5 must be a whole number"),
     ({"poisson": SOUND | {"steps": 67108865}}, "steps of poisson = 67108865 must be a whole number"),
+    ({"poisson": SOUND | {"copy": "a; drop table b"}}, "the copy of poisson = 'a; drop table b' must be the name of a"),
     ({"poisson": SOUND | {"apart": 1}}, "apart of poisson = 1 must be true or false"),
     (
         {"poisson": {"probability": 1.0, "steps": 4_000_000, "size": 3000}},

@@ -58,6 +58,8 @@ QUOTED = {
     "packing.packer._Packing._each_bucket": _TEMPORARY,
     "packing.packer._append_keyed": _TEMPORARY,
     "packing.packer._Packing._read_group": _TEMPORARY,
+    "packing.packer._Packing._read": _TEMPORARY,
+    "packing.packer._Packing._read_from": _TEMPORARY,
     "packing.packer._Packing._bucket": _TEMPORARY,
     "controller.rows.Slice.value": f"{_TEMPORARY}; the call of an aggregate is a constant of the module",
     "controller.rows.PackedRows.transform": _TEMPORARY,

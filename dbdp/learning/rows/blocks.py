@@ -53,3 +53,21 @@ def encode(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     rows[:, : features.shape[1]] = features
     rows[:, -1] = labels
     return rows
+
+
+class PackedRecords:
+    """Decodes records that are packed rows themselves; in place of an encoder.
+
+    Parameters
+    ----------
+    dimension : int
+        Coordinates of a packed row.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+        self.record_bytes = stride_of(dimension) * ELEMENT.itemsize
+
+    def rows(self, raw: bytes) -> np.ndarray:
+        """Return packed rows, shape (rows, stride), without a copy."""
+        return np.frombuffer(raw, ELEMENT).reshape(-1, stride_of(self.dimension))
