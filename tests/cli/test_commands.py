@@ -228,7 +228,7 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url, connection)
     with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
         training = (
             "select count(*) from pg_stat_activity"
-            " where state = 'active' and query ~ 'dbdp[.]sgd_epoch' and pid <> pg_backend_pid()"
+            " where state = 'active' and query ~ 'dbdp_internal[.]sgd_epoch' and pid <> pg_backend_pid()"
         )
         deadline = time.monotonic() + 60
         while connection.execute(training).fetchone() == (0,) and time.monotonic() < deadline:

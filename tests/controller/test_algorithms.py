@@ -156,7 +156,7 @@ def command_line(*words: str) -> Any:
 
 def test_the_requests_of_these_tests_set_every_option_and_reach_every_loss():
     assert {loss for _, loss in ONE_LOSS_EACH} == set(LOSSES)
-    of_releases = {"summary", "name"}  # tests/controller/test_summaries.py and tests/registry/test_names.py
+    of_releases = {"summary", "name", "pairs", "pair_cells"}  # test_summaries.py, test_names.py, test_column_pairs.py
     assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} | of_releases == set(OPTIONS)
 
 

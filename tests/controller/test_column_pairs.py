@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import dbdp
 from dbdp.interfaces.cli.main import app
