@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
+from released import released
 
 import dbdp
 from dbdp.interfaces.cli.main import app
@@ -20,8 +21,14 @@ from generate_series(1, {ROWS}) j;
 update t set u = null where j = 5; update t set c = null where j = 6"""
 FEATURES: dict[str, Any] = {"u": [0, 100], "b": [0, 1], "c": ["a", "b", "c"]}
 OPTIONS: dict[str, Any] = {"features": FEATURES, "negative": "0", "epsilon": 1e6, "delta": 0.1}
-TRAIN = "select model, receipt from dbdp.dp_logreg(%s, epsilon => %s, delta => 1e-6, pairs => %s)"
+TRAIN = "dbdp.dp_logreg(%s, epsilon => %s, delta => 1e-6, pairs => %s)"
 EXPLAIN = "select dbdp.dp_explain(%s, epsilon => %s, delta => 1e-6, pairs => %s)"
+
+
+def trained(connection, parameters):
+    """The number of a model, and its receipt."""
+    (row,) = released(connection, TRAIN, parameters)
+    return row["model"], row["receipt"]
 
 
 @pytest.fixture
@@ -37,10 +44,10 @@ def accuracy(connection: psycopg.Connection, model: int | str) -> float:
 
 
 def test_a_pair_learns_what_no_single_column_says(connection, dataset):
-    plain, receipt = connection.execute(TRAIN, (dataset, 20, "none")).fetchone()
+    plain, receipt = trained(connection, (dataset, 20, "none"))
     assert receipt["features"] == 6
     assert accuracy(connection, plain) < 0.7
-    crossed, receipt = connection.execute(TRAIN, (dataset, 20, "u*b")).fetchone()
+    crossed, receipt = trained(connection, (dataset, 20, "u*b"))
     assert accuracy(connection, crossed) > 0.9
     assert (receipt["features"], receipt["pairs"], receipt["pair_cells"]) == (6 + 16, "u*b", 20)
 
@@ -118,7 +125,7 @@ def test_what_is_no_pair_is_refused_before_the_charge(connection, dataset, spent
 def test_an_array_has_no_pairs(connection, table, register, spent):
     name = register(table)
     with pytest.raises(psycopg.Error, match="has an array, and pairs are of columns"):
-        connection.execute(TRAIN, (name, 1, "auto"))
+        connection.execute(f"select {TRAIN}", (name, 1, "auto"))
     assert spent(name) == (0, 0)
 
 
@@ -136,7 +143,7 @@ def test_a_summary_has_no_cells_of_pairs(connection, dataset, spent):
 
 
 def test_a_receipt_with_pairs_that_are_none_is_refused(connection, dataset):
-    sql = "select dbdp.store_release(%s, array_fill(0.0::float8, array[5]), array[0.0::float8], %s)"
+    sql = "select dbdp_internal.store_release(%s, array_fill(0.0::float8, array[5]), array[0.0::float8], %s)"
     connection.execute(sql, (dataset, "{}"))
     for named, message in (
         ({"pairs": "u*v"}, "pairs names 'v'"),
@@ -184,7 +191,7 @@ def test_a_label_that_is_a_number_and_several_classes_have_pairs(connection, sch
     classes = register(
         "s", label="k", positive=None, classes=["p", "q", "r"], features=FEATURES, epsilon=1e6, delta=0.1
     )
-    (model, _) = connection.execute(TRAIN, (classes, 50, "u*b")).fetchone()
+    (model, _) = trained(connection, (classes, 50, "u*b"))
     right = "select avg((dbdp.predict_class(%s, t) = k)::int)::float8 from s as t where j not in (5, 6)"
     assert connection.execute(right, (model,)).fetchone()[0] > 0.85
 
