@@ -75,12 +75,13 @@ def in_server(url: str, name: str, options: dict[str, Any]) -> np.ndarray:
     given = ", ".join(f"{option} => {value!r}" for option, value in options.items() if option != "epochs")
     interfaces = {"huber_svm": "dp_svm"}
     sql = f"""
-select r.coefficients[1] from generate_series(1, {TOGETHER}) as i,
+select array_agg(r.model) from generate_series(1, {TOGETHER}) as i,
 lateral dbdp.{interfaces[options["loss"]]}({name!r}, epochs => {options["epochs"]} + 0 * i, {given}) as r"""
     sql = sql.replace("loss => 'huber_svm', ", "")
+    released = "select coefficients[1] from dbdp.models where id = any (%s)"
     with psycopg.connect(url, autocommit=True) as connection:
-        results = [row for _ in range(RELEASES // TOGETHER) for row in connection.execute(sql).fetchall()]
-    return np.array(results)[:, 0]
+        models = [connection.execute(sql).fetchone() for _ in range(RELEASES // TOGETHER)]
+        return np.array([row[0] for made in models for row in connection.execute(released, made)])
 
 
 def in_client(url: str, name: str, options: dict[str, Any]) -> np.ndarray:

@@ -153,6 +153,7 @@ def test_a_probability_of_one_takes_everything_once(rows, steps):
     [(2**31, 2**20, 1e-12), (2**50, 2**5, 1e-13), (3, 2**46, 1e-11), (2**46, 1, 1e-11), (10**5, 10**4, 1e-6)],
 )
 def test_a_huge_number_of_cells_is_drawn_from_without_overflow(rows, steps, probability):
+    shuffling.participation(1000, 1000, 1e-4)  # imports what it needs
     tracemalloc.start()
     row, step = shuffling.participation(rows, steps, probability)
     _, peak = tracemalloc.get_traced_memory()
