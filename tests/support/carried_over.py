@@ -70,6 +70,6 @@ def check_training(connection: psycopg.Connection) -> None:
     checked = "select dataset, ok, unrecorded > 0 from dbdp.check_ledger() order by 1"
     assert connection.execute(checked).fetchall() == [("ample", True, True), ("spent", True, False)]
     connection.execute("set session authorization anna")
-    receipt = connection.execute("select receipt from dbdp.dp_logreg('ample', 0.1, 1e-8, name => 'readmission')")
-    assert receipt.fetchone()[0]["model_version"] == 3
+    trained = connection.execute("select version from dbdp.dp_logreg('ample', 0.1, 1e-8, name => 'readmission')")
+    assert trained.fetchone() == (3,)
     connection.execute("reset session authorization")
