@@ -19,9 +19,9 @@ from dbdp.privacy.accounting.events import (
     Event,
     GaussianDpEvent,
     Release,
+    as_gaussian,
     check_epsilon_delta,
     divergence,
-    gaussian_square,
     leak,
     zero_concentrated,
 )
@@ -176,11 +176,9 @@ class Budget:
             charge = divergence(release.event, self.order)
             return _computed(charge), _claimed(leak(release.event, self.epsilon), LEAK_UNITS)
         alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
-        if self.mode == "zcdp":
-            rho, leaking = zero_concentrated(release.event, alone)
-            return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
-        square, leaks = gaussian_square(release.event, alone)
-        return _computed(square), _claimed(release.delta if leaks else 0.0, LEAK_UNITS)
+        measure = zero_concentrated if self.mode == "zcdp" else as_gaussian
+        amount, leaking = measure(release.event, alone)
+        return _computed(amount), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
 
 
 def one_release(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
