@@ -150,6 +150,11 @@ class Declaration:
         return numbers + categories + length + self.intercept
 
     @property
+    def parameters(self) -> int:
+        """Number of coordinates of all linear models of a release together."""
+        return self.dimension * self.outputs
+
+    @property
     def features(self) -> dict[str, Any]:
         """The features as `declare` accepts them."""
         if self.vector:

@@ -10,7 +10,7 @@ from dp_accounting.rdp import rdp_privacy_accountant as reference
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, MODES, Budget
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, MODES, Budget, order_for
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.composition import least_epsilon
 from dbdp.privacy.accounting.events import (
@@ -20,6 +20,7 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PoissonGaussianDpEvent,
     Release,
     RepeatAndSelectDpEvent,
     ShuffledGaussianDpEvent,
@@ -249,6 +250,18 @@ def test_a_pure_release_of_half_the_budget_costs_most_of_a_renyi_budget_and_half
     renyi, basic = (Budget.of(epsilon=1.0, delta=1e-6, mode=mode) for mode in ("renyi", "basic"))
     assert 0.85 < renyi.cost(pure(0.5))[0] / renyi.charge_limit < 0.95
     assert basic.cost(pure(0.5))[0] / basic.charge_limit == 0.5
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_order_for_a_release_fits_more_of_them_and_for_gaussians_it_is_the_usual(sampled):
+    """Small samples and a large ε: beyond some order there is no useful divergence."""
+    event = PoissonGaussianDpEvent(1e-3, 0.85, 5000) if sampled else GaussianDpEvent(5.0)
+    release = Release(event, 0.9, 1e-7)
+    order = order_for(release, epsilon=1.0, delta=1e-6)
+    budgets = [Budget.of(epsilon=1.0, delta=1e-6, order=each) for each in (order, None)]
+    chosen, usual = (each.charge_limit / each.cost(release)[0] for each in budgets)
+    assert chosen > 100 * usual if sampled else chosen == pytest.approx(usual)
+    assert budgets[0].order == order
 
 
 def test_a_renyi_budget_without_a_delta_is_refused():

@@ -66,6 +66,9 @@ def register(
         list[str] | None, typer.Option("--public-column", help="A public column, to group by; repeat for several.")
     ] = None,
     capacity: Capacity = None,
+    rdp_order: Annotated[
+        float | None, typer.Option(help="Rényi order of mode renyi; default: at which Gaussian noise costs least.")
+    ] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -90,6 +93,7 @@ def register(
                 max_rows=max_rows,
                 public_columns=public_columns,
                 capacity=capacity,
+                rdp_order=rdp_order,
             )
         )
     show_done(f"dataset {name} is registered", as_json, dataset=name, table=table)
