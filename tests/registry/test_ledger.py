@@ -191,7 +191,8 @@ def test_outcomes_are_only_added(connection, role, action):
 def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(connection, table, register, spent, mode, delta):
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     limits = Budget.of(epsilon=3.0, delta=3e-6, mode=mode)
-    first = 2.0 if delta or mode == "basic" else 1.8 if mode == "renyi" else 0.9  # so much that less than the budget's ε is left
+    pure = {"basic": 2.0, "renyi": 1.8}.get(mode, 0.9)  # so much that less than the budget's ε is left
+    first = 2.0 if delta else pure
     train(connection, "server", name, first, delta)
     before = budget(connection, name, delta)
     assert before["charged"] * CHARGE_UNITS == spent(name)[0]
