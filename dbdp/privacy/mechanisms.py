@@ -15,7 +15,14 @@ import numpy as np
 
 from dbdp.checks import one_of
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent, check_epsilon_delta
+from dbdp.privacy.accounting.events import (
+    EpsilonDeltaDpEvent,
+    GaussianDpEvent,
+    Release,
+    SphericalLaplaceDpEvent,
+    ZCDpEvent,
+    check_epsilon_delta,
+)
 from dbdp.privacy.accounting.renyi import gaussian_noise_multiplier
 from dbdp.privacy.noise import streams
 from dbdp.privacy.noise.samplers import Entropy, discrete_gaussian, discrete_laplace
@@ -152,10 +159,12 @@ class SphericalLaplace(_OnGrid):
 
     Its norm has the law Gamma(d, Δ'/ε), its direction is uniform on the sphere; b = Δ'/ε is `steps` × `grid`.
     Proof (privacy.md §2). A shift by s changes the log of the density by at most ‖s‖₂/b ≤ ε, and for
-    neighbours the rounded models are within Δ' = Δ + g√d; w + g·round(z/g) = round_g(w + z).
+    neighbours the rounded models are within Δ' = Δ + g√d; w + g·round(z/g) = round_g(w + z). A ledger charges
+    less than a pure ε: the curve in d dimensions (`curves.spherical_divergence`).
     """
 
     epsilon: float
+    dimension: int
     name: ClassVar[str] = "spherical_laplace"
 
     @classmethod
@@ -164,12 +173,12 @@ class SphericalLaplace(_OnGrid):
         check_epsilon_delta(epsilon, delta)
         grid = grid_for(sensitivity, dimension, math.sqrt(dimension + 1) / epsilon)  # that is σ/Δ of a coordinate
         covered = covered_sensitivity(sensitivity, dimension, grid)
-        return cls(covered, grid, _steps(covered / epsilon * ROOM, grid), epsilon)
+        return cls(covered, grid, _steps(covered / epsilon * ROOM, grid), epsilon, dimension)
 
     @property
     def guarantee(self) -> Release:
         """The event and the stand-alone (ε, 0)."""
-        return Release(EpsilonDeltaDpEvent(self.epsilon, 0.0), self.epsilon, 0.0)
+        return Release(SphericalLaplaceDpEvent(self.epsilon, self.dimension), self.epsilon, 0.0)
 
     def deviation(self, dimension: int) -> float:
         """Return b√(d + 1): E‖z‖² = d(d + 1)b² of Gamma(d, b), in d coordinates alike."""

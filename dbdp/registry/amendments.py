@@ -7,6 +7,7 @@ models, which have their own copy.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -168,7 +169,9 @@ def _corrected(present: Registration, corrections: Mapping[str, Any]) -> Registr
 def _registration(row: Row) -> Registration:
     """Return the registration in a dataset's row of the catalogue; its budget is stated as ε and δ."""
     stated = ("name", "source", "epsilon", "delta", "mode", "unit", "max_rows", "capacity")
-    return Registration(**{name: row[name] for name in stated}, **json.loads(row["declaration"]))
+    present = Registration(**{name: row[name] for name in stated}, **json.loads(row["declaration"]))
+    own = row["rdp_order"] is not None and not math.isclose(row["rdp_order"], present.budget.order or 0, rel_tol=1e-6)
+    return replace(present, rdp_order=row["rdp_order"]) if own else present
 
 
 def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:

@@ -186,6 +186,11 @@ class Declaration:
         return numbers + categories + sum(pair.width for pair in self.products) + length + self.intercept
 
     @property
+    def parameters(self) -> int:
+        """Number of coordinates of all linear models of a release together."""
+        return self.dimension * self.outputs
+
+    @property
     def features(self) -> dict[str, Any]:
         """The features as `declare` accepts them."""
         if self.vector:

@@ -23,7 +23,7 @@ class Registration:
     """What an owner states of a table; every interface builds this record, with the fields of dbdp.register_dataset.
 
     The other fields are the parameters of `dbdp.registry.declarations.declare`, and those of the budget, `epsilon`,
-    `delta`, `mode` and `rho`, of `dbdp.privacy.accounting.budget.Budget.of`.
+    `delta`, `mode`, `rho` and `rdp_order`, the order, of `dbdp.privacy.accounting.budget.Budget.of`.
 
     Attributes
     ----------
@@ -57,6 +57,7 @@ class Registration:
     public_columns: Sequence[str] | None = None
     rho: float | None = None
     capacity: int | None = None
+    rdp_order: float | None = None
 
     @cached_property
     def declaration(self) -> Declaration:
@@ -106,7 +107,7 @@ class Registration:
     @cached_property
     def budget(self) -> Budget:
         """The checked budget; raises ValueError as `Budget.of` does."""
-        return Budget.of(epsilon=self.epsilon, delta=self.delta, mode=self.mode, rho=self.rho)
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, mode=self.mode, rho=self.rho, order=self.rdp_order)
 
     @property
     def columns(self) -> list[str]:

@@ -72,8 +72,12 @@ end
 $allowances$;
 
 -- Functions that are gone, or whose arguments or results changed.
-drop function if exists dbdp.register_dataset(
-  text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8);
+drop function if exists
+  dbdp.register_dataset(
+    text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8),
+  dbdp.register_dataset(
+    text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8,
+    bigint);
 drop function if exists
   dbdp.record_dataset(text, regclass, json, float8, float8, text, text, int, float8), dbdp.close_dataset(text),
   dbdp.renew_budget(text, text, float8, float8), dbdp.budget(text, float8), dbdp.allowance_spent(int),

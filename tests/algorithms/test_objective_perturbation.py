@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,7 +27,10 @@ from dbdp.algorithms.perturbed_once.objective_perturbation import (
 )
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
+from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.curves import perturbed_divergence
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, Release, divergence
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 LOSSES = {"logistic": Logistic(), "huber_svm": HuberSvm(), "huber_regression": HuberRegression(0.5)}
@@ -240,24 +244,107 @@ def test_curvature_of_several_models_is_attained_too():
 # --- Gaussian noise ------------------------------------------------------------------------------------------
 
 
-def exact_delta(table, neighbour, epsilon, sigma, *, points=400_001):
-    """∫ (p - e^ε q)₊ over one-dimensional models, by quadrature where p has its mass."""
-    reach = (len(table.labels) + 14 * sigma) / table.scale
+def log_densities(table, neighbour, log_law, width, *, points):
+    """One-dimensional models where p has its mass, and ln p and ln q there, for noise b of that law."""
+    reach = (len(table.labels) + 2 * width) / table.scale
     ends = [
-        optimize.brentq(lambda f, b=b: table.noise(np.array([[f]]))[0, 0] - b, -reach, reach)
-        for b in (-12 * sigma, 12 * sigma)
+        optimize.brentq(lambda f, b=b: table.noise(np.array([[f]]))[0, 0] - b, -reach, reach) for b in (-width, width)
     ]
-    models = np.linspace(*sorted(ends), points)
-    densities = []
+    models, logs = np.linspace(*sorted(ends), points), []
     for each in (table, neighbour):
         slopes, bends = np.zeros(points), np.full(points, each.scale)
         rows, counts = np.unique(np.column_stack([each.features[:, 0], each.labels]), axis=0, return_counts=True)
         for (x, label), count in zip(rows, counts, strict=True):
             slopes += count * slope(each.loss, models * x, label) * x
             bends += count * bend(each.loss, models * x, label) * x**2
-        noise = -(each.scale * models + slopes)
-        densities.append(np.exp(-((noise / sigma) ** 2) / 2) * bends / (sigma * math.sqrt(2 * math.pi)))
-    return float(np.trapezoid(np.maximum(densities[0] - math.exp(epsilon) * densities[1], 0.0), models))
+        logs.append(log_law(-(each.scale * models + slopes)) + np.log(bends))
+    return models, *logs
+
+
+def exact_delta(table, neighbour, epsilon, sigma, *, points=400_001):
+    """∫ (p - e^ε q)₊ over one-dimensional models, by quadrature."""
+    models, p, q = log_densities(table, neighbour, normal(sigma), 12 * sigma, points=points)
+    return float(np.trapezoid(np.maximum(np.exp(p) - math.exp(epsilon) * np.exp(q), 0.0), models))
+
+
+def exact_divergence(table, neighbour, order, log_law, width, *, points=40_001):
+    """ln(∫ p^α q^(1-α))/(α - 1) over one-dimensional models, by quadrature."""
+    models, p, q = log_densities(table, neighbour, log_law, width, points=points)
+    return float(np.log(np.trapezoid(np.exp(order * p + (1 - order) * q), models)) / (order - 1))
+
+
+def normal(sigma):
+    """Log density of normal noise."""
+    return lambda noise: -((noise / sigma) ** 2) / 2 - math.log(sigma * math.sqrt(2 * math.pi))
+
+
+def laplace(scale):
+    """Log density of noise ∝ e^(-|b|/scale)."""
+    return lambda noise: -np.abs(noise) / scale - math.log(2 * scale)
+
+
+def minimum_of(release_plan):
+    """The event of the perturbed minimum."""
+    return release_plan.guarantee.event.events[0]
+
+
+ORDERS = [1.5, 4.0, 10.3, 40.0]
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+@pytest.mark.parametrize("regularisation", [0.02, 2.0])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_random_pair_diverges_more_than_is_charged_at_any_order(loss, regularisation, delta):
+    random = np.random.default_rng()
+    release_plan = planned(loss, delta=delta, rows=4, dimension=1, regularisation=regularisation)
+    scale, event = detail(release_plan, "objective_noise_scale"), minimum_of(release_plan)
+    law, width = (normal(scale), 60 * scale) if delta else (laplace(scale), 60 * scale)
+    for _ in range(5):
+        table, neighbour = random_pair(random, release_plan)
+        for pair, order in product(((table, neighbour), (neighbour, table)), ORDERS):
+            assert exact_divergence(*pair, order, law, width) <= divergence(event, order) * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_divergence_of_gaussian_noise_is_attained_and_a_hundredth_less_noise_would_be_noticed(order):
+    release_plan = planned("huber_svm", delta=1e-4, rows=1000, dimension=1, regularisation=1000.0)
+    sigma, charge = detail(release_plan, "objective_noise_scale"), divergence(minimum_of(release_plan), order)
+    pair = hinge_pair(1000, 1e6)
+    width = (60 + 2 * order) * sigma
+    assert 0.99 * charge < exact_divergence(*pair, order, normal(sigma), width) <= charge
+    assert exact_divergence(*pair, order, normal(0.99 * sigma), width) > charge
+
+
+def test_where_much_bends_the_corners_are_charged_and_the_other_bound_would_be_none():
+    """(α - 1)c/(nΛ) is above 1: no map of models to noise is one to one."""
+    release_plan = planned("huber_svm", delta=1e-4, epsilon=4.0, rows=10, dimension=1, regularisation=1e-9)
+    event, order = minimum_of(release_plan), 10.3
+    assert (order - 1) * event.curvature > 1
+    assert math.isinf(perturbed_divergence(1.0, event.curvature, 1, order))
+    sigma = detail(release_plan, "objective_noise_scale")
+    table, neighbour, _ = bent_pair("huber_svm", 10 * detail(release_plan, "regularisation"))
+    reached = exact_divergence(table, neighbour, order, normal(sigma), 60 * sigma)
+    assert 0.02 * divergence(event, order) < reached <= divergence(event, order) < math.inf
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 10])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-7), (1.0, 1e-7), (4.0, 1e-7), (1.0, 0.0)])
+def test_a_ledger_charges_less_than_for_epsilon_and_delta_and_nothing_leaks(outputs, epsilon, delta):
+    budget = Budget.of(epsilon=max(2.0, epsilon), delta=1e-5)
+    release_plan = planned(epsilon=epsilon, delta=delta, rows=10_000, dimension=50, outputs=outputs)
+    event = minimum_of(release_plan)
+    charge, leak = budget.cost(Release(event, epsilon, delta))
+    before, leaked = budget.cost(Release(EpsilonDeltaDpEvent(event.epsilon, event.delta), epsilon, delta))
+    assert leak == 0
+    assert charge <= before * (0.5 if delta or outputs == 1 else 1)
+    assert (leaked > 0) == (delta > 0)
+
+
+@pytest.mark.parametrize("mode", ["gaussian", "basic"])
+def test_in_other_ledgers_a_perturbed_minimum_counts_for_its_epsilon_and_delta(mode):
+    budget, release_plan = Budget.of(epsilon=2.0, delta=1e-5, mode=mode), planned(delta=1e-6)
+    alone = EpsilonDeltaDpEvent(1.0, 1e-6)
+    assert budget.cost(release_plan.guarantee) == budget.cost(Release(alone, 1.0, 1e-6))
 
 
 @pytest.mark.parametrize("regularisation", [0.02, 0.2, 2.0])

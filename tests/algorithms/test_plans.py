@@ -26,7 +26,12 @@ from dbdp.learning.losses import LARGEST, LOSSES, Logistic
 from dbdp.learning.objectives import projected
 from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Decreasing, InverseTime, Restarted, SquareRoot
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ShuffledGaussianDpEvent
+from dbdp.privacy.accounting.events import (
+    GaussianDpEvent,
+    Release,
+    ShuffledGaussianDpEvent,
+    SphericalLaplaceDpEvent,
+)
 from dbdp.privacy.mechanisms import MECHANISMS
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity, sharded_sensitivity
 
@@ -104,7 +109,7 @@ def test_sensitivities_by_position_are_reported_one_by_one_or_summarised():
 
 def test_with_a_delta_noise_is_gaussian_and_without_one_laplace():
     assert isinstance(planned().mechanism.guarantee.event, GaussianDpEvent)
-    assert planned(delta=0.0).mechanism.guarantee.event == EpsilonDeltaDpEvent(1.0, 0.0)
+    assert planned(delta=0.0).mechanism.guarantee.event == SphericalLaplaceDpEvent(1.0, DIMENSION)
     assert isinstance(planned(algorithm="nsgd").mechanism.guarantee.event, ShuffledGaussianDpEvent)
     assert planned(algorithm="nsgd", delta=0.0).calibration == "worst_position"
     assert planned(algorithm="nsgd", mechanism="discrete_gaussian").calibration == "worst_position"

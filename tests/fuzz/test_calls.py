@@ -105,6 +105,8 @@ EVENTS: list[events.Event] = [
     events.GaussianDpEvent(2.0),
     events.ZCDpEvent(0.1),
     events.EpsilonDeltaDpEvent(0.5, 0.0),
+    events.SphericalLaplaceDpEvent(0.5, 7),
+    events.PerturbedMinimumDpEvent(events.GaussianDpEvent(4.0), 1, 0.1, (0.5, 1.0), 0.9, 1e-9),
     events.ShuffledGaussianDpEvent((0.5, 0.5), (2.0, 3.0)),
     events.PoissonGaussianDpEvent(0.1, 1.0, 3),
     events.ComposedDpEvent((events.ZCDpEvent(0.1), events.GaussianDpEvent(2.0))),

@@ -322,3 +322,37 @@ def test_many_small_gaussians_are_one_gaussian_on_the_grid_of_losses():
     mean = math.sqrt(0.95 * budget.charge_limit / CHARGE_UNITS)
     expected = special.ndtr(mean / 2 - 1 / mean) - math.e * special.ndtr(-mean / 2 - 1 / mean)
     assert without_stops(budget, Offers(budget).gaussian(0.05)) == pytest.approx(expected, rel=1e-3)
+
+
+# --- a filter of privacy loss distributions -----------------------------------------------------------------
+
+
+def test_a_filter_that_convolves_privacy_losses_is_exceeded_by_a_choice_after_the_first_release():
+    """Each of two second releases would bring δ(1) to 1e-6, neither more: chosen by the first one's outcome they do."""
+    first, promised = 0.5, 1e-6  # randomised response: the loss is ±0.5
+    up = special.expit(first)
+
+    def gaussian_delta(mean, epsilon):
+        return special.ndtr(mean / 2 - epsilon / mean) - math.exp(epsilon) * special.ndtr(-mean / 2 - epsilon / mean)
+
+    def convolved(second):
+        """δ(1) of both releases, for the δ(ε) of the second."""
+        return up * second(1 - first) + (1 - up) * second(1 + first)
+
+    mean = optimize.brentq(lambda m: convolved(lambda left: gaussian_delta(m, left)) - promised, 0.01, 2)
+    seconds = [lambda left: gaussian_delta(mean, left), lambda _left: promised]  # a Gaussian, and a leak
+    assert [convolved(second) for second in seconds] == pytest.approx([promised] * 2, rel=1e-6)
+    assert convolved(lambda left: max(second(left) for second in seconds)) > 1.35 * promised
+
+
+def test_one_number_for_each_release_is_not_exceeded_by_that_choice():
+    """The control: in mode gaussian the two second releases of the same charge and leak compose to δ at most."""
+    budget = Budget.of(epsilon=1.0, delta=1e-6, mode="gaussian")
+    square = (budget.charge_limit - budget.cost(Release(EpsilonDeltaDpEvent(0.1, 0.0), 0.1, 0.0))[0]) / CHARGE_UNITS
+    mean, up = math.sqrt(square), special.expit(0.1)
+
+    def second(left):
+        gaussian = special.ndtr(mean / 2 - left / mean) - math.exp(left) * special.ndtr(-mean / 2 - left / mean)
+        return max(gaussian, budget.leak_limit / LEAK_UNITS)
+
+    assert up * second(0.9) + (1 - up) * second(1.1) <= 1e-6

@@ -19,11 +19,13 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PerturbedMinimumDpEvent,
     PoissonGaussianDpEvent,
     Release,
     RepeatAndSelectDpEvent,
     SelfComposedDpEvent,
     ShuffledGaussianDpEvent,
+    SphericalLaplaceDpEvent,
     ZCDpEvent,
     divergence,
 )
@@ -165,6 +167,15 @@ def test_zcdp_grows_with_the_square_and_no_chain_exceeds_it(rows):
         assert shares.max() <= 1 + 1e-9
         largest = max(largest, float(shares.max()))
     assert largest > 0.5 / rows  # as more than four chains in ten are: none of 60 once in 10¹³
+
+
+@ROWS
+def test_spherical_noise_is_for_a_unit_that_of_the_longest_chain(rows):
+    """r shifts in one direction are one of r times the length; a perturbed minimum goes by way of its (ε, δ)."""
+    assert event_of(SphericalLaplaceDpEvent(0.2, 7), rows).epsilon == pytest.approx(0.2 * rows)
+    assert event_of(SphericalLaplaceDpEvent(0.2, 7), rows).dimension == 7
+    minimum = PerturbedMinimumDpEvent(GaussianDpEvent(12.0), 1, 0.01, (0.5, 0.5, 1.0), 0.2, 1e-10)
+    assert event_of(minimum, rows) == event_of(EpsilonDeltaDpEvent(0.2, 1e-10), rows)
 
 
 @ROWS
@@ -320,7 +331,17 @@ def test_where_no_form_is_proved_the_claim_itself_is_charged(event, composed):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("event", [GaussianDpEvent(4.0), ZCDpEvent(0.01), EpsilonDeltaDpEvent(0.3, 0.0), *UNKNOWN])
+@pytest.mark.parametrize(
+    "event",
+    [
+        GaussianDpEvent(4.0),
+        ZCDpEvent(0.01),
+        EpsilonDeltaDpEvent(0.3, 0.0),
+        SphericalLaplaceDpEvent(0.3, 10),
+        PerturbedMinimumDpEvent(GaussianDpEvent(12.0), 1, 0.01, (0.5, 0.5, 1.0), 0.3, 1e-10),
+        *UNKNOWN,
+    ],
+)
 def test_a_ledger_takes_what_comes_out_and_never_charges_less_than_for_a_row(mode, event):
     epsilon, delta = share(1.0, 1e-8, 3)
     row = release_of(event, epsilon, delta)

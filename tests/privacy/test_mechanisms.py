@@ -16,7 +16,13 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, ZCDpEvent
+from dbdp.privacy.accounting.events import (
+    EpsilonDeltaDpEvent,
+    GaussianDpEvent,
+    Release,
+    SphericalLaplaceDpEvent,
+    ZCDpEvent,
+)
 from dbdp.privacy.accounting.renyi import gaussian_noise_multiplier
 from dbdp.privacy.mechanisms import (
     MECHANISMS,
@@ -94,12 +100,14 @@ def test_discrete_gaussian_noise_has_the_charged_rho(delta, epsilon, sensitivity
 
 @given(**promises)
 def test_laplace_noise_is_exactly_pure(epsilon, sensitivity, dimension):
-    for mechanism, stretch in ((DiscreteLaplace, dimension), (SphericalLaplace, 1)):
+    on_sphere = SphericalLaplaceDpEvent(epsilon, dimension)
+    laws = (DiscreteLaplace, dimension, EpsilonDeltaDpEvent(epsilon, 0.0)), (SphericalLaplace, 1, on_sphere)
+    for mechanism, stretch, event in laws:
         instance = calibrated(mechanism, epsilon=epsilon, sensitivity=sensitivity, dimension=dimension)
         with mpmath.workprec(200):
             largest = mpmath.sqrt(stretch) * instance.sensitivity / (instance.steps * mpmath.mpf(instance.grid))
             assert 0.999 * epsilon <= largest <= epsilon
-        assert instance.guarantee == Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0)
+        assert instance.guarantee == Release(event, epsilon, 0.0)
 
 
 @GAUSSIANS

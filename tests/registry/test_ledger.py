@@ -13,6 +13,8 @@ from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SphericalLaplaceDpEvent
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
@@ -72,7 +74,7 @@ def test_history_shows_who_charged_what_and_the_resulting_model(connection, tabl
         "released",
         [model],
     )
-    assert row["event"] == {"event": "EpsilonDeltaDpEvent", "epsilon": 1.0, "delta": 0.0}
+    assert row["event"] == {"event": "SphericalLaplaceDpEvent", "epsilon": 1.0, "dimension": 4}
     assert (row["charge"], row["leak"], row["period"]) == (1, 0, number_of(connection, name))
     assert row["charged_at"] <= row["ended_at"]
     receipt = one(connection, "select receipt from dbdp.models where id = $1", model)["receipt"]
@@ -189,7 +191,8 @@ def test_outcomes_are_only_added(connection, role, action):
 def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(connection, table, register, spent, mode, delta):
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     limits = Budget.of(epsilon=3.0, delta=3e-6, mode=mode)
-    first = 2.0 if delta else 0.2  # so much that less than the budget's ε is left
+    pure = {"basic": 2.0, "renyi": 1.8}.get(mode, 0.9)  # so much that less than the budget's ε is left
+    first = 2.0 if delta else pure
     train(connection, "server", name, first, delta)
     before = budget(connection, name, delta)
     assert before["charged"] * CHARGE_UNITS == spent(name)[0]
@@ -500,6 +503,21 @@ def test_a_label_may_become_one_of_classes(connection, table, register):
     assert connection.execute("select dbdp.predict_class(%s, array[1, 2, 3])", (model,)).fetchone()[0] in "012"
 
 
+# --- an order that the owner chose ---------------------------------------------------------------------------
+
+
+def test_an_owner_s_order_holds_for_every_charge_and_for_a_renewed_budget(connection, table, register, spent):
+    name = register(table, epsilon=1.0, delta=1e-5, mode="renyi", rdp_order=9.5)
+    limits = Budget.of(epsilon=1.0, delta=1e-5, order=9.5)
+    assert (budget(connection, name)["rdp_order"], limits.order) == (9.5, 9.5)
+    train(connection, "server", name, 0.1, 1e-6)
+    alone = Release(GaussianDpEvent(analytic_noise_multiplier(0.1, 1e-6)), 0.1, 1e-6)
+    assert spent(name)[0] == pytest.approx(limits.cost(alone)[0], rel=1e-6)
+    assert checked(connection, name) == [(True, None)]
+    connection.execute("select dbdp.renew_budget(%s, 'because', epsilon => 2)", (name,))
+    assert budget(connection, name)["rdp_order"] == 9.5
+
+
 # --- budgets in ρ ----------------------------------------------------------------------------------------
 
 
@@ -509,7 +527,8 @@ def test_a_dataset_may_have_a_budget_in_rho(connection, table, register, spent):
     result = budget(connection, name)
     assert (result["mode"], result["epsilon"], result["charge_limit"]) == ("zcdp", limits.epsilon, 0.5)
     train(connection, "server", name, 0.1)
-    assert spent(name)[0] == pytest.approx(0.1**2 / 2 * CHARGE_UNITS, rel=1e-2)
+    alone = Release(SphericalLaplaceDpEvent(0.1, 4), 0.1, 0.0)
+    assert spent(name)[0] == limits.cost(alone)[0] < 0.1**2 / 2 / 3 * CHARGE_UNITS
     assert checked(connection, name) == [(True, None)]
     connection.execute("select dbdp.renew_budget(%s, 'because')", (name,))
     assert abs(budget(connection, name)["charge_limit"] * CHARGE_UNITS - CHARGE_UNITS // 2) <= 1

@@ -11,17 +11,23 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PerturbedMinimumDpEvent,
     PoissonGaussianDpEvent,
     SelfComposedDpEvent,
+    SphericalLaplaceDpEvent,
     ZCDpEvent,
     divergence,
 )
 
+PURE = EpsilonDeltaDpEvent | ExponentialMechanismDpEvent | SphericalLaplaceDpEvent | PerturbedMinimumDpEvent
+
 
 def recomputed(event, delta):
     """ε of an event at δ, with dp_accounting as far as it goes."""
-    if isinstance(event, EpsilonDeltaDpEvent):
+    if isinstance(event, PURE):
         return event.epsilon
+    if isinstance(event, PoissonGaussianDpEvent) and event.sampling_probability == 1:
+        event = GaussianDpEvent(event.noise_multiplier / (2 * math.sqrt(event.steps)))
     if isinstance(event, PoissonGaussianDpEvent | ZCDpEvent):
         return renyi_epsilon(event, delta)
     if isinstance(event, GaussianDpEvent):
@@ -29,8 +35,6 @@ def recomputed(event, delta):
         return (
             dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(release_plan).get_epsilon(delta)
         )
-    if isinstance(event, ExponentialMechanismDpEvent):
-        return event.epsilon
     return repeated(event, delta) if isinstance(event, SelfComposedDpEvent) else composed(event, delta)
 
 
@@ -57,8 +61,6 @@ def renyi_epsilon(event, delta):
 
 def composed(event, delta):
     """Parts one after the other, each at its share of δ: its own where it has one, the rest for a Gaussian."""
-    left = delta - sum(part.delta for part in event.events if isinstance(part, EpsilonDeltaDpEvent))
+    left = delta - sum(part.delta for part in event.events if hasattr(part, "delta"))
     assert left >= -1e-15
-    return sum(
-        part.epsilon if isinstance(part, EpsilonDeltaDpEvent) else recomputed(part, left) for part in event.events
-    )
+    return sum(recomputed(part, left) for part in event.events)

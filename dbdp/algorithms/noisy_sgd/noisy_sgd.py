@@ -285,11 +285,13 @@ def poisson_multiplier(request: Request, batches: Batches) -> float:
 
     `rdp` converts the Rényi divergences; `pld` uses the privacy loss distribution: less noise for a release
     that stands alone, most of all with few updates, but slower to plan. A ledger charges either by its event.
+    Updates on all rows are exactly one Gaussian, whatever the calibration.
     """
     check_delta(request)
-    setting = request.epsilon, request.delta, batches.probability or 1.0, batches.updates
-    least = poisson_gaussian_pld_multiplier if request.calibration == PLD else poisson_gaussian_multiplier
-    return least(*setting)
+    probability = batches.probability or 1.0
+    exact = request.calibration == PLD or probability == 1
+    least = poisson_gaussian_pld_multiplier if exact else poisson_gaussian_multiplier
+    return least(request.epsilon, request.delta, probability, batches.updates)
 
 
 def sampled_plan(

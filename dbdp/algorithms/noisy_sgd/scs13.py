@@ -15,7 +15,7 @@ from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release, SelfComposedDpEvent
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SelfComposedDpEvent, SphericalLaplaceDpEvent
 from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
 
 MOST_EPOCHS = 100  # of the default
@@ -88,5 +88,6 @@ def _calibrated(request: Request, facts: Facts) -> tuple[str, float, Release]:
         guarantee = Release(GaussianDpEvent(multiplier), epsilon, delta)
         return Gaussian.name, 2 * multiplier * math.sqrt(passes), guarantee
     releases = passes * (1 if request.network is not None else facts.outputs)
-    event = SelfComposedDpEvent(EpsilonDeltaDpEvent(epsilon / releases, 0.0), releases)
+    parameters = noisy_sgd.objectives(request, facts)[0].parameters
+    event = SelfComposedDpEvent(SphericalLaplaceDpEvent(epsilon / releases, parameters), releases)
     return SphericalLaplace.name, 2 * releases / epsilon, Release(event, epsilon, 0.0)

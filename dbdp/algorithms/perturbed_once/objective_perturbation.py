@@ -26,7 +26,14 @@ from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, projected
 from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier
-from dbdp.privacy.accounting.events import MIN_EPSILON, ComposedDpEvent, EpsilonDeltaDpEvent, Release
+from dbdp.privacy.accounting.events import (
+    MIN_EPSILON,
+    ComposedDpEvent,
+    EpsilonDeltaDpEvent,
+    GaussianDpEvent,
+    PerturbedMinimumDpEvent,
+    Release,
+)
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, grid_for
 
 Noise = Gaussian | SphericalLaplace
@@ -124,7 +131,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     perturbation = perturbation_of(objective, kind, epsilon=shares.epsilon - bent, delta=shares.delta)
     start = AcceleratedDescent(objective, facts.rows, regularisation, passes=1)
     training = _training(perturbation, start, shares)
-    minimum = EpsilonDeltaDpEvent(shares.epsilon, shares.delta)
+    minimum = minimum_of(objective, perturbation, facts.rows * regularisation, shares)
     event = ComposedDpEvent((minimum, training.finishing.guarantee.event))
     guarantee = Release(event, request.epsilon, request.delta if kind is Gaussian else 0.0)
     details = {
@@ -184,6 +191,22 @@ def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, del
         noise_scale=sensitivity * multiplier * ROOM,
         guarantee=Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta),
     )
+
+
+def minimum_of(objective: Linear, noise: Noise, scale: float, shares: Shares) -> PerturbedMinimumDpEvent:
+    """Return the event of the perturbed minimum, with scale = nΛ; its curves have their proofs in `curves`.
+
+    A classifier's slope is between 0 and ∓L, a regression's between ±L: the corners of one of K models are ax - a'x'
+    of lengths up to L, L and 2L, or 2L four times, and relative to 2L for all models together.
+    """
+    sensitivity, alone = 2 * lipschitz_of(objective), 2 * objective.loss.lipschitz
+    longest = min(alone / sensitivity * ROOM, 1.0)
+    lengths = (longest / 2, longest / 2, longest) if objective.loss.is_classifier else 4 * (longest,)
+    event = noise.guarantee.event
+    if isinstance(noise, Gaussian):  # its event is (ε₀, δ): of noise that a shift may depend on
+        event = GaussianDpEvent(noise.noise_scale / sensitivity / ROOM)
+    curvature = objective.loss.smoothness / scale * ROOM
+    return PerturbedMinimumDpEvent(event, objective.outputs, curvature, lengths, shares.epsilon, shares.delta)
 
 
 def gaussian_multiplier(objective: Linear, epsilon: float, delta: float) -> float:

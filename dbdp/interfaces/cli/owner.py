@@ -65,6 +65,9 @@ def register(
         list[str] | None, option("--public-column", help="A public column, to group by; repeat for several.")
     ] = None,
     capacity: Capacity = None,
+    rdp_order: Annotated[
+        float | None, option(help="Rényi order of mode renyi; default: at which Gaussian noise costs least.")
+    ] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -89,6 +92,7 @@ def register(
                 max_rows=max_rows,
                 public_columns=public_columns,
                 capacity=capacity,
+                rdp_order=rdp_order,
             )
         )
     show_done(f"dataset {name} is registered", as_json, dataset=name, table=table)

@@ -377,6 +377,7 @@ class Database:
         max_rows: int | None = None,
         public_columns: Sequence[str] | None = None,
         capacity: int | None = None,
+        rdp_order: float | None = None,
     ) -> None:
         """Register a table as a dataset with a privacy budget, as the table's owner.
 
@@ -418,6 +419,8 @@ class Database:
         capacity : int, optional
             Largest number of rows, or of units, that is read; the table may grow, and how many it has is private. By
             default their present number is public, and the table must keep it.
+        rdp_order : float, optional
+            Rényi order of mode "renyi"; by default the one at which Gaussian noise costs least.
 
         Raises
         ------
@@ -445,6 +448,7 @@ class Database:
                 max_rows=max_rows,
                 public_columns=public_columns,
                 capacity=capacity,
+                rdp_order=rdp_order,
             )
         )
 

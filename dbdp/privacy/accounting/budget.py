@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 
-from dbdp.checks import one_of
+from dbdp.checks import is_number, one_of
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import (
     MAX_EPSILON,
@@ -19,9 +19,10 @@ from dbdp.privacy.accounting.events import (
     Event,
     GaussianDpEvent,
     Release,
+    SphericalLaplaceDpEvent,
+    as_gaussian,
     check_epsilon_delta,
     divergence,
-    gaussian_square,
     leak,
     zero_concentrated,
 )
@@ -30,6 +31,7 @@ from dbdp.privacy.accounting.renyi import SLACK, best_order, conversion, epsilon
 CHARGE_UNITS = 10**9
 LEAK_UNITS = 10**18
 MODES = ("renyi", "basic", "gaussian", "zcdp")
+MAX_ORDER = 1e6
 _FINE = 1e-9  # relative precision of `largest_epsilon`
 
 
@@ -77,13 +79,17 @@ class Budget:
     ) -> "Budget":
         """Return the budget for a guarantee (ε, δ), or for ρ in place of ε, which is of mode `zcdp`.
 
-        `order` fixes α of mode renyi; None chooses that at which Gaussians cost least.
+        `order` fixes α of mode renyi; None chooses that at which Gaussians cost least. Any α is sound that is fixed
+        before the first release; `order_for` returns that at which an expected one costs least.
 
         Raises
         ------
         ValueError
-            If ε, ρ or δ is out of range, or too small for the mode, or neither or both of ε and ρ are set.
+            If ε, ρ or δ is out of range, or too small for the mode, or neither or both of ε and ρ are set; if there
+            is an order in another mode, or it is not above 1.
         """
+        if order is not None:
+            _check_order(order, mode, rho)
         if rho is not None:
             return cls._of_rho(epsilon, delta, mode, rho)
         if epsilon is None:
@@ -99,7 +105,8 @@ class Budget:
         fixed = best_order(epsilon, delta - leaks) if mode == "renyi" and order is None else order
         limit = _limit(mode, fixed, epsilon, delta - leaks)
         if limit < 1 / CHARGE_UNITS:
-            raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; choose mode 'basic'")
+            remedy = "choose mode 'basic'" if order is None else f"choose another order than {order:g}"
+            raise ValueError(f"epsilon = {epsilon:g} is too small for mode {mode!r}; {remedy}")
         units = math.floor(Fraction(limit) * CHARGE_UNITS), math.floor(_decimal(leaks) * LEAK_UNITS)
         return cls(epsilon, delta, mode, fixed, *units)
 
@@ -176,32 +183,47 @@ class Budget:
             charge = divergence(release.event, self.order)
             return _computed(charge), _claimed(leak(release.event, self.epsilon), LEAK_UNITS)
         alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
-        if self.mode == "zcdp":
-            rho, leaking = zero_concentrated(release.event, alone)
-            return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
-        square, leaks = gaussian_square(release.event, alone)
-        return _computed(square), _claimed(release.delta if leaks else 0.0, LEAK_UNITS)
+        measure = zero_concentrated if self.mode == "zcdp" else as_gaussian
+        amount, leaking = measure(release.event, alone)
+        return _computed(amount), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
 
 
-def one_release(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
+def order_for(release: Release, *, epsilon: float, delta: float) -> float:
+    """Return the order at which most releases like this one fit a budget of (ε, δ) in mode renyi: for `Budget.of`.
+
+    To three digits; any order is sound. It is that of Gaussians for most releases, and a smaller one for runs on
+    small samples whose ε is large, which have no useful divergence beyond some order.
+    """
+    event, best = release.as_replace_one().event, best_order(epsilon, delta * 0.9)
+    orders = [best, *(float(f"{1 + math.exp(step / 20):.3g}") for step in range(-40, 200))]
+    return max(
+        (order for order in orders if order > 1),
+        key=lambda order: _limit("renyi", order, epsilon, delta * 0.9) / divergence(event, order),
+    )
+
+
+def one_release(budget: Budget, epsilon: float, delta: float, parameters: int | None = None) -> tuple[int, int]:
     """Return charge and leak, in units, of a release that adds noise at the end.
 
-    The noise is spherical Laplace where δ is 0, else Gaussian at the analytic calibration.
+    The noise is spherical Laplace where δ is 0, on so many parameters, or of any pure law if they are unknown; else
+    Gaussian at the analytic calibration.
     """
     event: Event = EpsilonDeltaDpEvent(epsilon, delta)
     if delta > 0:
         event = GaussianDpEvent(analytic_noise_multiplier(epsilon, delta))
+    elif parameters is not None:
+        event = SphericalLaplaceDpEvent(epsilon, parameters)
     return budget.cost(Release(event, epsilon, delta))
 
 
-def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> float:
+def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float, parameters: int | None = None) -> float:
     """Return the largest ε, at most the budget's, of `one_release` at δ within a charge and a leak, in units.
 
     It is 0 if none fits. The cost increases in ε, and the result of the bisection is within both.
     """
 
     def fits(epsilon: float) -> bool:
-        cost = one_release(budget, epsilon, delta)
+        cost = one_release(budget, epsilon, delta, parameters)
         return cost[0] <= charge and cost[1] <= leaks
 
     low, high = MIN_EPSILON, budget.epsilon
@@ -219,6 +241,14 @@ def largest_epsilon(budget: Budget, charge: int, leaks: int, delta: float) -> fl
 def rounded_down(epsilon: float) -> float:
     """Return an ε of four digits, never above it: one that fits still does."""
     return float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(epsilon)))
+
+
+def _check_order(order: float, mode: str, rho: float | None) -> None:
+    """Raise ValueError for an order that is none, or is not of mode renyi."""
+    if mode != "renyi" or rho is not None:
+        raise ValueError(f"rdp_order = {order} is of mode 'renyi' alone; leave it out")
+    if not (is_number(order) and 1 < order <= MAX_ORDER):
+        raise ValueError(f"rdp_order = {order} must be above 1 and at most {MAX_ORDER:,.0f}; leave it out")
 
 
 def _limit(mode: str, order: float | None, epsilon: float, delta: float) -> float:

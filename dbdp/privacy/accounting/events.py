@@ -2,7 +2,7 @@
 
 privacy.md §13. `divergence` bounds the Rényi divergence of an event at one order α, both ways and for
 all neighbours; `leak` the probability with which that bound may fail; `gaussian_square` the μ² of an event
-in a ledger of Gaussians, `concentration` its ρ in one of zero-concentrated privacy.
+in a ledger of Gaussians, `concentration` its ρ in one of zero-concentrated privacy. Curves that are exact: `curves`.
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dbdp import checks
+from dbdp.privacy.accounting import curves
 from dbdp.privacy.accounting.calibration import mixture_divergence
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
 
@@ -23,6 +24,7 @@ REPLACE_ONE_UNIT = "replace-one-unit"  # neighbours differ in all records of one
 CHANGE_ONE, CHANGE_ONE_UNIT = "change-one", "change-one-unit"  # one is replaced, added or removed: a capacity (§18)
 MIN_EPSILON = 1e-9  # one unit of a charge
 MAX_COUNT = 10**12  # of repetitions: below it they are exact in floating point
+MOST_CORNERS = 8
 MOST_LEVELS = 20  # of nested events; those of our algorithms have five
 MAX_EPSILON = 1e6  # far beyond any useful guarantee; keeps α away from 1 and odometers within 64 bits
 
@@ -45,6 +47,38 @@ class ZCDpEvent:
 class EpsilonDeltaDpEvent:
     """A mechanism of which only its (ε, δ) is used; δ = 0 is pure ε."""
 
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class SphericalLaplaceDpEvent:
+    """Exactly rounded noise with a density ∝ exp(-ε‖z‖₂/sensitivity) on `dimension` coordinates: pure ε, and less."""
+
+    epsilon: float
+    dimension: int
+
+
+@dataclass(frozen=True)
+class PerturbedMinimumDpEvent:
+    """The exact minimum of an objective with noise (§7): pure ε, or (ε, δ) if the noise is Gaussian.
+
+    Attributes
+    ----------
+    noise : GaussianDpEvent | SphericalLaplaceDpEvent
+        The noise for a sensitivity of 2L, L that of all models together.
+    outputs : int
+        Number K of models.
+    curvature : float
+        c/(nΛ): by up to a factor of 1 plus that a row changes the determinant of each model.
+    corners : tuple[float, ...]
+        Lengths, in units of 2L, of the corners of one model's slopes that are not 0.
+    """
+
+    noise: "Event"
+    outputs: int
+    curvature: float
+    corners: tuple[float, ...]
     epsilon: float
     delta: float
 
@@ -130,6 +164,8 @@ Event = (
     GaussianDpEvent
     | ZCDpEvent
     | EpsilonDeltaDpEvent
+    | SphericalLaplaceDpEvent
+    | PerturbedMinimumDpEvent
     | ShuffledGaussianDpEvent
     | PoissonGaussianDpEvent
     | ExponentialMechanismDpEvent
@@ -175,6 +211,28 @@ def _(event: EpsilonDeltaDpEvent, order: float) -> float:
 
 
 @divergence.register
+def _(event: SphericalLaplaceDpEvent, order: float) -> float:
+    return min(
+        pure_divergence(event.epsilon, order), curves.spherical_divergence(event.epsilon, event.dimension, order)
+    )
+
+
+@divergence.register
+def _(event: PerturbedMinimumDpEvent, order: float) -> float:
+    if isinstance(event.noise, GaussianDpEvent):
+        mean = 1 / event.noise.noise_multiplier
+        gain = curves.gaussian_gain(tuple(mean * length for length in event.corners), order)
+        ours = curves.perturbed_divergence(mean, event.curvature, event.outputs, order)
+        return min(ours, curves.corner_divergence(gain, event.curvature, event.outputs, order))
+    pure = pure_divergence(event.epsilon, order)
+    if event.outputs > 1 or not isinstance(event.noise, SphericalLaplaceDpEvent):
+        return pure  # the noise of several models is not independent
+    epsilon, dimension = event.noise.epsilon, event.noise.dimension
+    gain = curves.spherical_gain(tuple(epsilon * length for length in event.corners), dimension, order)
+    return min(pure, curves.corner_divergence(gain, event.curvature, 1, order))
+
+
+@divergence.register
 def _(event: ShuffledGaussianDpEvent, order: float) -> float:
     return mixture_divergence(np.array(event.shares), np.array(event.noise_multipliers), order)
 
@@ -186,8 +244,7 @@ def _(event: PoissonGaussianDpEvent, order: float) -> float:
 
 @divergence.register
 def _(event: ExponentialMechanismDpEvent, order: float) -> float:
-    # K(s) = ln E_Q e^{sZ} has K(0) = K(1) = 0 and K'' ≤ ε²/4, as Z lies in an interval of length ε
-    return min(pure_divergence(event.epsilon, order), order * event.epsilon**2 / 8)
+    return min(pure_divergence(event.epsilon, order), curves.range_divergence(event.epsilon, order))
 
 
 @divergence.register
@@ -287,41 +344,88 @@ def exceedance(delta: float, epsilon: float) -> float:
     return (delta + math.exp(min(epsilon + math.log(delta), 0.0))) * (1 + 1e-12) if delta > 0 else 0.0
 
 
+def as_gaussian(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, Event]:
+    """Return μ², and the event whose leak is charged with it: the event itself, or its stand-alone (ε, δ)."""
+    own = gaussian_square(event)
+    return (pure_mean(guarantee.epsilon) ** 2, guarantee) if own is None else (own, event)
+
+
 @singledispatch
-def gaussian_square(event: Event, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    """Return μ² such that the event is at least as private as N(μ, 1) against N(0, 1), and whether δ leaks besides.
+def gaussian_square(event: Event) -> float | None:
+    """Return μ² such that, leaks apart, the event is at least as private as N(μ, 1) against N(0, 1); None without one.
 
-    An event without a μ of its own is charged by its stand-alone (ε, δ): G_μ is convex and passes
-    below the corner of the trade-off function of pure ε at μ = 2Φ⁻¹(e^ε/(1+e^ε)) (§13).
+    Of mixtures, a joint distribution with the shares shown has the hockey-sticks' mean, so that the worst μ holds.
     """
-    return pure_mean(guarantee.epsilon) ** 2, True
+    return None
 
 
 @gaussian_square.register
-def _(event: GaussianDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    return event.noise_multiplier**-2, False
+def _(event: GaussianDpEvent) -> float | None:
+    return event.noise_multiplier**-2
 
 
 @gaussian_square.register
-def _(event: ShuffledGaussianDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    return min(event.noise_multipliers) ** -2, False
+def _(event: EpsilonDeltaDpEvent) -> float | None:
+    return pure_mean(event.epsilon) ** 2
 
 
 @gaussian_square.register
-def _(event: SelfComposedDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    square, leaks = gaussian_square(event.event, guarantee)  # where that is the guarantee's, it is that of all
-    return (square, True) if leaks else (event.count * square, False)
+def _(event: SphericalLaplaceDpEvent) -> float | None:
+    return min(pure_mean(event.epsilon) ** 2, curves.spherical_gaussian_square(event.epsilon, event.dimension))
 
 
 @gaussian_square.register
-def _(event: DisjointDpEvent, guarantee: EpsilonDeltaDpEvent) -> tuple[float, bool]:
-    # neighbours differ in one part; the guarantee is the weakest of all parts, so it covers each
-    squares, leaks = zip(*(gaussian_square(part, guarantee) for part in event.events), strict=True)
-    return max(squares), any(leaks)
+def _(event: PerturbedMinimumDpEvent) -> float | None:
+    return None if event.delta else pure_mean(event.epsilon) ** 2
+
+
+@gaussian_square.register
+def _(event: ExponentialMechanismDpEvent) -> float | None:
+    return pure_mean(event.epsilon / 2) ** 2
+
+
+@gaussian_square.register
+def _(event: ShuffledGaussianDpEvent) -> float | None:
+    return min(event.noise_multipliers) ** -2
+
+
+@gaussian_square.register
+def _(event: PoissonGaussianDpEvent) -> float | None:
+    # on all rows in each step the steps are one Gaussian; on samples their curve is none of a Gaussian
+    return event.steps * (2 / event.noise_multiplier) ** 2 if event.sampling_probability == 1 else None
+
+
+@gaussian_square.register
+def _(event: PaddedDpEvent) -> float | None:
+    return gaussian_square(event.event)
+
+
+@gaussian_square.register
+def _(event: ComposedDpEvent) -> float | None:
+    return _of_all(math.fsum, gaussian_square, event.events)
+
+
+@gaussian_square.register
+def _(event: SelfComposedDpEvent) -> float | None:
+    once = gaussian_square(event.event)
+    return None if once is None else event.count * once
+
+
+@gaussian_square.register
+def _(event: DisjointDpEvent) -> float | None:
+    return _of_all(max, gaussian_square, event.events)  # neighbours differ in one part
 
 
 def pure_mean(epsilon: float) -> float:
-    """Return μ = 2Φ⁻¹(e^ε/(1+e^ε)), rounded up: pure ε is at least as private as N(μ, 1) against N(0, 1)."""
+    """Return μ = 2Φ⁻¹(e^ε/(1+e^ε)), rounded up: pure ε is at least as private as N(μ, 1) against N(0, 1).
+
+    So is every privacy loss in an interval of length 2ε, which a bounded range of 2ε is.
+    Proof. Let a test have the powers p and q. With a loss in [t, t + 2ε] both p/q and (1-p)/(1-q) lie between e^t and
+    e^(t+2ε): ln(p/(1-p)) - ln(q/(1-q)) ≤ 2ε. h(x) = Φ⁻¹(1/(1+e^-x)) is odd, and concave for x > 0: that is
+    f(z) = (2Φ-1)φ - zΦ(1-Φ) ≥ 0 for z > 0, where f(0) = f(∞) = 0, f' = 2φ² - Φ(1-Φ), and f'' = φ(2Φ-1-4zφ) is first
+    negative, then positive; f' > 0 at 0 and 0 at ∞, so that f rises, and then falls to 0. So h rises most around 0:
+    Φ⁻¹(p) - Φ⁻¹(q) ≤ h(ε) - h(-ε) = μ, for every test. ∎
+    """
     if epsilon > 600:  # Φ(-x) ≤ exp(-x²/2)/2 gives x ≤ √(2 ln((1+e^ε)/2)) ≤ √(2ε)
         return 2 * math.sqrt(2 * epsilon)
     return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * (1 + 1e-9) + 1e-15
@@ -355,6 +459,27 @@ def _(event: EpsilonDeltaDpEvent) -> float | None:
 
 
 @concentration.register
+def _(event: SphericalLaplaceDpEvent) -> float | None:
+    return min(pure_concentration(event.epsilon), curves.spherical_concentration(event.epsilon, event.dimension))
+
+
+@concentration.register
+def _(event: PerturbedMinimumDpEvent) -> float | None:
+    if not isinstance(event.noise, GaussianDpEvent):
+        return pure_concentration(event.epsilon)
+    longest = max(1.0, event.outputs * max(event.corners) ** 2)
+    return curves.perturbed_concentration(
+        longest / event.noise.noise_multiplier**2, event.curvature, event.outputs, len(event.corners)
+    )
+
+
+@concentration.register
+def _(event: PoissonGaussianDpEvent) -> float | None:
+    square = gaussian_square(event)
+    return None if square is None else square / 2
+
+
+@concentration.register
 def _(event: ShuffledGaussianDpEvent) -> float | None:
     # D_α is jointly quasi-convex: of mixtures with the same shares it is at most that of the worst position
     return 1 / (2 * min(event.noise_multipliers) ** 2)
@@ -362,7 +487,7 @@ def _(event: ShuffledGaussianDpEvent) -> float | None:
 
 @concentration.register
 def _(event: ExponentialMechanismDpEvent) -> float | None:
-    return min(pure_concentration(event.epsilon), event.epsilon**2 / 8)
+    return curves.range_concentration(event.epsilon)
 
 
 @concentration.register
@@ -372,7 +497,7 @@ def _(event: PaddedDpEvent) -> float | None:
 
 @concentration.register
 def _(event: ComposedDpEvent) -> float | None:
-    return _of_all(math.fsum, event.events)
+    return _of_all(math.fsum, concentration, event.events)
 
 
 @concentration.register
@@ -383,11 +508,13 @@ def _(event: SelfComposedDpEvent) -> float | None:
 
 @concentration.register
 def _(event: DisjointDpEvent) -> float | None:
-    return _of_all(max, event.events)
+    return _of_all(max, concentration, event.events)
 
 
-def _of_all(join: Callable[[list[float]], float], parts: tuple[Event, ...]) -> float | None:
-    values = [concentration(part) for part in parts]
+def _of_all(
+    join: Callable[[list[float]], float], measure: Callable[[Event], float | None], parts: tuple[Event, ...]
+) -> float | None:
+    values = [measure(part) for part in parts]
     known = [each for each in values if each is not None]
     return join(known) if len(known) == len(values) else None
 
@@ -436,6 +563,11 @@ def _(event: GaussianDpEvent) -> Event:
 @replace_one.register
 def _(event: ZCDpEvent) -> Event:
     return ZCDpEvent(4 * event.rho)  # of a Gaussian, whose sensitivity at most doubles
+
+
+@replace_one.register
+def _(event: SphericalLaplaceDpEvent) -> Event:
+    return SphericalLaplaceDpEvent(2 * event.epsilon, event.dimension)
 
 
 @replace_one.register
@@ -568,6 +700,10 @@ def _is_run(value: Any) -> bool:
     return all(map(_is_run, (*parts, *([value.event] if isinstance(value, SelfComposedDpEvent) else ()))))
 
 
+def _is_noise(value: Any) -> bool:
+    return isinstance(value, GaussianDpEvent | SphericalLaplaceDpEvent)
+
+
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "noise_multiplier": _check(_within(1e-9, 1e12), "noise_multiplier must be between 1e-9 and 1e12"),
     "rho": _check(_within(1e-24, 1e18), "rho must be between 1e-24 and 1e18"),
@@ -579,6 +715,14 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
     "steps": _check(_is_count, f"steps must be a whole number from 1 to {MAX_COUNT}"),
     "count": _check(_is_count, f"count must be a whole number from 1 to {MAX_COUNT}"),
+    "dimension": _check(_is_count, f"dimension must be a whole number from 1 to {MAX_COUNT}"),
+    "outputs": _check(_is_count, f"outputs must be a whole number from 1 to {MAX_COUNT}"),
+    "curvature": _check(_within(0, 1e6), "curvature must be between 0 and 1e6"),
+    "corners": _check(
+        lambda value: value and all(map(_within(0, 1), value)) and len(value) <= MOST_CORNERS,
+        f"corners must be up to {MOST_CORNERS} lengths from 0 to 1",
+    ),
+    "noise": _check(_is_noise, "`noise` must be Gaussian or spherical Laplace"),
     "repeated": _check(_is_run, "`repeated` must be an event that is not itself repeated"),
     "event": _check(_is_event, "`composed` must be an event"),
     "events": _check(lambda value: value and all(map(_is_event, value)), "`events` must be a list of events"),

@@ -16,8 +16,10 @@ from dbdp.privacy.accounting.events import (
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
     PaddedDpEvent,
+    PerturbedMinimumDpEvent,
     Release,
     SelfComposedDpEvent,
+    SphericalLaplaceDpEvent,
     ZCDpEvent,
 )
 
@@ -114,6 +116,18 @@ def _(event: ZCDpEvent, rows: int) -> Event:
 def _(event: EpsilonDeltaDpEvent, rows: int) -> Event:
     epsilon = math.nextafter(rows * event.epsilon, math.inf)
     return EpsilonDeltaDpEvent(epsilon, joint_delta(event.epsilon, event.delta, rows))
+
+
+@_of_units.register
+def _(event: PerturbedMinimumDpEvent, rows: int) -> Event | None:
+    """Return its (ε, δ) for r records: the curves of §7 are for one."""
+    return _of_units(EpsilonDeltaDpEvent(event.epsilon, event.delta), rows)
+
+
+@_of_units.register
+def _(event: SphericalLaplaceDpEvent, rows: int) -> Event:
+    """Return the event of rε in place of ε: the ends of the chain are within r shifts, and the curve rises in them."""
+    return SphericalLaplaceDpEvent(math.nextafter(rows * event.epsilon, math.inf), event.dimension)
 
 
 @_of_units.register

@@ -13,6 +13,7 @@ from dbdp.checks import between
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget, largest_epsilon, one_release
 from dbdp.privacy.accounting.events import MAX_EPSILON, MIN_EPSILON, EpsilonDeltaDpEvent
 from dbdp.registry import datasets
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import ledger, odometers
 from dbdp.sessions.session import Session
 
@@ -42,6 +43,8 @@ class Period:
         The odometers after the highest charge in the ledger.
     spent : tuple[int, int] | None
         The odometers now; None if one is missing.
+    parameters : int
+        Of the linear models of a release.
     """
 
     id: int
@@ -52,6 +55,7 @@ class Period:
     recorded: tuple[int, int]
     height: tuple[int, int]
     spent: tuple[int, int] | None
+    parameters: int
 
     @property
     def unrecorded(self) -> int | None:
@@ -68,7 +72,7 @@ _PERIODS = """
 select d.id,
        d.name,
        d.dropped_at is null as is_open,
-       d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
+       d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit, d.declaration::text as declaration,
        l.releases, l.charge, l.leak
 from dbdp.dataset as d
 left join lateral (
@@ -158,13 +162,13 @@ def _left(period: Period, each: EpsilonDeltaDpEvent) -> dict[str, Any]:
     limits = period.budget.charge_limit, period.budget.leak_limit
     spent = limits if _finding(period) or period.spent is None else period.spent
     rest = limits[0] - spent[0], limits[1] - spent[1]
-    costs = one_release(period.budget, each.epsilon, each.delta)
+    costs = one_release(period.budget, each.epsilon, each.delta, period.parameters)
     return {
         "left_share": rest[0] / limits[0],
         "releases_left": min(left // cost for left, cost in zip(rest, costs, strict=True) if cost),
         "of_epsilon": each.epsilon,
         "of_delta": each.delta,
-        "epsilon_left": largest_epsilon(period.budget, *rest, each.delta),
+        "epsilon_left": largest_epsilon(period.budget, *rest, each.delta, period.parameters),
     }
 
 
@@ -211,7 +215,8 @@ def allowance_spent(session: Session, allowance: int, release_delta: float | Non
     if rows[0]["epsilon"] is None:
         return known
     (dataset,) = _periods(session, "d.id = $1", rows[0]["dataset_id"])
-    account, limit = odometers.Account.of_allowance(dataset.dataset, dataset.budget, rows[0]), rows[0]["charge_limit"]
+    account = odometers.Account.of_allowance(dataset.dataset, dataset.budget, rows[0], dataset.parameters)
+    limit = rows[0]["charge_limit"]
     delta = _release_delta(release_delta, rows[0]["delta"])
     left = {"left_share": max(limit - spent[0], 0) / limit, "epsilon_left": account.epsilon_left(session, delta)}
     return known | left
@@ -244,6 +249,7 @@ def _periods(session: Session, condition: str, *parameters: Any) -> Iterator[Per
             (row["charge"], row["leak"]),
             ledger.height(session, row["id"]),
             odometers.read(session, row["id"]),
+            Declaration.from_json(row["declaration"]).parameters,
         )
 
 
@@ -266,15 +272,13 @@ def _any_above(some: tuple[int, int], others: tuple[int, int]) -> bool:
 
 
 def _as_promised(budget: Budget) -> bool:
-    """Return whether a budget's limits are those that follow from its ε, δ and mode."""
+    """Return whether a budget's limits are those that follow from its ε, δ, mode and order."""
     try:
-        expected = Budget.of(epsilon=budget.epsilon, delta=budget.delta, mode=budget.mode)
+        expected = Budget.of(epsilon=budget.epsilon, delta=budget.delta, mode=budget.mode, order=budget.order)
     except ValueError:
         return False
     pairs = [(budget.charge_limit, expected.charge_limit), (budget.leak_limit, expected.leak_limit)]
-    near = all(abs(one - other) <= 1 + _TOLERANCE * other for one, other in pairs)
-    orders = (budget.order or 0.0, expected.order or 0.0)
-    return near and abs(orders[0] - orders[1]) <= _TOLERANCE * orders[1]
+    return all(abs(one - other) <= 1 + _TOLERANCE * other for one, other in pairs)
 
 
 def _shown(units: int | None, units_of_one: int) -> Decimal | None:

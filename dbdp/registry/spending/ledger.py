@@ -105,7 +105,8 @@ def _advance(session: Session, dataset: Dataset, release: Release, allowances: l
     """Advance the dataset's odometers and those of the allowance that is used, all or none, and return them."""
     title = f"the budget of dataset {dataset.name!r}"
     recorded = height(session, dataset.id)
-    budget = Account(title, OF_DATASET, dataset.id, dataset.budget, dataset.budget.epsilon, recorded)
+    parameters = dataset.declaration.parameters
+    budget = Account(title, OF_DATASET, dataset.id, dataset.budget, dataset.budget.epsilon, recorded, parameters)
     try:
         spent = [(budget, budget.after(session, release))]
         if allowances:
@@ -155,7 +156,7 @@ def _allowances(session: Session, dataset: Dataset) -> list[Account]:
     if not rows:
         raise datasets.unknown(session, dataset.name)
     return [
-        Account.of_allowance(dataset.name, dataset.budget, row)
+        Account.of_allowance(dataset.name, dataset.budget, row, dataset.declaration.parameters)
         for row in [row for row in rows if row["is_personal"]] or rows
     ]
 

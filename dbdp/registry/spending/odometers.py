@@ -39,6 +39,8 @@ class Account:
         The ε of all its releases together; None for an allowance without an ε, whose limits do not bind.
     recorded : Amounts
         The ledger's minimum for the odometers.
+    parameters : int | None
+        Of a release with noise at the end, on which the cost of a pure one depends; None if they are not known.
     """
 
     title: str
@@ -47,9 +49,10 @@ class Account:
     budget: Budget
     epsilon: float | None
     recorded: Amounts = (0, 0)
+    parameters: int | None = None
 
     @classmethod
-    def of_allowance(cls, dataset: str, budget: Budget, row: Row) -> "Account":
+    def of_allowance(cls, dataset: str, budget: Budget, row: Row, parameters: int) -> "Account":
         """Return the account of a row of dbdp.allowance: the dataset's budget, at the allowance's order and limits.
 
         Leaks are counted at the dataset's ε, so that they stay enough if the allowance's ε is raised.
@@ -58,7 +61,7 @@ class Account:
         if row["epsilon"] is not None:
             own = replace(own, charge_limit=row["charge_limit"], leak_limit=row["leak_limit"])
         title = f"the allowance of role {row['role']!r} on dataset {dataset!r}"
-        return cls(title, OF_ALLOWANCE, row["id"], own, row["epsilon"])
+        return cls(title, OF_ALLOWANCE, row["id"], own, row["epsilon"], parameters=parameters)
 
     def after(self, session: Session, release: Release) -> Amounts:
         """Return the odometers after a release.
@@ -86,7 +89,8 @@ class Account:
         if self.epsilon is None:
             return math.inf
         spent, own = self._spent(session), replace(self.budget, epsilon=self.epsilon)
-        return largest_epsilon(own, own.charge_limit - spent[0], own.leak_limit - spent[1], delta)
+        rest = own.charge_limit - spent[0], own.leak_limit - spent[1]
+        return largest_epsilon(own, *rest, delta, self.parameters)
 
     def _spent(self, session: Session) -> Amounts:
         """Return the odometers; raise ValueError if one is missing, or below the ledger's minimum."""

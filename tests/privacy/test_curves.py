@@ -1,0 +1,188 @@
+"""Exact curves against quadratures of the densities themselves, which know neither Bessel functions nor corners."""
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pairs import each_value_quick
+from scipy import special, stats
+
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.privacy.accounting import curves
+from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.events import (
+    EpsilonDeltaDpEvent,
+    ExponentialMechanismDpEvent,
+    Release,
+    SelfComposedDpEvent,
+    SphericalLaplaceDpEvent,
+    concentration,
+    divergence,
+    gaussian_square,
+    pure_divergence,
+)
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "privacy.md"
+DIMENSIONS = [2, 3, 10, 105, 785]
+EPSILONS = [0.01, 1.0, 5.0]
+
+
+@lru_cache(maxsize=8)
+def losses(shift, dimension, radii=4001, angles=400):
+    """Losses ln p/q at points of q ∝ e^(-‖z‖), p shifted, and masses of q: by radius, and angle with the shift."""
+    law, wide = stats.gamma(dimension), min(math.pi / 2, 12 / math.sqrt(dimension))
+    steps, angle = np.linspace(0, 1, radii + 1)[1:, None], np.linspace(-wide, wide, angles) + math.pi / 2
+    longest, least = law.isf(1e-17) + 12 * shift, law.ppf(1e-17) if dimension > 10 else 0.0
+    r = least + (longest - least) * steps**3  # finer near the two centres, where a plane has most of its divergence
+    apart = np.sqrt(np.maximum(r**2 - 2 * r * shift * np.cos(angle) + shift**2, 0))
+    ends = np.where(np.arange(angles) % (angles - 1) == 0, 0.5, 1.0)  # a trapezoid rule
+    masses = law.pdf(r) * steps**2 * ends * np.sin(angle) ** (dimension - 2)
+    return (r - apart).ravel(), (masses / masses.sum()).ravel()
+
+
+def moment(function, shift, dimension):
+    loss, masses = losses(shift, dimension)
+    return float(np.sum(masses * function(loss)))
+
+
+def quadrature(shift, dimension, order):
+    return math.log(moment(lambda loss: np.exp(order * loss), shift, dimension)) / (order - 1)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "dimension", "order"), each_value_quick(EPSILONS, DIMENSIONS, [1.5, 4.0, 10.3, 30.0])
+)
+def test_spherical_noise_costs_its_divergence_and_no_more(epsilon, dimension, order):
+    exact = quadrature(epsilon, dimension, order)
+    charge = divergence(SphericalLaplaceDpEvent(epsilon, dimension), order)
+    assert charge == pytest.approx(exact, rel=1e-3)  # the quadrature is not better near the two centres
+    assert charge < pure_divergence(epsilon, order)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_a_smaller_shift_is_no_less_private(dimension):
+    """And a longer one would be noticed."""
+    charge = divergence(SphericalLaplaceDpEvent(1.0, dimension), 10.3)
+    costs = [quadrature(shift, dimension, 10.3) for shift in (0.2, 0.5, 0.9, 0.99)]
+    assert costs == sorted(costs)
+    assert costs[-1] < charge < quadrature(1.01, dimension, 10.3)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "charge"), [(3, 0.725), (10, 0.399), (55, 0.0923), (105, 0.0488), (785, 0.00656)]
+)
+def test_the_charges_of_the_review_are_met(dimension, charge):
+    event = SphericalLaplaceDpEvent(1.0, dimension)
+    assert divergence(event, 10.3) == pytest.approx(charge, rel=2e-3)
+    assert divergence(EpsilonDeltaDpEvent(1.0, 0.0), 10.3) == pytest.approx(0.956, abs=0.011)
+
+
+@given(epsilon=st.floats(1e-3, 20), order=st.floats(1.01, 100))
+def test_on_a_line_it_is_laplace_noise(epsilon, order):
+    """By its closed form, and at least as large: rounded up."""
+    first = (order - 1) * epsilon + math.log(order / (2 * order - 1))
+    second = -order * epsilon + math.log((order - 1) / (2 * order - 1))
+    charge = divergence(SphericalLaplaceDpEvent(epsilon, 1), order)
+    assert charge == pytest.approx(np.logaddexp(first, second) / (order - 1), rel=1e-6, abs=1e-9)
+
+
+@given(epsilon=st.floats(1e-9, 1e6), dimension=st.integers(1, 10**6), order=st.floats(1.001, 1e4))
+def test_no_number_costs_more_than_a_pure_release(epsilon, dimension, order):
+    event, pure = SphericalLaplaceDpEvent(epsilon, dimension), EpsilonDeltaDpEvent(epsilon, 0.0)
+    assert 0 < divergence(event, order) <= divergence(pure, order)
+    assert 0 < gaussian_square(event) <= gaussian_square(pure)
+    assert 0 < concentration(event) <= concentration(pure)
+
+
+def gaussian_delta(square, level):
+    near, far = (sign * math.sqrt(square) / 2 - level / math.sqrt(square) for sign in (1, -1))
+    return special.ndtr(near) - math.exp(level) * special.ndtr(far)
+
+
+@pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, [3, 4, 10, 105, 785]))
+def test_in_a_ledger_of_gaussians_it_counts_for_the_one_of_its_total_variation(epsilon, dimension):
+    """Which is as telling at γ = 1, and more at every other; that of a hundredth less is not."""
+    square = gaussian_square(SphericalLaplaceDpEvent(epsilon, dimension))
+    levels = np.linspace(-0.99 * epsilon, 0.99 * epsilon, 41)
+    lost = [moment(lambda x, c=c: np.maximum(np.exp(x) - math.exp(c), 0), epsilon, dimension) for c in levels]
+    room = 2e-4 * gaussian_delta(square, 0.0)  # of the quadrature
+    assert all(each <= gaussian_delta(square, c) + room for each, c in zip(lost, levels, strict=True))
+    assert lost[20] == pytest.approx(gaussian_delta(square, 0.0), rel=1e-3)
+    assert lost[20] > gaussian_delta(0.98 * square, 0.0)
+
+
+@pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, DIMENSIONS))
+def test_its_rho_is_the_mean_of_the_loss(epsilon, dimension):
+    mean = moment(lambda loss: np.exp(loss) * loss, epsilon, dimension)
+    assert concentration(SphericalLaplaceDpEvent(epsilon, dimension)) == pytest.approx(mean, rel=2e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "dimension", "order"), each_value_quick(EPSILONS, DIMENSIONS, [1.5, 10.3, 30.0]))
+def test_what_is_gained_of_a_spherical_moment_is_its_positive_part(epsilon, dimension, order):
+    gained = moment(lambda x: np.exp(x) * np.maximum(np.expm1((order - 1) * x), 0), epsilon, dimension)
+    result = math.expm1(curves.spherical_gain((epsilon, epsilon), dimension, order)) / 2
+    assert result == pytest.approx(gained, rel=2e-3)
+
+
+@given(mean=st.floats(1e-3, 1), order=st.floats(1.01, 30))
+def test_what_is_gained_of_a_gaussian_moment_is_its_positive_part(mean, order):
+    x = np.linspace(0, mean**2 / 2 + (order - 1) * mean**2 + 40 * mean, 200_001)
+    log_density = -((x - mean**2 / 2) ** 2) / (2 * mean**2) - math.log(mean * math.sqrt(2 * math.pi))
+    gained = np.trapezoid(np.exp(log_density + (order - 1) * x) - np.exp(log_density), x)
+    assert curves.gaussian_gain((mean,) * 3, order) == pytest.approx(math.log1p(3 * gained), rel=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["renyi", "gaussian", "zcdp"])
+def test_a_pure_release_in_many_dimensions_costs_a_small_part_of_what_randomised_response_does(mode):
+    """Before and after, in every mode in which they differ: the table of privacy.md §13."""
+    budget = Budget.of(epsilon=2.0, delta=1e-5, mode=mode)
+    before = budget.cost(Release(EpsilonDeltaDpEvent(1.0, 0.0), 1.0, 0.0))
+    after = budget.cost(Release(SphericalLaplaceDpEvent(1.0, 105), 1.0, 0.0))
+    assert after[0] < before[0] / 15
+    assert before[1] == after[1] == 0
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 30.0])
+def test_the_rho_of_a_bounded_range_is_above_every_order_and_by_9_percent_at_most(epsilon):
+    event = ExponentialMechanismDpEvent(epsilon)
+    most = max(divergence(event, order) / order for order in 1 + np.geomspace(1e-4, 1e3, 60))
+    assert most <= concentration(event) <= most * 1.09
+    assert concentration(event) <= epsilon**2 / 8 * (1 + 1e-9)
+
+
+def pure(epsilon, delta=0.0):
+    return EpsilonDeltaDpEvent(epsilon, delta)
+
+
+FACTS = Facts(48_842, 105)
+MINIMA = [plan(Request(1.0, delta, algorithm="objective_perturbation"), FACTS).guarantee.event for delta in (1e-7, 0.0)]
+UPDATES = plan(Request(1.0, 1e-7, algorithm="dp_sgd", batch_size=FACTS.rows, epochs=10), FACTS).guarantee.event
+CHARGED = {
+    "pure, spherical Laplace, ε = 1, d = 10": SphericalLaplaceDpEvent(1.0, 10),
+    "… d = 105": SphericalLaplaceDpEvent(1.0, 105),
+    "… d = 785": SphericalLaplaceDpEvent(1.0, 785),
+    "perturbed minimum, (1, 10⁻⁷), 48,842 rows, d = 105": MINIMA[0],
+    "… pure": MINIMA[1],
+    "selection of bounded range, ε = 1": ExponentialMechanismDpEvent(1.0),
+    "two counts with Laplace noise, ε = ½ each": SelfComposedDpEvent(pure(0.5), 2),
+    "ten updates on all rows, (1, 10⁻⁷)": UPDATES,
+}
+
+
+@pytest.mark.parametrize("release", CHARGED)
+def test_the_table_of_charges_is_what_the_ledgers_charge(release):
+    """The second number of each cell of the table of privacy.md §12; none is above the first but for less noise."""
+    row = next(line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {release} |"))
+    event, budgets = CHARGED[release], ["renyi", "gaussian", "zcdp"]
+    delta = 1e-7 if "10⁻⁷" in release else 0.0
+    for cell, mode in zip(row.split("|")[2:5], budgets, strict=True):
+        before, after = (part.split() for part in cell.split("→"))
+        budget = Budget.of(epsilon=2.0, delta=1e-5, mode=mode)
+        charge, leaked = budget.cost(Release(event, 1.0, delta))
+        assert float(f"{100 * charge / budget.charge_limit:.3g}") == float(after[0])
+        assert f"({100 * leaked / budget.leak_limit:.2g})" == (after[1] if len(after) > 1 else "(0)")
+        assert float(after[0]) <= float(before[0]) or event is UPDATES
