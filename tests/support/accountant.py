@@ -12,6 +12,7 @@ from dbdp.privacy.accounting.events import (
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
     PoissonGaussianDpEvent,
+    RenyiDpEvent,
     SelfComposedDpEvent,
     ZCDpEvent,
     divergence,
@@ -31,6 +32,8 @@ def recomputed(event, delta):
         )
     if isinstance(event, ExponentialMechanismDpEvent):
         return event.epsilon
+    if isinstance(event, RenyiDpEvent):
+        return event.divergence + tight_conversion(event.order, delta)
     return repeated(event, delta) if isinstance(event, SelfComposedDpEvent) else composed(event, delta)
 
 
@@ -49,10 +52,15 @@ def renyi_epsilon(event, delta):
 
     def epsilon_at(log_excess):
         order = 1 + math.exp(log_excess)
-        return divergence(event, order) + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+        return divergence(event, order) + tight_conversion(order, delta)
 
     coarse = min(np.arange(-4, 10, 0.2), key=epsilon_at)
     return minimize_scalar(epsilon_at, bracket=(coarse - 0.2, coarse, coarse + 0.2)).fun
+
+
+def tight_conversion(order, delta):
+    """κ(α)."""
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
 
 def composed(event, delta):

@@ -14,6 +14,7 @@ from dbdp.algorithms import Facts, Request, plan
 from dbdp.checks import SYNONYMS
 from dbdp.controller.options import help_of, keywords
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
+from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:
     from dbdp.registry.releases import Model
@@ -140,5 +141,6 @@ def explain(
 ) -> None:
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
     is_classifier = request.loss not in ("huber_regression", "squared")
-    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget_epsilon=budget_epsilon)
+    budget = Budget.of(epsilon=budget_epsilon, delta=request.delta, mode="basic") if budget_epsilon else None
+    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget=budget)
     show_mapping(plan(request, facts).explain() | request.naming, as_json, "plan")

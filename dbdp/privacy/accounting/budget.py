@@ -172,10 +172,11 @@ class Budget:
         release = release.as_replace_one()
         if self.mode == "basic":
             return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
-        if self.order is not None:
-            charge = divergence(release.event, self.order)
-            return _computed(charge), _claimed(leak(release.event, self.epsilon), LEAK_UNITS)
         alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
+        if self.order is not None:
+            known = math.isfinite(charge := divergence(release.event, self.order))
+            charge, leaking = (charge, release.event) if known else (divergence(alone, self.order), alone)
+            return _computed(charge), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
         if self.mode == "zcdp":
             rho, leaking = zero_concentrated(release.event, alone)
             return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)

@@ -105,6 +105,14 @@ class PaddedDpEvent:
 
 
 @dataclass(frozen=True)
+class RenyiDpEvent:
+    """A mechanism whose Rényi divergence is bounded at one order, as that of a run within a filter (§13)."""
+
+    order: float
+    divergence: float
+
+
+@dataclass(frozen=True)
 class ComposedDpEvent:
     """Several events on the same records, in sequence."""
 
@@ -135,6 +143,7 @@ Event = (
     | ExponentialMechanismDpEvent
     | RepeatAndSelectDpEvent
     | PaddedDpEvent
+    | RenyiDpEvent
     | ComposedDpEvent
     | SelfComposedDpEvent
     | DisjointDpEvent
@@ -154,7 +163,7 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
 
 @singledispatch
 def divergence(event: Event, order: float) -> float:
-    """Return an upper bound on the Rényi divergence of order α > 1 (the table of §13)."""
+    """Return an upper bound on the Rényi divergence of order α > 1 (the table of §13), infinity if none is known."""
     raise TypeError(f"{type(event).__name__} has no charge")
 
 
@@ -193,6 +202,12 @@ def _(event: ExponentialMechanismDpEvent, order: float) -> float:
 @divergence.register
 def _(event: PaddedDpEvent, order: float) -> float:
     return divergence(event.event, order)
+
+
+@divergence.register
+def _(event: RenyiDpEvent, order: float) -> float:
+    # D_α rises in α: (E_P t^(α-1))^(1/(α-1)), t = p/q, is a norm of t under P
+    return event.divergence if order <= event.order else math.inf
 
 
 @divergence.register
@@ -570,6 +585,8 @@ def _is_run(value: Any) -> bool:
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "noise_multiplier": _check(_within(1e-9, 1e12), "noise_multiplier must be between 1e-9 and 1e12"),
+    "order": _check(_within(1 + 1e-13, 1e30), "order must be above 1 and at most 1e30"),
+    "divergence": _check(_within(0, 1e300), "divergence must be from 0 to 1e300"),
     "rho": _check(_within(1e-24, 1e18), "rho must be between 1e-24 and 1e18"),
     "epsilon": _check(_within(MIN_EPSILON, MAX_EPSILON), f"epsilon must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"),
     "delta": _check(_within(0, math.nextafter(1, 0)), "delta must be at least 0 and below 1"),
