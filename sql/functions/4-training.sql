@@ -180,6 +180,7 @@ create or replace function dbdp.dp_tune(
   method text default 'disjoint_portions',
   repetitions float8 default null,
   distribution text default null,
+  selection_epsilon float8 default null,
   out model bigint,
   out coefficients float8[],
   out intercept float8,
@@ -202,7 +203,8 @@ create or replace function dbdp.dp_explain_tuning(
 @options@,
   method text default 'disjoint_portions',
   repetitions float8 default null,
-  distribution text default null
+  distribution text default null,
+  selection_epsilon float8 default null
 ) returns json
 language plpython3u
 set client_min_messages = error

@@ -26,6 +26,9 @@ Groups = Annotated[list[str], typer.Option("--group", help="A value of the colum
 Candidates = Annotated[Path, typer.Option(help='JSON file: [{"regularisation": 0.01}, …].')]
 Method = Annotated[str, typer.Option(help="disjoint_portions or random_repetition.")]
 MeanRuns = Annotated[float | None, typer.Option(help="Mean number of runs of random_repetition.")]
+SelectionEpsilon = Annotated[
+    float | None, typer.Option(help="ε of the choice; by default the largest that adds nothing to the charge.")
+]
 Distribution = Annotated[str | None, typer.Option(help="Law of the number of runs: geometric or poisson.")]
 Rows = Annotated[int, typer.Option(help="Number of records, public.")]
 Features = Annotated[int, typer.Option(help="Coordinates of one model, with the intercept.")]
@@ -115,6 +118,7 @@ def tune(
     method: Method = "disjoint_portions",
     repetitions: MeanRuns = None,
     distribution: Distribution = None,
+    selection_epsilon: SelectionEpsilon = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -122,7 +126,8 @@ def tune(
     from dbdp.algorithms.several.tuning import TuningRequest, parsed
     from dbdp.interfaces.python.progress import progress_bar
 
-    tuning = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)
+    own = (method, repetitions, distribution, selection_epsilon)
+    tuning = TuningRequest(request, parsed(candidates.read_text()), *own)
     with opened(url) as database, progress_bar() as progress:
         model = database.tune(dataset, tuning, progress)
     _show_model(model, as_json)
