@@ -19,6 +19,7 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PaddedDpEvent,
     PoissonGaussianDpEvent,
     Release,
     RepeatAndSelectDpEvent,
@@ -27,7 +28,8 @@ from dbdp.privacy.accounting.events import (
     ZCDpEvent,
     divergence,
 )
-from dbdp.privacy.accounting.groups import grouped, joint_delta, share
+from dbdp.privacy.accounting.groups import _of_units, grouped, joint_delta, share
+from dbdp.privacy.accounting.subsampling import MOST_ROWS
 from dbdp.privacy.selection import ExponentialMechanism
 
 ROWS = pytest.mark.parametrize("rows", [2, 3, 5])
@@ -302,8 +304,19 @@ def test_parts_are_taken_one_by_one():
     assert repeated.event.delta == pytest.approx(1e-9 * (1 + math.exp(0.1)))
 
 
+def test_a_unit_of_poisson_steps_is_charged_the_mixture_of_its_rows():
+    row = PaddedDpEvent(PoissonGaussianDpEvent(0.1, 6.0, 5), 1e-12)
+    assert event_of(row, 3) == PaddedDpEvent(PoissonGaussianDpEvent(0.1, 6.0, 5, 3), 1e-12)
+    assert event_of(event_of(row, 3), 2) == event_of(row, 6)
+    assert _of_units(row, MOST_ROWS + 1) is None
+    assert all(
+        divergence(row, order) < divergence(event_of(row, 3), order) <= 9 * divergence(row, order) * 1.5
+        for order in (1.5, 4.0, 12.0)
+    )
+
+
 UNKNOWN = [
-    PoissonGaussianDpEvent(0.1, 2.0, 5),
+    PoissonGaussianDpEvent(0.1, 3000.0, 5, MOST_ROWS),
     ShuffledGaussianDpEvent((0.5, 0.5), (3.0, 4.0)),
     DisjointDpEvent((GaussianDpEvent(3.0), ExponentialMechanismDpEvent(1.0))),
     RepeatAndSelectDpEvent(GaussianDpEvent(60.0), 2.0, 1.0, 1e-12),

@@ -16,7 +16,7 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.privacy.accounting.calibration import mixture_divergence
-from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
+from dbdp.privacy.accounting.subsampling import MOST_ROWS, poisson_gaussian_divergence
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
 REPLACE_ONE_UNIT = "replace-one-unit"  # neighbours differ in all records of one unit (§11.6)
@@ -65,12 +65,14 @@ class PoissonGaussianDpEvent:
     """Gaussian noise on the sum over a Poisson-sampled mini-batch, `steps` times, each with a new mini-batch.
 
     noise_multiplier = σ/C, C the largest norm of one row's contribution to the sum. Neighbours are
-    replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g.
+    replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g; or a unit of
+    `rows` rows, each of them in a mini-batch or not by itself (§11.6).
     """
 
     sampling_probability: float
     noise_multiplier: float
     steps: int
+    rows: int = 1
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,8 @@ def _(event: ShuffledGaussianDpEvent, order: float) -> float:
 
 @divergence.register
 def _(event: PoissonGaussianDpEvent, order: float) -> float:
-    return event.steps * poisson_gaussian_divergence(event.sampling_probability, event.noise_multiplier, order)
+    step = poisson_gaussian_divergence(event.sampling_probability, event.noise_multiplier, order, event.rows)
+    return event.steps * step
 
 
 @divergence.register
@@ -516,6 +519,8 @@ _READ = {written: name for name, written in _WRITTEN.items()}
 def _event_data(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = {"event": type(event).__name__}
     for each in fields(event):
+        if getattr(event, each.name) == each.default:
+            continue
         data[_WRITTEN.get(each.name, each.name)] = _value_data(getattr(event, each.name))
     return data
 
@@ -595,6 +600,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "total_variation": _check(_within(0, 1), "total_variation must be between 0 and 1"),
     "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
     "steps": _check(_is_count, f"steps must be a whole number from 1 to {MAX_COUNT}"),
+    "rows": _check(lambda value: _is_count(value) and value <= MOST_ROWS, f"rows must be from 1 to {MOST_ROWS}"),
     "count": _check(_is_count, f"count must be a whole number from 1 to {MAX_COUNT}"),
     "repeated": _check(_is_run, "`repeated` must be an event that is not itself repeated"),
     "event": _check(_is_event, "`composed` must be an event"),

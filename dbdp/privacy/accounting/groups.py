@@ -5,6 +5,7 @@ from the next in one record; P_0, …, P_r are the laws of a mechanism's output 
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import singledispatch
 
@@ -16,10 +17,12 @@ from dbdp.privacy.accounting.events import (
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
     PaddedDpEvent,
+    PoissonGaussianDpEvent,
     Release,
     SelfComposedDpEvent,
     ZCDpEvent,
 )
+from dbdp.privacy.accounting.subsampling import MOST_ROWS
 
 MOST_EPSILON = 500.0  # with a δ: that of one record is about e^-ε of the unit's, and still a float
 _ROOM = 1 + 1e-12  # rounds floating-point results up by more than their error
@@ -129,6 +132,13 @@ def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
     too: rε together. Mixed over the other samples: pure rε, and D_α, which is quasi-convex, at most α(rε)²/8. ∎
     """
     return ExponentialMechanismDpEvent(math.nextafter(rows * event.epsilon, math.inf))
+
+
+@_of_units.register
+def _(event: PoissonGaussianDpEvent, rows: int) -> Event | None:
+    """Return the event for a unit, whose slots are drawn each by itself; its divergence has the proof."""
+    together = rows * event.rows
+    return replace(event, rows=together) if together <= MOST_ROWS else None
 
 
 @_of_units.register
