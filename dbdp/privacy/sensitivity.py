@@ -194,10 +194,10 @@ def logistic_difference(radius: float) -> float:
     They are -s(⟨w, v⟩)v, v = yx, ‖v‖ ≤ 1, s(u) = 1/(1 + e^u). Proof. Given a = s(⟨w, v⟩) and b = s(⟨w, v'⟩) the
     distance is largest where the parts across w are opposite and as long as may be: ‖v‖ = ‖v'‖ = 1, in a plane with w,
     at angles t and u on either side of it; F = a² + b² - 2ab cos ψ, ψ = t + u. Where cos ψ ≥ 0, F ≤ 2s(-R)². Else F
-    rises in a and b: while ‖w‖ < R, w may move along -(v + v'), and ⟨w, v⟩, ⟨w, v'⟩ fall by 1 + cos ψ alike. So a = s(R cos t),
-    b = s(R cos u). Each gradient moves by at most K = √(1 + R²/16) per radian: in a square of [0, π]² of half-width h,
-    √F is at most 2Kh above its value in the middle. Squares that stay below the largest value are dropped, all
-    others split, until 2Kh is below `_CLOSE`; one of t ≤ u and t ≥ u suffices. ∎ Computed values err by < 10⁻⁹.
+    rises in a and b: while ‖w‖ < R, w may move along -(v + v'), and ⟨w, v⟩, ⟨w, v'⟩ fall by 1 + cos ψ alike. So
+    a = s(R cos t), b = s(R cos u). Each gradient moves by at most K = √(1 + R²/16) per radian: in a square of
+    [0, π]² of half-width h, √F is at most 2Kh above its value in the middle. Squares that stay below the largest value
+    are dropped, all others split, until 2Kh is below `_CLOSE`; one of t ≤ u and t ≥ u suffices. ∎ Values err by < 10⁻⁹.
     """
     reach = max(radius * (1 + 1e-6), _LEAST_BALL)  # the computed iterates may be that far outside
     if reach > _LARGEST_BALL:

@@ -39,6 +39,7 @@ from dbdp.privacy.accounting.events import (
     _is_run,
     divergence,
     gaussian_square,
+    is_known_at,
     leak,
     pure_divergence,
     pure_mean,
@@ -65,6 +66,8 @@ def test_a_divergence_at_one_order_bounds_those_at_lower_orders_and_none_above(s
     assert all(exactly(order) < divergence(event, order) for order in (1.1, 2.0, 4.0, 5.9))
     assert exactly(6.5) > event.divergence  # so that above its order none is stated
     assert divergence(event, 6.5) == math.inf
+    around = PaddedDpEvent(ComposedDpEvent((GaussianDpEvent(3.0), event)), 0.0)
+    assert [is_known_at(each, order) for each in (event, around) for order in (6.0, 6.5)] == [True, False] * 2
 
 
 # --- the ledger ----------------------------------------------------------------------------------------

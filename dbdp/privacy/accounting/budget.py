@@ -22,6 +22,7 @@ from dbdp.privacy.accounting.events import (
     check_epsilon_delta,
     divergence,
     gaussian_square,
+    is_known_at,
     leak,
     zero_concentrated,
 )
@@ -174,9 +175,8 @@ class Budget:
             return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
         alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
         if self.order is not None:
-            known = math.isfinite(charge := divergence(release.event, self.order))
-            charge, leaking = (charge, release.event) if known else (divergence(alone, self.order), alone)
-            return _computed(charge), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
+            event = release.event if is_known_at(release.event, self.order) else alone
+            return _computed(divergence(event, self.order)), _claimed(leak(event, self.epsilon), LEAK_UNITS)
         if self.mode == "zcdp":
             rho, leaking = zero_concentrated(release.event, alone)
             return _computed(rho), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)

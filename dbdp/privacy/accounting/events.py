@@ -258,6 +258,15 @@ def _divergences(event: Event) -> np.ndarray:
     return np.array([divergence(event, float(order)) for order in _ORDERS])
 
 
+def is_known_at(event: Event, order: float) -> bool:
+    """Return whether a divergence of that order is known of an event, and of all of its parts."""
+    if isinstance(event, RenyiDpEvent):
+        return order <= event.order
+    values = [getattr(event, each.name) for each in fields(event)]
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    return all(is_known_at(part, order) for part in parts if _is_event(part))
+
+
 @singledispatch
 def leak(event: Event, epsilon: float) -> float:
     """Return the probability to be added to δ, in a ledger of ε."""
