@@ -38,12 +38,15 @@ def lipschitz_of(objective: Objective) -> float:
 
 
 def clip_of(request: Request, objective: Objective) -> float:
-    """Return C, the largest norm of a row's gradient; by default that of a linear model, so that none is clipped."""
+    """Return C, the largest norm of a row's gradient; by default that of one linear model, which clips none of its own.
+
+    K linear models have one clip together, of their concatenated gradients (privacy.md §16.4): where a row's slopes are
+    as large as they may be it is √K times too long, but with noise for one model instead of √K as much they learn more.
+    """
     if request.clip_norm is not None:
         between("clip_norm", request.clip_norm, SMALLEST, LARGEST)
         return float(request.clip_norm)
-    bound = lipschitz_of(objective)
-    return bound if math.isfinite(bound) else NETWORK_CLIP
+    return objective.loss.lipschitz if isinstance(objective, Linear) else NETWORK_CLIP
 
 
 def models_worth(objective: Objective, facts: Facts) -> float:

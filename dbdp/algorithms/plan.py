@@ -13,6 +13,7 @@ from dbdp.checks import keywords
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
+from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 AUTO = "auto"  # the algorithm is chosen from public facts: `dbdp.algorithms.catalogue`
@@ -52,8 +53,10 @@ class Facts:
         Whether the last coordinate is the intercept.
     unit_rows : int
         r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6).
-    budget_epsilon : float
-        ε of the dataset's budget, which affects the cost of a leak.
+    budget : Budget | None
+        The budget of the dataset: what a release costs depends on it, and on its ε what a leak costs.
+    least_order : float
+        The largest Rényi order of the budgets and allowances that a release is charged to; 0 without one.
     moment : Moment | None
         The second moment in the summary that the request names.
     """
@@ -64,7 +67,8 @@ class Facts:
     is_classifier: bool = True
     intercept: bool = True
     unit_rows: int = 1
-    budget_epsilon: float = 0.0
+    budget: Budget | None = None
+    least_order: float = 0.0
     moment: Moment | None = field(default=None, compare=False)
 
     @property

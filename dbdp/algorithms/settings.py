@@ -250,7 +250,12 @@ def batch_size_of(request: Request, rows: int, default: float = DEFAULT_BATCH_SI
 def samples_of(request: Request, facts: Facts, probability: float, draws: int) -> PoissonSamples:
     """Return the padded Poisson mini-batches of a run that reads at most `draws` of them."""
     return padded_samples(
-        facts.rows, probability, draws, epsilon=request.epsilon, delta=request.delta, weight=facts.budget_epsilon
+        facts.rows,
+        probability,
+        draws,
+        epsilon=request.epsilon,
+        delta=request.delta,
+        weight=0.0 if facts.budget is None else facts.budget.epsilon,
     )
 
 

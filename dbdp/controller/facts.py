@@ -43,7 +43,8 @@ def facts(dataset: Dataset, request: Request) -> Facts:
         is_classifier=declaration.kind != "real",
         intercept=declaration.intercept,
         unit_rows=dataset.unit_rows,
-        budget_epsilon=dataset.budget.epsilon,
+        budget=dataset.budget,
+        least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
 
 

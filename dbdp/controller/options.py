@@ -39,7 +39,7 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "with Poisson mini-batches rdp or pld (less noise, but a larger charge in a renyi ledger), for bst14 published.",
     "projection_dimension": "Features after a Gaussian random projection.",
     "projection_seed": "Public seed of the projection.",
-    "clip_norm": "Norm to which the gradient of a row is clipped, with noise during training.",
+    "clip_norm": "Norm to which a row's gradient, of all classes together, is clipped, with noise during training.",
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
     "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
     "summary": "Number of a released summary of the dataset, in dbdp.summaries: no share goes to the second moment.",

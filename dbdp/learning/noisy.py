@@ -50,7 +50,7 @@ class NoisyTraining:
     clip : float
         Largest norm of a row's gradient.
     radius : float
-        After every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
+        After every update each model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
     moments : tuple[float, float, float] | None
         Decay rates of Adam's moments, and the constant added to the root of the second; None for plain SGD.
     """
@@ -64,6 +64,11 @@ class NoisyTraining:
     noise: Noise
     radius: float = math.inf
     moments: tuple[float, float, float] | None = None
+
+    @property
+    def models(self) -> int:
+        """Number of models that are trained together: the outputs of linear ones, or one network."""
+        return self.objective.outputs if isinstance(self.objective, Linear) else 1
 
     @property
     def limit(self) -> float:
@@ -239,7 +244,8 @@ def _move(state: NoisyState, noisy: np.ndarray, step: float, update: int) -> Non
     else:
         state.model -= step * _adam(state, noisy / how.divisor + how.regularisation * state.model, update)
     if how.radius < math.inf:
-        state.model *= how.radius / max(math.sqrt(state.model @ state.model), how.radius)  # 1 within the ball
+        models = state.model.reshape(how.models, -1)
+        models *= how.radius / np.maximum(np.sqrt(np.einsum("ij,ij->i", models, models)), how.radius)[:, None]
 
 
 def _adam(state: NoisyState, gradient: np.ndarray, update: int) -> np.ndarray:

@@ -7,6 +7,7 @@ replace-one. Shapes: step sizes (T,), one for each update, T = epochs × ⌈rows
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,8 @@ REUSED, FRESH = "reused", "fresh"  # the permutation of each epoch
 MAX_POSITIONS = 10**7  # 80 MB of sensitivities; calibrating noise to them needs a gigabyte for a moment
 MAX_UPDATES = 5 * 10**8  # half a minute of arithmetic, and Tu ≤ 10⁻⁷ (§14.3)
 _UP = 1 + 2.0**-50  # exceeds the rounding of two products
+_CLOSE = 1e-4  # of D(R)
+_LEAST_BALL, _LARGEST_BALL = 0.5, 30.0  # below, D is within 3 % of 1; above, of 2
 _PIECE = 1 << 15  # updates processed at once: they stay in the processor's cache
 
 
@@ -51,6 +54,8 @@ class Training:
         never.
     radius : float
         The model is projected onto ‖w‖₂ ≤ radius after every update.
+    difference : float
+        Bound on the distance between the gradients of two records at one iterate, where it is below 2L.
     """
 
     rows: int
@@ -66,6 +71,7 @@ class Training:
     averaged_from: int = 0
     restart_every: int = 0
     radius: float = math.inf
+    difference: float = math.inf
 
     @property
     def batches(self) -> int:
@@ -128,7 +134,8 @@ def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensiti
     record, add and subtract the other mini-batch's update at w': the regulariser cancels and what
     remains is at most ρ‖w - w'‖ + (η/b)‖∇φ(w'; z) - ∇φ(w'; z')‖ ≤ ρ‖w - w'‖ + 2ηL/b (Lemma B).
     Unrolled over the T updates, and by the triangle inequality over a mean, this is Δ_j. It holds
-    for every permutation, so also for a random one. A last mini-batch of s < b rows is divided by b
+    for every permutation, so also for a random one. Iterates in a ball may have a `difference` below 2L in its place
+    (`logistic_difference`). A last mini-batch of s < b rows is divided by b
     as well (§1.4, layout A): additive term 2ηL/b, smoothness β_φ s/b + λ.
 
     The updates are processed in pieces, of which one is in memory at a time, and a few numbers for each.
@@ -178,6 +185,35 @@ def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sens
     terms = (len(shards) + 2) * (float(retained.sum()) + 1 if each_epoch else 1.0)
     means = _means_error(shards[0], terms, reached[-1])
     return Sensitivity(max(each.exact for each in moved), max(each.margin for each in moved) + means)
+
+
+@lru_cache(maxsize=64)
+def logistic_difference(radius: float) -> float:
+    """Return D(R) < 2, rounded up: gradients of the logistic loss at one ‖w‖ ≤ R differ by no more (§1.7).
+
+    They are -s(⟨w, v⟩)v, v = yx, ‖v‖ ≤ 1, s(u) = 1/(1 + e^u). Proof. Given a = s(⟨w, v⟩) and b = s(⟨w, v'⟩) the
+    distance is largest where the parts across w are opposite and as long as may be: ‖v‖ = ‖v'‖ = 1, in a plane with w,
+    at angles t and u on either side of it; F = a² + b² - 2ab cos ψ, ψ = t + u. Where cos ψ ≥ 0, F ≤ 2s(-R)². Else F
+    rises in a and b: while ‖w‖ < R, w may move along -(v + v'), and ⟨w, v⟩, ⟨w, v'⟩ fall by 1 + cos ψ alike. So
+    a = s(R cos t), b = s(R cos u). Each gradient moves by at most K = √(1 + R²/16) per radian: in a square of
+    [0, π]² of half-width h, √F is at most 2Kh above its value in the middle. Squares that stay below the largest value
+    are dropped, all others split, until 2Kh is below `_CLOSE`; one of t ≤ u and t ≥ u suffices. ∎ Values err by < 10⁻⁹.
+    """
+    reach = max(radius * (1 + 1e-6), _LEAST_BALL)  # the computed iterates may be that far outside
+    if reach > _LARGEST_BALL:
+        return 2.0
+    moving, half = math.sqrt(1 + reach * reach / 16), math.pi / 2
+    middles, corners = np.full((1, 2), half), np.indices((2, 2)).reshape(2, 4).T - 0.5
+    while True:
+        half /= 2
+        middles = (middles[:, None] + 2 * half * corners).reshape(-1, 2)
+        slopes, slack = 1 / (1 + np.exp(reach * np.cos(middles))), 2 * moving * half
+        mixed = 2 * slopes.prod(axis=1) * np.cos(middles.sum(axis=1))
+        values = np.sqrt(np.maximum((slopes * slopes).sum(axis=1) - mixed, 0.0))
+        if slack < _CLOSE:
+            return max(float(values.max()) + slack, math.sqrt(2) / (1 + math.exp(-reach))) + 1e-9
+        near = values + slack >= values.max()
+        middles = middles[near & (middles[:, 0] <= middles[:, 1] + 2 * half)]
 
 
 @dataclass(frozen=True)
@@ -276,7 +312,7 @@ def _moved(training: Training, groups: np.ndarray, common: _Common | None, by_po
             by_epoch[span] = np.maximum(by_epoch[span], shifts.max(axis=1))
         exact = max(exact, float(np.max(moved)))
         positions += [moved] if by_position else []
-    scale = 2.0 * training.lipschitz / training.batch_size
+    scale = min(2.0 * training.lipschitz, training.difference) / training.batch_size
     exact = scale * (float(by_epoch.sum()) if training.permutation == FRESH else exact)
     each = scale * np.concatenate(positions) if by_position else None
     return Sensitivity(exact, _margin(training, exact, errors, means), each)

@@ -159,7 +159,8 @@ create or replace function dbdp.dp_tune(
 @options@,
   method text default 'disjoint_portions',
   repetitions float8 default null,
-  distribution text default null
+  distribution text default null,
+  selection_epsilon float8 default null
 ) returns dbdp.released
 language plpython3u
 set client_min_messages = error
@@ -177,7 +178,8 @@ create or replace function dbdp.dp_explain_tuning(
 @options@,
   method text default 'disjoint_portions',
   repetitions float8 default null,
-  distribution text default null
+  distribution text default null,
+  selection_epsilon float8 default null
 ) returns json
 language plpython3u
 set client_min_messages = error

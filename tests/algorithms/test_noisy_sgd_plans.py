@@ -150,19 +150,51 @@ def test_one_record_moves_a_noisy_sum_no_further_than_the_noise_covers(classes, 
     covered = release_plan.details["contribution"]
     row = np.array([[1.0, 0.0, 0.0]])
     objective = Linear(HuberSvm(0.5), 3, classes)
+    (training,) = release_plan.method.trainings
+    assert training.objective.outputs == classes  # one clip for all of them
+    assert training.clip == (math.inf if clip is None and classes == 1 else clip or 1.0)
     gradients = [
-        objective.gradient_sum(
-            np.zeros(3 * classes), RowsInMemory(x, [label]).all, clip=release_plan.method.trainings[0].clip
-        )
+        objective.gradient_sum(np.zeros(3 * classes), RowsInMemory(x, [label]).all, clip=training.clip)
         for x, label in ((row, 1.0), (-row, 1.0))
     ]
     each = max(map(np.linalg.norm, gradients))
     moved = np.linalg.norm(gradients[0] - gradients[1])
-    if clip and classes > 1:  # clipped as one here, each model by itself in the updates
-        each, moved = each * math.sqrt(classes), moved * math.sqrt(classes)
     assert each <= covered
     assert moved <= 2 * covered
     assert moved >= 2 * covered * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("clip", [None, 0.3, 9.0])
+def test_pure_noise_for_several_classes_covers_each_release_by_itself(clip):
+    """With one clip K classes are one release; without, K of ε/K each, and a record moves each by 2L: not by 2L√K."""
+    classes, passes = 4, 3
+    wanted = Request(1.5, 0.0, algorithm="scs13", loss="huber_svm", clip_norm=clip, epochs=passes, batch_size=10)
+    release_plan = plan(wanted, Facts(40, 3, classes))
+    trainings, covered = release_plan.method.trainings, release_plan.details["contribution"]
+    assert len(trainings) == (classes if clip == 9 else 1)
+    moved = []
+    for training in trainings:  # an opposite record, at the zero model, where all slopes are ±1
+        one, other = (
+            training.objective.gradient_sum(
+                np.zeros(training.objective.parameters), RowsInMemory([[x, 0, 0]], [1.0]).all, clip=training.clip
+            )
+            for x in (1.0, -1.0)
+        )
+        moved.append(np.linalg.norm(one - other))
+    assert 2 * covered * (1 - 1e-3) <= max(moved) <= 2 * covered
+    scale = release_plan.details["noise_scale"]
+    spent = passes * sum(moved) / scale  # the losses of all releases of the record
+    assert 1.5 * (1 - 1e-3) <= spent <= 1.5
+    assert sum(moved) * passes / (scale / 1.01) > 1.5  # one percent less noise would be noticed
+
+
+def test_models_with_one_clip_are_projected_one_by_one():
+    wanted = Request(1e-3, 1e-9, algorithm="dp_sgd", step_size=1e6, batch_size=5, radius=0.5)
+    (training,) = plan(wanted, Facts(100, 3, 4)).method.trainings
+    state = NoisyState.initial(training)
+    loud = lambda _law, steps, updates, p: np.arange(1, p + 1) * np.full((updates, p), steps)  # noqa: E731
+    state = transition(state, np.zeros((training.rows_per_update, 8), np.float32), draw=loud)
+    assert np.linalg.norm(state.model.reshape(4, 3), axis=1) == pytest.approx([0.5] * 4)
 
 
 def test_the_covered_contribution_has_every_margin():

@@ -33,7 +33,7 @@ from dbdp.privacy.accounting.events import (
     SphericalLaplaceDpEvent,
 )
 from dbdp.privacy.mechanisms import MECHANISMS
-from dbdp.privacy.sensitivity import Training, sgd_sensitivity, sharded_sensitivity
+from dbdp.privacy.sensitivity import Training, logistic_difference, sgd_sensitivity, sharded_sensitivity
 
 ROWS, DIMENSION = 1003, 7
 SHRUNK = 1 - 2.0**-22  # the longest stored row
@@ -318,6 +318,7 @@ def trainings_that_run(release_plan):
                 averaged_from=0 if interval else first,
                 restart_every=interval,
                 radius=state.radius,
+                difference=logistic_difference(state.radius) if state.loss == Logistic() else math.inf,
             )
         )
     return computed
@@ -399,10 +400,15 @@ def test_every_batch_size_is_covered(schedule, batch_size, radius):
     check(planned(schedule=schedule, batch_size=batch_size, radius=radius, **step))
 
 
-def test_a_ball_costs_nothing_but_the_rounding_of_its_projection():
-    """No sensitivity is gained from it either: privacy.md §1.2."""
-    free, kept = planned(), planned(radius=1.0)
-    assert kept.sensitivity.exact == free.sensitivity.exact
+@pytest.mark.parametrize(
+    ("given", "factor"),
+    [({}, logistic_difference(1.0) / 2), ({"positive_weight": 2.0}, 1.0), ({"loss": "huber_svm"}, 1.0)],
+    ids=str,
+)
+def test_a_ball_costs_nothing_but_the_rounding_of_its_projection(given, factor):
+    """It brings gradients of logistic loss together, without weights (privacy.md §1.7), and those of no other loss."""
+    free, kept = planned(**given), planned(radius=1.0, **given)
+    assert kept.sensitivity.exact == pytest.approx(factor * free.sensitivity.exact, rel=1e-12)
     assert all(state.radius == 1.0 for state in kept.initial_states())
 
 

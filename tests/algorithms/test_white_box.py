@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from dbdp import algorithms
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request
 from dbdp.privacy.accounting.budget import MODES, Budget
-from dbdp.privacy.accounting.events import PaddedDpEvent, Release, divergence, leak
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release, ZCDpEvent, divergence, leak
 
 ROWS, FEATURES = 300, 3
 FACTS = Facts(ROWS, FEATURES)
@@ -96,6 +96,26 @@ def test_the_claim_follows_from_the_events(name, epsilon):
         assert 0 < cut <= delta / 1000
         event, delta = event.event, delta - cut
     assert recomputed(event, delta) <= epsilon * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["dp_blsgd", "dp_blsgd_ac", "dp_agd"])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 1.9])
+def test_a_run_at_an_order_of_its_own_is_charged_its_limit_without_a_leak(name, epsilon):
+    """Half of what its (ε, δ) would cost, where that fits at all: its leak alone is ten times what the budget has."""
+    budget = Budget.of(epsilon=2.0, delta=1e-6)
+    facts = Facts(20_000, 10, budget=budget, least_order=budget.order)
+    guarantee = plan(request_for(name, epsilon, batch_size=2000), facts).guarantee
+    charge, leaks = budget.cost(guarantee)
+    before = budget.cost(Release(EpsilonDeltaDpEvent(epsilon, 1e-6), epsilon, 1e-6))
+    assert before[1] == 10 * budget.leak_limit
+    assert leaks <= budget.leak_limit / 1000
+    assert charge <= min(0.6 * before[0], budget.charge_limit)
+    run = guarantee.event.event
+    assert run.order >= budget.order
+    assert charge == budget.cost(Release(ZCDpEvent(run.divergence / budget.order), epsilon, 1e-6))[0]
+    allowance = budget.allowance(epsilon / 8)  # its order is above that of the run, whose divergence there is unknown
+    assert allowance.order > run.order
+    assert allowance.cost(guarantee) == allowance.cost(Release(EpsilonDeltaDpEvent(epsilon, 1e-6), epsilon, 1e-6))
 
 
 @EVERY_ALGORITHM

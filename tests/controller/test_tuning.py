@@ -57,9 +57,12 @@ def dataset(table: str, register: Register) -> Callable[..., str]:
     return call
 
 
+OWN = ("method", "repetitions", "distribution", "selection_epsilon")  # of a tuning, beside those of a training
+
+
 def tuning_of(*candidates: dict[str, Any], method: str = METHODS[0], **more: Any) -> TuningRequest:
     """A tuning of much ε, so that noise decides nothing."""
-    own = {name: more.pop(name) for name in ("repetitions", "distribution") if name in more}
+    own = {name: more.pop(name) for name in OWN[1:] if name in more}
     base = Request(**{"epsilon": 50.0, "delta": 1e-5, "batch_size": 10} | more)
     return TuningRequest(base, candidates or (BAD, GOOD, BAD), method, **own)
 
@@ -70,7 +73,7 @@ def through(interface: str, connection: psycopg.Connection, name: str, request: 
     if interface == "client":
         return database.tune(name, request)
     base = {each: value for each, value in vars(request.base).items() if value is not None}
-    own = {each: getattr(request, each) for each in ("method", "repetitions", "distribution")}
+    own = {each: getattr(request, each) for each in OWN}
     arguments = base | {each: value for each, value in own.items() if value is not None}
     options = ", ".join(f"{each} => %({each})s" for each in arguments)
     call = f"dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
@@ -132,6 +135,14 @@ def test_what_is_explained_is_in_the_receipt_in_every_interface(connection, data
 
 
 @EVERY_INTERFACE
+def test_the_choice_has_the_epsilon_that_is_asked_for(connection, dataset, spent, interface):
+    name = dataset(mode="zcdp", epsilon=50)
+    receipt = through(interface, connection, name, tuning_of(epsilon=1.0, selection_epsilon=0.75)).receipt
+    assert receipt["selection_epsilon"] == 0.75
+    assert spent(name) == (0.75**2 / 8 * 1e9 + 1, 0)  # rounded up
+
+
+@EVERY_INTERFACE
 def test_disjoint_portions_cost_what_the_most_expensive_one_does(connection, dataset, spent, interface):
     """In basic ε and δ once, not once for each portion (privacy.md §6)."""
     name = dataset()
@@ -147,8 +158,10 @@ def test_in_a_ledger_of_renyi_they_cost_the_largest_divergence(database, dataset
     receipt = database.tune(name, tuning_of(epsilon=1.0)).receipt
     order, (plan, *_) = receipt["order"], receipt["plans"]
     of_models = order / 2 * (plan["sensitivity"] / plan["noise_scale"]) ** 2
-    of_choice = min(pure_divergence(1.0, order), order / 8)
+    choice = receipt["selection_epsilon"]
+    of_choice = min(pure_divergence(choice, order), order * choice**2 / 8)
     assert spent(name)[0] / 1e9 == pytest.approx(max(of_models, of_choice), rel=1e-6)
+    assert 0.998 * of_models <= of_choice <= of_models < min(pure_divergence(1.0, order), order / 8) / 3
     assert receipt["charge"] == spent(name)[0] / 1e9
     assert spent(name)[1] == 0
 
@@ -313,6 +326,16 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {  # tests/privacy/t
         [GOOD],
         "repetitions = 0.5 on average must be between 1",
     ),
+    "a choice of more than the whole": (
+        {"selection_epsilon": 1.5},
+        [GOOD],
+        "selection_epsilon = 1.5 must be between 1e-09 and 1",
+    ),
+    "a choice of its own in repetitions": (
+        {"method": METHODS[1], "selection_epsilon": 0.5},
+        [GOOD],
+        "selection_epsilon belongs to method 'disjoint_portions'",
+    ),
     "a batch beyond the portion": ({}, [{"batch_size": 301}, GOOD], "batch_size = 301 must be .* between 1 and 200"),
     "a network": ({}, [{"network": "mlp:8"}], "has no network"),
     "noise while training": ({}, [{"algorithm": "dp_sgd"}], "'dp_sgd' adds noise while it trains, and .*choose"),
@@ -324,7 +347,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {  # tests/privacy/t
 def test_what_cannot_be_tuned_is_refused_before_the_charge(connection, dataset, spent, what):
     settings, candidates, message = REFUSED[what]
     name = dataset()
-    own = {each: settings[each] for each in ("method", "repetitions", "distribution") if each in settings}
+    own = {each: settings[each] for each in OWN if each in settings}
     base = {"epsilon": 1.0, "delta": 1e-6} | {each: value for each, value in settings.items() if each not in own}
     request = TuningRequest(Request(**base), tuple(candidates), **own)
     for interface in ("client", "server"):

@@ -11,7 +11,14 @@ from watch import Outcome, Watch
 from dbdp.controller import options
 
 CASTS = {"features": "json", "classes": "text[]", "label_bounds": "float8[]", "source": "regclass", "intercept": "bool"}
-CASTS |= {"candidates": "json", "repetitions": "float8", "plan": "json", "receipt": "json", "options": "json"}
+CASTS |= {
+    "candidates": "json",
+    "repetitions": "float8",
+    "selection_epsilon": "float8",
+    "plan": "json",
+    "receipt": "json",
+    "options": "json",
+}
 CASTS |= {"coefficients": "float8[]", "intercepts": "float8[]", "parameters": "float8[]"}
 CASTS |= {each.name: {float: "float8", int: "int"}.get(kind, "text") for each, kind in options.options()}
 ANALYST = "fuzz_analyst"

@@ -50,6 +50,7 @@ def trainings(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
             st.sampled_from(["disjoint_portions"] * 3 + ["random_repetition"] * 3 + ["nope", None])
         )
         options["repetitions"] = draw(st.sampled_from([None] * 6 + [1.0, 2.0, 0.0, -1.0, float("nan"), 1e308]))
+        options["selection_epsilon"] = draw(st.sampled_from([None] * 6 + [0.01, 0.0, -1.0, float("nan"), 1e308]))
         options["distribution"] = draw(st.sampled_from([None] * 6 + ["geometric", "poisson", "nope"]))
     return interface, options
 

@@ -32,6 +32,7 @@ from dbdp.privacy.accounting.events import (
     PerturbedMinimumDpEvent,
     PoissonGaussianDpEvent,
     Release,
+    RenyiDpEvent,
     RepeatAndSelectDpEvent,
     SelfComposedDpEvent,
     ShuffledGaussianDpEvent,
@@ -42,12 +43,36 @@ from dbdp.privacy.accounting.events import (
     concentration,
     divergence,
     gaussian_square,
+    is_known_at,
     leak,
     pure_divergence,
     pure_mean,
     replace_one,
 )
 from dbdp.privacy.accounting.renyi import conversion
+
+# --- one order -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [0.3, 2.0])
+@pytest.mark.parametrize("share", [0.02, 1.0])
+def test_a_divergence_at_one_order_bounds_those_at_lower_orders_and_none_above(shift, share):
+    """By quadrature of (1-s)N(0, 1) + sN(μ, 1) against N(0, 1), which attains it at its own order."""
+
+    def exactly(order):
+        def integrand(x):
+            return mpmath.npdf(x) * (1 - share + share * mpmath.exp(shift * x - shift**2 / 2)) ** order
+
+        return float(mpmath.log(mpmath.quad(integrand, [-20, -5, 0, 5, 10, 20, 50])) / (order - 1))
+
+    event = RenyiDpEvent(6.0, exactly(6.0))
+    assert divergence(event, 6.0) == event.divergence
+    assert all(exactly(order) < divergence(event, order) for order in (1.1, 2.0, 4.0, 5.9))
+    assert exactly(6.5) > event.divergence  # so that above its order none is stated
+    assert divergence(event, 6.5) == math.inf
+    around = PaddedDpEvent(ComposedDpEvent((GaussianDpEvent(3.0), event)), 0.0)
+    assert [is_known_at(each, order) for each in (event, around) for order in (6.0, 6.5)] == [True, False] * 2
+
 
 # --- the ledger ----------------------------------------------------------------------------------------
 
@@ -76,6 +101,7 @@ LEAVES = st.one_of(
     st.builds(ZCDpEvent, st.floats(1e-24, 1e18)),
     st.builds(EpsilonDeltaDpEvent, st.floats(1e-9, 1e6), st.floats(0, 1, exclude_max=True)),
     st.builds(ExponentialMechanismDpEvent, st.floats(1e-9, 1e6)),
+    st.builds(RenyiDpEvent, st.floats(1.001, 1e6), st.floats(0, 1e6)),
     st.builds(PoissonGaussianDpEvent, st.floats(1e-15, 1), st.floats(1e-9, 1e12), st.integers(1, MAX_COUNT)),
     shuffled(),
 )
@@ -493,6 +519,7 @@ ALONE = [
         DisjointDpEvent((GaussianDpEvent(3.0), ZCDpEvent(0.1))),
         RepeatAndSelectDpEvent(GaussianDpEvent(3.0), 2.0, 1.0, 0.0),
         PaddedDpEvent(PoissonGaussianDpEvent(0.1, 2.0, 10), 1e-9),
+        RenyiDpEvent(20.0, 0.5),
     )
 ]
 

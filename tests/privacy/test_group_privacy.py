@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import each_value_quick
 from scipy.stats import norm
 
 from dbdp.algorithms.noisy_search.privgene import sampled_epsilon
@@ -19,6 +20,7 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     GaussianDpEvent,
+    PaddedDpEvent,
     PerturbedMinimumDpEvent,
     PoissonGaussianDpEvent,
     Release,
@@ -27,9 +29,12 @@ from dbdp.privacy.accounting.events import (
     ShuffledGaussianDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
+    concentration,
     divergence,
+    gaussian_square,
 )
-from dbdp.privacy.accounting.groups import grouped, joint_delta, share
+from dbdp.privacy.accounting.groups import _of_units, grouped, joint_delta, share
+from dbdp.privacy.accounting.subsampling import MOST_ROWS
 from dbdp.privacy.selection import ExponentialMechanism
 
 ROWS = pytest.mark.parametrize("rows", [2, 3, 5])
@@ -178,6 +183,20 @@ def test_spherical_noise_is_for_a_unit_that_of_the_longest_chain(rows):
     assert event_of(minimum, rows) == event_of(EpsilonDeltaDpEvent(0.2, 1e-10), rows)
 
 
+@pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick([0.01, 0.3, 2.0, 9.0], [1, 3, 10, 105]))
+def test_rows_of_a_unit_in_several_mini_batches_of_a_pass_cost_no_more_than_all_in_one(epsilon, dimension):
+    """In every ledger."""
+
+    def charges(rows):
+        event = event_of(SphericalLaplaceDpEvent(epsilon, dimension), rows)
+        return np.array([divergence(event, 1.5), divergence(event, 10.3), gaussian_square(event), concentration(event)])
+
+    costs = {rows: charges(rows) for rows in (1, 2, 3, 5)}
+    for some, others, together in ((1, 1, 2), (1, 2, 3), (2, 3, 5)):
+        assert np.all(costs[some] + costs[others] <= costs[together] * (1 + 1e-9))
+    assert not np.any(costs[2] + costs[3] <= costs[5] * 0.4)  # and it would be noticed if they were charged much less
+
+
 @ROWS
 def test_zcdp_is_attained_by_gaussians(rows):
     grid = np.arange(-40, 40, 0.05)
@@ -313,8 +332,29 @@ def test_parts_are_taken_one_by_one():
     assert repeated.event.delta == pytest.approx(1e-9 * (1 + math.exp(0.1)))
 
 
+def test_a_unit_of_poisson_steps_is_charged_the_mixture_of_its_rows():
+    row = PaddedDpEvent(PoissonGaussianDpEvent(0.1, 6.0, 5), 1e-12)
+    assert event_of(row, 3) == PaddedDpEvent(PoissonGaussianDpEvent(0.1, 6.0, 5, 3), 1e-12)
+    assert event_of(event_of(row, 3), 2) == event_of(row, 6)
+    assert _of_units(row, MOST_ROWS + 1) is None
+    assert all(
+        divergence(row, order) < divergence(event_of(row, 3), order) <= 9 * divergence(row, order) * 1.5
+        for order in (1.5, 4.0, 12.0)
+    )
+
+
+@ROWS
+def test_updates_on_all_rows_are_one_gaussian_of_a_unit_in_every_ledger(rows):
+    """All of its rows are in each of the updates."""
+    event = event_of(PoissonGaussianDpEvent(1.0, 6.0, 5), rows)
+    gaussian = GaussianDpEvent(6.0 / (2 * rows * math.sqrt(5)))
+    assert gaussian_square(event) == pytest.approx(gaussian_square(gaussian))
+    assert concentration(event) == pytest.approx(concentration(gaussian))
+    assert divergence(event, 7.0) == pytest.approx(divergence(gaussian, 7.0))
+
+
 UNKNOWN = [
-    PoissonGaussianDpEvent(0.1, 2.0, 5),
+    PoissonGaussianDpEvent(0.1, 3000.0, 5, MOST_ROWS),
     ShuffledGaussianDpEvent((0.5, 0.5), (3.0, 4.0)),
     DisjointDpEvent((GaussianDpEvent(3.0), ExponentialMechanismDpEvent(1.0))),
     RepeatAndSelectDpEvent(GaussianDpEvent(60.0), 2.0, 1.0, 1e-12),

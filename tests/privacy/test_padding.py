@@ -140,7 +140,7 @@ def test_noise_and_leak_share_the_delta_of_every_plan(name, unit_rows):
 
 @pytest.mark.parametrize("weight", [1.0, 8.0, 40.0])
 def test_a_leak_is_small_in_the_budget_that_it_is_charged_to(weight):
-    facts = Facts(100_000, 3, budget_epsilon=weight)
+    facts = Facts(100_000, 3, budget=Budget.of(epsilon=weight, delta=1e-6))
     release_plan = plan(Request(0.5, 1e-6, algorithm="dp_sgd", batch_size=100), facts)
     assert leak(release_plan.guarantee.event, weight) <= 1e-9
 

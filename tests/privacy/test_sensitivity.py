@@ -8,9 +8,11 @@ from unittest.mock import patch
 import mpmath
 import numpy as np
 import pytest
+from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moments import in_moments
+from scipy import optimize
 
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
@@ -18,7 +20,7 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 from dbdp.privacy import sensitivity
-from dbdp.privacy.sensitivity import FRESH, REUSED, Training, sgd_sensitivity
+from dbdp.privacy.sensitivity import FRESH, REUSED, Training, logistic_difference, sgd_sensitivity
 
 U = 2.0**-53
 ADULT, COVERTYPE = 48_842, 498_010
@@ -686,3 +688,82 @@ def test_a_run_of_many_updates_is_planned_in_moments():
 def test_shares_are_the_sizes_of_the_mini_batches():
     assert training(rows=25).shares.tolist() == [0.4, 0.4, 0.2]
     assert training(rows=30).shares.sum() == pytest.approx(1, rel=1e-15)
+
+
+# --- gradients of the logistic loss within a ball -------------------------------------------------------
+
+BALLS = {1.0: 0.550, 2.0: 0.635, 3.0: 0.709, 5.0: 0.809, 10.0: 0.910}  # D/2 of the law, where 1 was used
+
+
+@pytest.mark.parametrize("radius", BALLS)
+def test_the_difference_of_two_gradients_within_a_ball_is_that_of_the_law(radius):
+    angles = np.linspace(0, np.pi, 100_001)
+    opposite = 2 * (np.sin(angles) / (1 + np.exp(radius * np.cos(angles)))).max()  # mirror images across w
+    assert logistic_difference(radius) / 2 == pytest.approx(BALLS[radius], abs=6e-4)
+    assert opposite <= logistic_difference(radius) <= opposite + 2e-4
+
+
+@pytest.mark.parametrize("radius", [0.5, 1.0, 3.0, 10.0])
+def test_no_two_rows_have_gradients_further_apart_by_balls_of_real_numbers(radius):
+    """Rows anywhere on the circle and models of every length: boxes are split until interval arithmetic is sure."""
+    limit = logistic_difference(radius) + 0.02
+    low, high = arb(0), arb.pi()
+    boxes = [((low, arb(radius)), (low, high), (low, high))]
+    while boxes:
+        box = boxes.pop()
+        (length, one, other) = (begin.union(end) for begin, end in box)
+        a, b = (1 / (1 + (length * each.cos()).exp()) for each in (one, other))
+        if ((a - b) ** 2 * ((one + other) / 2).cos() ** 2 + (a + b) ** 2 * ((one + other) / 2).sin() ** 2) < limit**2:
+            continue
+        widths = [float(end - begin) / scale for (begin, end), scale in zip(box, (2, 1, 1), strict=True)]
+        widest = widths.index(max(widths))
+        assert max(widths) > 1e-6
+        begin, end = box[widest]
+        for half in ((begin, (begin + end) / 2), ((begin + end) / 2, end)):
+            boxes.append(tuple(half if place == widest else each for place, each in enumerate(box)))
+
+
+@pytest.mark.parametrize("radius", [1.0, 4.0])
+def test_shorter_rows_and_models_have_gradients_less_far_apart(radius):
+    generator = np.random.default_rng()
+
+    def gradient(model, row):
+        return -row / (1 + math.exp(float(model @ row)))
+
+    def apart(numbers):
+        model, one, other = (part / max(1.0, np.linalg.norm(part)) for part in numbers.reshape(3, 3))
+        return float(np.linalg.norm(gradient(radius * model, one) - gradient(radius * model, other)))
+
+    largest = max(
+        -optimize.minimize(lambda numbers: -apart(numbers), generator.normal(size=9), method="Nelder-Mead").fun
+        for _ in range(20)
+    )
+    assert largest <= logistic_difference(radius)
+    assert largest > 0.8 * logistic_difference(radius)
+
+
+def test_beyond_what_is_gained_the_difference_is_that_of_long_models():
+    assert logistic_difference(31.0) == logistic_difference(math.inf) == 2.0
+    assert logistic_difference(1e-6) == logistic_difference(0.4) < 1.03
+
+
+@pytest.mark.parametrize("radius", [1.0, 3.0])
+def test_a_row_moves_a_model_in_a_ball_by_all_of_the_smaller_difference(radius):
+    """Rows along -e push the model to the border; then one row is there, or its mirror image across the model."""
+    step, angles = 1e-3, np.linspace(0, np.pi, 100_001)
+    angle = angles[(np.sin(angles) / (1 + np.exp(radius * np.cos(angles)))).argmax()]
+    pushing = [np.array([1.0, 0.0])] * math.ceil(1.5 * radius * (1 + math.exp(radius)) / step)
+    models = []
+    for way in (1, -1):
+        model = np.zeros(2)
+        for row in [*pushing, np.array([math.cos(angle), way * math.sin(angle)])]:
+            model = model + step * row / (1 + math.exp(float(model @ row)))
+            model = model * min(1.0, radius / np.linalg.norm(model))
+        models.append(model)
+    moved = float(np.linalg.norm(models[0] - models[1]))
+    facts = training(rows=len(pushing) + 1, dimension=2, batch_size=1, epochs=1, step_sizes=constant(step))
+    facts = replace(facts, smoothness=0.25, regularisation=0.0, radius=radius)
+    bound = sgd_sensitivity(replace(facts, difference=logistic_difference(radius))).total
+    assert 0.99 * bound < moved <= bound
+    assert bound < 0.72 * sgd_sensitivity(facts).total
+    assert moved > sgd_sensitivity(replace(facts, difference=0.98 * logistic_difference(radius))).total

@@ -250,6 +250,108 @@ def test_orders_together_and_one_by_one_cost_the_same():
     assert orders_computed == usual  # they are computed together
 
 
+# --- units ----------------------------------------------------------------------------------------------
+
+
+def exactly_for_a_unit(probability, multiplier, order, rows):
+    """D_α of Σ_k Bin(r, q)(k) N(±kμ, 1) in 40 digits, by adaptive quadrature."""
+    with mpmath.workdps(40):
+        q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
+        parts = [
+            mpmath.binomial(rows, k) * q**k * (1 - q) ** (rows - k) * mpmath.exp(-k * k * m * m / 2)
+            for k in range(rows + 1)
+        ]
+
+        def excess(x):
+            up, down = (sum(part * mpmath.exp(way * k * m * x) for k, part in enumerate(parts)) for way in (1, -1))
+            return mpmath.npdf(x) * (mpmath.exp(a * mpmath.log(up / down)) * down - a * up + (a - 1) * down)
+
+        last = max(a, 3) * rows * m + (a - 1) * m * rows * (q > 0.5) + 13
+        cuts = mpmath.linspace(-3 * m * rows - 12, last, int(last + 3 * m * rows + 12) // 4 + 2)
+        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=6)) / (a - 1)
+
+
+UNIT_STEPS = [
+    (0.01, 1.0, 2.0, 2),
+    (0.01, 2.0, 12.0, 3),
+    (1e-3, 0.5, 1.02, 4),
+    (0.3, 5.0, 20.0, 5),
+    (0.9, 3.0, 7.0, 3),
+    (1e-7, 100.0, 2.0, 8),
+    (1e-4, 20.0, 90.0, 16),
+    (0.05, 4.0, 12.4, 10),
+    (0.2, 0.3, 3.0, 2),
+    (0.5, 1.0, 1.5, 64),
+    (0.01, 0.2, 5.0, 3),
+]
+
+
+@pytest.mark.parametrize(
+    "step", others_slow([(each,) for each in UNIT_STEPS], *((each,) for each in UNIT_STEPS[::2])), ids=str
+)
+def test_a_step_costs_a_unit_what_forty_digits_say_rounded_up_by_a_billionth(step):
+    exact, result = exactly_for_a_unit(*step), poisson_gaussian_divergence(*step)
+    assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
+
+
+def test_a_unit_of_one_row_is_a_row():
+    """By the rule for units, whose mixture has then two parts."""
+    for probability, mean in ((0.01, 1.0), (0.5, 0.3), (1e-5, 2.0)):
+        orders = np.array([1.2, 3.0, 20.0])
+        of_unit = subsampling._unit_divergences(probability, mean, orders, 1)
+        assert of_unit == pytest.approx(subsampling._divergences(probability, 1 / mean, orders), rel=3e-9)
+
+
+def unit_sticks(contributions, probability, grid):
+    """H_γ in the plane of two units, whose rows have the contributions (2, r, 2), for every γ."""
+    x, y, weight = grid
+    densities = []
+    for unit in contributions:
+        total = 0.0
+        for drawn in itertools.product((0, 1), repeat=len(unit)):
+            g = np.array(drawn) @ unit
+            share = np.prod(np.where(drawn, probability, 1 - probability))
+            total = total + share * np.exp(g[0] * x + g[1] * y - (g @ g) / 2)
+        densities.append(total)
+    return np.array([(np.maximum(densities[0] - gamma * densities[1], 0) * weight).sum() for gamma in GAMMAS])
+
+
+@pytest.mark.parametrize(("probability", "mean", "rows"), [(0.4, 0.8, 2), (0.1, 1.0, 3), (0.8, 0.5, 3)])
+def test_no_two_units_are_more_telling_than_the_opposite_ones(probability, mean, rows):
+    grid = plane(7 + rows * mean)
+    worst = unit_sticks(np.array([[[mean, 0]] * rows, [[-mean, 0]] * rows]), probability, grid)
+    for _ in range(60):
+        units = np.stack([within(mean, rows), within(mean, rows)])
+        assert (unit_sticks(units, probability, grid) <= worst * KINK + 1e-6).all()
+    one_row = unit_sticks(np.array([[[mean, 0]], [[-mean, 0]]]), probability, grid)
+    assert (worst[2:6] > 1.3 * one_row[2:6]).all()  # a row's bound would be exceeded
+
+
+def test_two_opposite_units_attain_the_divergence_of_a_step():
+    probability, mean, rows, order = 0.3, 0.5, 3, 4.0
+    x = np.linspace(-14, 20, 400_001)
+    p, q = (
+        sum(stats.binom.pmf(k, rows, probability) * stats.norm.pdf(x, way * k * mean) for k in range(rows + 1))
+        for way in (1, -1)
+    )
+    exact = math.log((p**order * q ** (1 - order)).sum() * (x[1] - x[0])) / (order - 1)
+    assert poisson_gaussian_divergence(probability, 1 / mean, order, rows) == pytest.approx(exact, rel=1e-8)
+    assert poisson_gaussian_divergence(probability, 1 / mean, order) < exact / 3
+
+
+@given(
+    probability=st.floats(-9, 0).map(lambda exponent: 10.0**exponent),
+    multiplier=st.floats(-2, 4).map(lambda exponent: 10.0**exponent),
+    order=st.floats(-2, 5).map(lambda exponent: 1 + 10.0**exponent),
+    rows=st.integers(2, 63),
+)
+@settings(max_examples=30)
+def test_a_step_costs_a_larger_unit_more(probability, multiplier, order, rows):
+    row, here, more = (poisson_gaussian_divergence(probability, multiplier, order, r) for r in (1, rows, rows + 1))
+    assert 0 < row <= here * (1 + 3e-9)
+    assert here <= more * (1 + 3e-9) < math.inf
+
+
 # --- against adding and removing a row ------------------------------------------------------------------
 
 

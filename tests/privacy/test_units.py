@@ -1,6 +1,7 @@
 """Plans for units of privacy with several rows: every algorithm's guarantee, noise and charge."""
 
 import json
+import math
 from functools import cache
 
 import numpy as np
@@ -17,7 +18,7 @@ from dbdp.algorithms.scores.confusion import ConfusionPlan
 from dbdp.algorithms.several import tuning
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.privacy.accounting.budget import MODES, Budget
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, divergence
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release, divergence
 from dbdp.privacy.accounting.groups import share
 from dbdp.privacy.counts import CountLaplace
 
@@ -92,7 +93,10 @@ def test_the_claim_of_a_unit_follows_from_its_events(name, unit_rows):
     guarantee = planned(name, unit_rows).guarantee
     assert guarantee.epsilon == EPSILON
     assert guarantee.delta in (DELTA, 0.0)
-    assert recomputed(guarantee.event, guarantee.delta) <= EPSILON * (1 + 1e-6)
+    event, delta = guarantee.event, guarantee.delta
+    if isinstance(event, PaddedDpEvent):
+        event, delta = event.event, delta - event.total_variation * (1 + math.exp(EPSILON))
+    assert recomputed(event, delta) <= EPSILON * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(("name", "unit_rows"), each_value_quick(list(NOISY_WHILE_TRAINING), [2, 5]))
@@ -106,6 +110,20 @@ def test_it_is_the_plan_of_single_rows_at_their_share_and_says_so(name, unit_row
     assert details["noise_scale"] == expected["noise_scale"]
     assert details["noise_scale"] > planned(name, 1).explain()["noise_scale"]
     assert json.loads(json.dumps(details)) == details
+
+
+@UNIT_ROWS
+@pytest.mark.parametrize(("epsilon", "delta", "cheaper"), [(1.0, 1e-6, 3), (0.5, 1e-7, 6)])
+def test_poisson_runs_of_units_are_charged_their_curve_without_a_leak(unit_rows, epsilon, delta, cheaper):
+    """As (ε, δ) they cost three to seven times that, and a δ that is mostly above what the budget has."""
+    budget = Budget.of(epsilon=2.0, delta=1e-6)
+    guarantee = planned("dp_sgd", unit_rows, epsilon=epsilon, delta=delta).guarantee
+    charge, leaks = budget.cost(guarantee)
+    before = budget.cost(Release(EpsilonDeltaDpEvent(epsilon, delta), epsilon, delta))
+    assert cheaper < before[0] / charge < cheaper + 1
+    assert leaks <= budget.leak_limit / 1000 < before[1] / 1000 * 1.0001
+    row = planned("dp_sgd", 1, epsilon=epsilon, delta=delta).guarantee
+    assert charge == pytest.approx(budget.cost(row)[0], rel=0.03)  # nearly what a single row costs
 
 
 @UNIT_ROWS

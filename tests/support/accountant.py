@@ -13,6 +13,7 @@ from dbdp.privacy.accounting.events import (
     GaussianDpEvent,
     PerturbedMinimumDpEvent,
     PoissonGaussianDpEvent,
+    RenyiDpEvent,
     SelfComposedDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
@@ -27,7 +28,7 @@ def recomputed(event, delta):
     if isinstance(event, PURE):
         return event.epsilon
     if isinstance(event, PoissonGaussianDpEvent) and event.sampling_probability == 1:
-        event = GaussianDpEvent(event.noise_multiplier / (2 * math.sqrt(event.steps)))
+        event = GaussianDpEvent(event.noise_multiplier / (2 * event.rows * math.sqrt(event.steps)))
     if isinstance(event, PoissonGaussianDpEvent | ZCDpEvent):
         return renyi_epsilon(event, delta)
     if isinstance(event, GaussianDpEvent):
@@ -35,6 +36,8 @@ def recomputed(event, delta):
         return (
             dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(release_plan).get_epsilon(delta)
         )
+    if isinstance(event, RenyiDpEvent):
+        return event.divergence + tight_conversion(event.order, delta)
     return repeated(event, delta) if isinstance(event, SelfComposedDpEvent) else composed(event, delta)
 
 
@@ -53,10 +56,15 @@ def renyi_epsilon(event, delta):
 
     def epsilon_at(log_excess):
         order = 1 + math.exp(log_excess)
-        return divergence(event, order) + math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+        return divergence(event, order) + tight_conversion(order, delta)
 
     coarse = min(np.arange(-4, 10, 0.2), key=epsilon_at)
     return minimize_scalar(epsilon_at, bracket=(coarse - 0.2, coarse, coarse + 0.2)).fun
+
+
+def tight_conversion(order, delta):
+    """κ(α)."""
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
 
 def composed(event, delta):

@@ -38,6 +38,7 @@ from dbdp.privacy.accounting.events import (
     Event,
     ExponentialMechanismDpEvent,
     Release,
+    RenyiDpEvent,
     ZCDpEvent,
     divergence,
 )
@@ -118,7 +119,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     prices: Prices = AllRows.of(request, own)
     if batch_size < facts.rows:
         noised = replace(request, delta=request.delta * (1 - LEAKED))  # the rest: what cutting leaks
-        prices = MiniBatches.of(noised, own, AllRows.of(noised, own), batch_size / facts.rows)
+        prices = MiniBatches.of(noised, own, batch_size / facts.rows, facts.least_order)
     samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, own))
     descent = Descent(
         objective=objective,
@@ -132,7 +133,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         regularisation=settings.regularisation_of(request, settings.SEARCH_REGULARISATION),
         radius=settings.radius_of(request, settings.loss_of(request, facts)),
     )
-    guarantee = Release(prices.event(request), request.epsilon, request.delta)
+    guarantee = Release(samples.event(prices.event), request.epsilon, request.delta)
     details = descent.details() | ({} if prices.probability == 1 else settings.shown_samples(request, samples))
     return NoisyWhileTraining(request, facts, guarantee, details, descent)
 
@@ -175,8 +176,9 @@ class Prices(Protocol):
     def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
         """Return the noise of a measurement; a computed gradient errs by at most `evaluated`."""
 
-    def event(self, request: Request) -> Event:
-        """Return the event that the run is charged as."""
+    @property
+    def event(self) -> Event:
+        """The event of the run."""
 
     def details(self) -> dict[str, Any]:
         """Return the sampling and the limit, for `explain`."""
@@ -230,7 +232,8 @@ class AllRows:
         sensitivity = noisy_sums.replaced_sensitivity(clip, rows, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=noisy_sums.multiplier_of_rho(rho))
 
-    def event(self, request: Request) -> Event:
+    @property
+    def event(self) -> Event:
         """See `Prices`."""
         return ZCDpEvent(self.limit)
 
@@ -261,11 +264,14 @@ class MiniBatches:
     order: float
 
     @classmethod
-    def of(cls, request: Request, own: Settings, full: AllRows, probability: float) -> "MiniBatches":
-        """Return prices that are the same shares of the limit as those of `full`, at the order with least noise."""
-        delta, choices = request.delta * _ROOM, []
+    def of(cls, request: Request, own: Settings, probability: float, least_order: float) -> "MiniBatches":
+        """Return prices that are the same shares of the limit as those over all rows, at the order with least noise.
+
+        It is not below `least_order`, the ledger's, so that the run is charged its limit, without a leak (§13).
+        """
+        delta, choices, full = request.delta * _ROOM, [], AllRows.of(request, own)
         excess = best_order(request.epsilon, delta) - 1
-        for order in (1 + excess * ratio for ratio in _ORDERS):
+        for order in sorted({max(1 + excess * ratio, least_order) for ratio in _ORDERS}):
             limit = (request.epsilon - conversion(order, delta)) * _ROOM
             if limit > 0:
                 unit = limit / full.limit
@@ -291,9 +297,10 @@ class MiniBatches:
         sensitivity = noisy_sums.sampled_sensitivity(clip, rows, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))
 
-    def event(self, request: Request) -> Event:
-        """See `Prices`: the ledger has another order, so the event is (ε, δ)."""
-        return EpsilonDeltaDpEvent(request.epsilon, request.delta)
+    @property
+    def event(self) -> Event:
+        """See `Prices`."""
+        return RenyiDpEvent(self.order, self.limit)
 
     def details(self) -> dict[str, Any]:
         """See `Prices`."""

@@ -33,7 +33,7 @@ from dbdp.algorithms.noisy_sums import sampled_sensitivity
 from dbdp.algorithms.options import Options, anything, number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Rows
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, Release, pure_divergence
+from dbdp.privacy.accounting.events import Release, RenyiDpEvent, pure_divergence
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.privacy.accounting.renyi import conversion
 from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
@@ -79,7 +79,7 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
     probability = size / facts.rows
     samples = settings.samples_of(request, facts, probability, 2 * own.planned_steps)  # a gradient for each search
     noised = settings.without_leak(request, samples)
-    order = order_of(noised, probability, math.ceil(own.planned_steps / (1 - own.search_share)))
+    order = order_of(noised, probability, math.ceil(own.planned_steps / (1 - own.search_share)), facts.least_order)
     accounting = accounting_of(noised, own, probability, order)
     run = descent(
         request,
@@ -91,7 +91,8 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
         size=float(size),
         searches=own.planned_steps,
     )
-    guarantee = Release(EpsilonDeltaDpEvent(request.epsilon, request.delta), request.epsilon, request.delta)
+    event = samples.event(RenyiDpEvent(order, accounting.limit))
+    guarantee = Release(event, request.epsilon, request.delta)
     details = {"sampling": "poisson", "sampling_rate": probability, "renyi_order": order}
     details |= settings.shown_samples(request, samples)
     return noisy_plan(request, facts, guarantee, run, details)
@@ -100,14 +101,17 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
 # --- accounting -------------------------------------------------------------------------------------------
 
 
-def order_of(request: Request, probability: float, steps: int) -> float:
-    """Return the Rényi order α at which that many gradients alone cost least: a public choice."""
+def order_of(request: Request, probability: float, steps: int, least_order: float = 0.0) -> float:
+    """Return the Rényi order α at which that many gradients alone cost least, or a larger one: a public choice.
+
+    At `least_order`, the ledger's, or above it the run is charged its own limit, without a leak (§13).
+    """
     multiplier = poisson_gaussian_multiplier(request.epsilon, request.delta, probability, steps)
 
     def epsilon_at(order: float) -> float:
         return steps * poisson_gaussian_divergence(probability, multiplier, order) + conversion(order, request.delta)
 
-    return min(map(float, _ORDERS), key=epsilon_at)
+    return max(min(map(float, _ORDERS), key=epsilon_at), least_order)
 
 
 def accounting_of(request: Request, own: Sampled, probability: float, order: float) -> Accounting:

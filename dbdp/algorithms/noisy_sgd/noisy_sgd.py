@@ -145,18 +145,14 @@ def step_noise(
 
 
 def contribution_of(request: Request, facts: Facts) -> tuple[float, float]:
-    """Return the clip of each output's gradient of a row, and C, the largest norm of all outputs together.
+    """Return the clip of a row's gradient, infinite without one, and C, the largest norm of a row's gradient.
 
-    Clipped to c each, K linear models have c√K together; without clipping see `noisy_sums.lipschitz_of`. A
-    network has one clip for all its parameters.
+    Both are of all outputs together: K linear models have one clip, as a network has for all its parameters. Without
+    clipping see `noisy_sums.lipschitz_of`.
     """
     objective = settings.objective_of(request, facts)
     clip, together = clip_of(request, objective), lipschitz_of(objective)
-    if not isinstance(objective, Linear):
-        return clip, clip
-    if request.clip_norm is None or clip >= objective.loss.lipschitz:
-        return math.inf, together
-    return clip, min(clip * math.sqrt(objective.outputs) * ROOM, together)
+    return (math.inf, together) if clip >= together else (clip, clip)
 
 
 @dataclass(frozen=True)
@@ -181,11 +177,14 @@ class NoisySgd:
 
 
 def objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
-    """Return the separately trained objectives: one linear model for each output, or the network."""
+    """Return the separately trained objectives: one linear model for each output, or all of them, or the network.
+
+    Linear models with a clip are trained together, since it is of all their gradients of a row.
+    """
     objective = settings.objective_of(request, facts)
-    if not isinstance(objective, Linear):
+    if not isinstance(objective, Linear) or facts.outputs == 1 or contribution_of(request, facts)[0] < math.inf:
         return (objective,)
-    targets = range(1, facts.outputs + 1) if facts.outputs > 1 else [0]
+    targets = range(1, facts.outputs + 1)
     return tuple(Linear(objective.loss, facts.dimension, 1, target) for target in targets)
 
 

@@ -13,6 +13,7 @@ from dbdp.algorithms.noisy_sgd import noisy_sgd
 from dbdp.algorithms.noisy_sgd.noisy_sgd import Batches
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
+from dbdp.learning.objectives import Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SelfComposedDpEvent, SphericalLaplaceDpEvent
@@ -33,10 +34,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     full = request if request.network is not None else _with_defaults(request, facts)
     batches = noisy_sgd.fixed(full, facts)
     law, multiplier, guarantee = _calibrated(full, facts)
-    _, contribution = noisy_sgd.contribution_of(request, facts)
-    noise, covered = noisy_sgd.step_noise(
-        law, contribution, int(batches.size), noisy_sgd.parameters(request, facts), multiplier
-    )
+    contribution, parameters = _contribution(full, facts), _objectives(full, facts)[0].parameters
+    noise, covered = noisy_sgd.step_noise(law, contribution, int(batches.size), parameters, multiplier)
     decreasing = request.network is None and request.schedule == InverseTime.name
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION if decreasing else 0.0)
     schedule = _schedule(full, facts, batches, regularisation)
@@ -61,8 +60,8 @@ def _with_defaults(request: Request, facts: Facts) -> Request:
 def _deviation(request: Request, facts: Facts) -> float:
     """Return the deviation of a coordinate of an update's noise, nearly."""
     law, multiplier, _ = _calibrated(request, facts)
-    spread = 1.0 if law == Gaussian.name else math.sqrt(facts.dimension + 1)
-    return spread * multiplier * noisy_sgd.contribution_of(request, facts)[1]
+    spread = 1.0 if law == Gaussian.name else math.sqrt(_objectives(request, facts)[0].parameters + 1)
+    return spread * multiplier * _contribution(request, facts)
 
 
 def _schedule(request: Request, facts: Facts, batches: Batches, regularisation: float) -> Schedule:
@@ -74,20 +73,32 @@ def _schedule(request: Request, facts: Facts, batches: Batches, regularisation: 
     return noisy_sgd.schedule_of(request, facts, regularisation, default=default, step=step)
 
 
+def _objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
+    """Return the objectives whose noisy sums are one release each: all together, or with pure noise each by itself."""
+    return noisy_sgd.objectives(request, facts) if request.delta == 0 else (settings.objective_of(request, facts),)
+
+
+def _contribution(request: Request, facts: Facts) -> float:
+    """Return C, the largest norm of a row's gradient in one release: of one model, where each is released by itself."""
+    clip, together = noisy_sgd.contribution_of(request, facts)
+    return min(clip, together) if len(_objectives(request, facts)) == 1 else settings.loss_of(request, facts).lipschitz
+
+
 def _calibrated(request: Request, facts: Facts) -> tuple[str, float, Release]:
     """Return the law of the noise, its scale in units of one row's contribution, and the guarantee.
 
     Replacing a record changes the sum of one mini-batch in each pass, by two contributions. Proof. The other
     mini-batches of a pass are functions of released values; the k changed ones are k releases in sequence:
-    pure ε/k adds up to ε, and Gaussians of multipliers √k·m to one of multiplier m. The models of
-    several outputs are one release if the noise is Gaussian, and separate releases if it is not.
+    pure ε/k adds up to ε, and Gaussians of multipliers √k·m to one of multiplier m. The models of several outputs
+    are one release if the noise is Gaussian, or if they have one clip; else K releases of ε/(kK), and a record
+    moves the sum of each by two gradients of that model alone: 2L, not the 2L√K of all of them.
     """
     epsilon, delta, passes = request.epsilon, request.delta, settings.epochs_of(request)
     if delta > 0:
         multiplier = analytic_noise_multiplier(epsilon, delta)
         guarantee = Release(GaussianDpEvent(multiplier), epsilon, delta)
         return Gaussian.name, 2 * multiplier * math.sqrt(passes), guarantee
-    releases = passes * (1 if request.network is not None else facts.outputs)
-    parameters = noisy_sgd.objectives(request, facts)[0].parameters
-    event = SelfComposedDpEvent(SphericalLaplaceDpEvent(epsilon / releases, parameters), releases)
+    models = _objectives(request, facts)
+    releases = passes * len(models)
+    event = SelfComposedDpEvent(SphericalLaplaceDpEvent(epsilon / releases, models[0].parameters), releases)
     return SphericalLaplace.name, 2 * releases / epsilon, Release(event, epsilon, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
-from dbdp.learning.losses import Loss
+from dbdp.learning.losses import Logistic, Loss
 from dbdp.learning.objectives import projected
 from dbdp.learning.schedules import Averaging, Schedule
 from dbdp.learning.state import State
@@ -29,7 +29,14 @@ from dbdp.privacy.accounting.calibration import (
 from dbdp.privacy.accounting.events import Release, ShuffledGaussianDpEvent
 from dbdp.privacy.accounting.renyi import conversion
 from dbdp.privacy.mechanisms import MECHANISMS, ROOM, Gaussian, Mechanism, grid_for, mechanism_named
-from dbdp.privacy.sensitivity import FRESH, Sensitivity, Training, sgd_sensitivity, sharded_sensitivity
+from dbdp.privacy.sensitivity import (
+    FRESH,
+    Sensitivity,
+    Training,
+    logistic_difference,
+    sgd_sensitivity,
+    sharded_sensitivity,
+)
 
 WORST = "worst_position"
 MIXTURES: dict[str, Callable[[float, float, Mixture], float]] = {
@@ -69,6 +76,13 @@ class Learning:
         """Share of the rows in each shard, shape (shards,)."""
         sizes = np.array(self.shard_rows)
         return sizes / sizes.sum()
+
+    @property
+    def difference(self) -> float:
+        """A bound on the distance between two records' gradients at an iterate, in the ball if there is one."""
+        usual = 2 * self.loss.lipschitz
+        known = isinstance(self.loss, Logistic) and self.loss.positive_weight == 1 and math.isfinite(self.radius)
+        return min(usual, logistic_difference(self.radius)) if known else usual
 
     @property
     def updates(self) -> int:
@@ -211,6 +225,8 @@ class PerturbedOnce:
             yield "positive_weight", learning.loss.positive_weight
         if math.isfinite(learning.radius):
             yield "radius", learning.radius
+        if learning.difference < 2 * learning.loss.lipschitz:
+            yield "gradient_difference", learning.difference
         if self.facts.outputs > 1:
             yield "classes", self.facts.outputs
         if len(learning.shard_rows) > 1:
@@ -308,6 +324,7 @@ def _training(facts: Facts, learning: Learning, rows: int) -> Training:
         averaged_from=0 if learning.averaging.interval else learning.averaging.first,
         restart_every=learning.averaging.interval,
         radius=learning.radius,
+        difference=learning.difference,
     )
 
 

@@ -12,6 +12,7 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import le
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,13 @@ from dbdp.algorithms.perturbed_once.output_perturbation import WORST, PerturbedO
 from dbdp.algorithms.plan import Facts, Request, plain
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows
+from dbdp.checks import between
 from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.calibration import least_multiplier
 from dbdp.privacy.accounting.composition import least_epsilon
 from dbdp.privacy.accounting.events import (
+    MIN_EPSILON,
     DisjointDpEvent,
     Event,
     ExponentialMechanismDpEvent,
@@ -45,6 +49,7 @@ FIXED = (
     *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
     *("projection_dimension", "projection_seed", "pairs", "pair_cells"),
 )
+_NEAR = 1 + 1e-6  # relative precision of the choice's default ε
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
 _LEDGER_EPSILON = 20.0  # a ledger multiplies the runs beyond the cap by e^ε of its own: negligible up to this ε
 
@@ -64,6 +69,9 @@ class TuningRequest:
     repetitions, distribution : float | None, str | None
         Mean and law (geometric or poisson) of the secret number of runs; the default mean is the number of
         candidates.
+    selection_epsilon : float | None
+        ε of the choice among disjoint portions; by default the largest, up to that of the tuning, at which the choice
+        is charged no more than the trainings.
 
     Raises
     ------
@@ -76,10 +84,12 @@ class TuningRequest:
     method: str = METHODS[0]
     repetitions: float | None = None
     distribution: str | None = None
+    selection_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(map(plain, parsed(self.candidates))))
         object.__setattr__(self, "repetitions", plain(self.repetitions))
+        object.__setattr__(self, "selection_epsilon", plain(self.selection_epsilon))
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,7 @@ class TuningPlan:
             "candidates": [dict(candidate) for candidate in self.request.candidates],
             "plans": [plan.explain() for plan in self.plans],
             **(secret or {}),
+            **({"selection_epsilon": self.selection.epsilon} if self.selection else {}),
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,
         }
@@ -177,7 +188,9 @@ def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     if rows == 1:
         return _plan(request, facts)
     epsilon, delta = groups.share(base.epsilon, base.delta, rows)
-    row_plan = _plan(replace(request, base=replace(base, epsilon=epsilon, delta=delta)), replace(facts, unit_rows=1))
+    choice = None if request.selection_epsilon is None else request.selection_epsilon / rows
+    row_request = replace(request, base=replace(base, epsilon=epsilon, delta=delta), selection_epsilon=choice)
+    row_plan = _plan(row_request, replace(facts, unit_rows=1, budget=None))  # charged as (ε, δ), whatever the choice
     guarantee = groups.grouped(row_plan.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
     return replace(row_plan, facts=facts, guarantee=guarantee)
 
@@ -193,6 +206,8 @@ def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
         raise ValueError(f"{len(request.candidates)} candidates are out of range; give 1 to {MOST_CANDIDATES}")
     requests = [_candidate(request.base, settings) for settings in request.candidates]
     if method == "random_repetition":
+        if request.selection_epsilon is not None:
+            raise ValueError("selection_epsilon belongs to method 'disjoint_portions'; leave it out")
         return _repeated(request, facts, requests)
     if request.repetitions is not None or request.distribution is not None:
         raise ValueError("repetitions and distribution belong to method 'random_repetition'; leave them out")
@@ -251,11 +266,37 @@ def _disjoint(request: TuningRequest, facts: Facts, requests: Sequence[Request])
     """Return the plan of Algorithm 3: each record is in one portion, so the most expensive one sets the cost (§6)."""
     portions = _portions(facts, len(requests) + 1)
     plans = tuple(_planned(each, facts, rows) for each, rows in zip(requests, portions, strict=False))
-    selection = ExponentialMechanism(request.base.epsilon)
-    events = (*(each.mechanism.guarantee.event for each in plans), ExponentialMechanismDpEvent(selection.epsilon))
-    delta = max(each.mechanism.guarantee.delta for each in plans)
-    guarantee = Release(DisjointDpEvent(events), request.base.epsilon, delta)
+    events = tuple(each.mechanism.guarantee.event for each in plans)
+    trained = Release(DisjointDpEvent(events), request.base.epsilon, max(each.guarantee.delta for each in plans))
+    selection = ExponentialMechanism(_selection_epsilon(request, facts, trained))
+    guarantee = replace(trained, event=DisjointDpEvent((*events, ExponentialMechanismDpEvent(selection.epsilon))))
     return TuningPlan(request, facts, portions, plans, guarantee, selection, None, None)
+
+
+def _selection_epsilon(request: TuningRequest, facts: Facts, trained: Release) -> float:
+    """Return the ε of the choice: the requested one, or the largest that adds nothing to the charge of the trainings.
+
+    Proof that (ε, δ) holds for any of at most ε: a record is in one portion, and the choice's has ε_s ≤ ε. ∎
+    """
+    epsilon, given, budget = request.base.epsilon, request.selection_epsilon, facts.budget
+    if given is not None:
+        between("selection_epsilon", given, MIN_EPSILON, epsilon)
+        return given
+    if budget is None:
+        return epsilon
+    alone = budget.cost(trained)
+
+    def is_free(choice: float) -> bool:
+        event = DisjointDpEvent((trained.event, ExponentialMechanismDpEvent(choice)))
+        return all(map(le, budget.cost(replace(trained, event=event)), alone))
+
+    if is_free(epsilon) or not is_free(MIN_EPSILON):
+        return epsilon
+    low, high = MIN_EPSILON, epsilon
+    while high > low * _NEAR:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if is_free(middle) else (low, middle)
+    return max(rounded_down(low), MIN_EPSILON)
 
 
 def _portions(facts: Facts, parts: int) -> tuple[int, ...]:

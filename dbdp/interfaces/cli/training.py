@@ -15,6 +15,7 @@ from dbdp.checks import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
 from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
 from dbdp.interfaces.cli.parameters import Commands, option
+from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:
     from dbdp.registry.releases import Model
@@ -26,6 +27,9 @@ Groups = Annotated[list[str], option("--group", help="A value of the column that
 Candidates = Annotated[Path, option(help='JSON file: [{"regularisation": 0.01}, …].')]
 Method = Annotated[str, option(help="disjoint_portions or random_repetition.")]
 MeanRuns = Annotated[float | None, option(help="Mean number of runs of random_repetition.")]
+SelectionEpsilon = Annotated[
+    float | None, option(help="ε of the choice; by default the largest that adds nothing to the charge.")
+]
 Distribution = Annotated[str | None, option(help="Law of the number of runs: geometric or poisson.")]
 Rows = Annotated[int, option(help="Number of records, public.")]
 Features = Annotated[int, option(help="Coordinates of one model, with the intercept.")]
@@ -121,6 +125,7 @@ def tune(
     method: Method = "disjoint_portions",
     repetitions: MeanRuns = None,
     distribution: Distribution = None,
+    selection_epsilon: SelectionEpsilon = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -128,7 +133,8 @@ def tune(
     from dbdp.algorithms.several.tuning import TuningRequest, parsed
     from dbdp.interfaces.python.progress import progress_bar
 
-    tuning = TuningRequest(request, parsed(candidates.read_text()), method, repetitions, distribution)
+    own = (method, repetitions, distribution, selection_epsilon)
+    tuning = TuningRequest(request, parsed(candidates.read_text()), *own)
     with opened(url) as database, progress_bar() as progress:
         model = database.tune(dataset, tuning, progress)
     _show_model(model, as_json)
@@ -148,5 +154,6 @@ def explain(
     """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
     check_without_columns(request)
     is_classifier = request.loss not in ("huber_regression", "squared")
-    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget_epsilon=budget_epsilon)
+    budget = Budget.of(epsilon=budget_epsilon, delta=request.delta, mode="basic") if budget_epsilon else None
+    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget=budget)
     show_mapping(plan(request, facts).explain() | request.naming, as_json, "plan")

@@ -1090,9 +1090,8 @@ class Database:
 
         if self._trains_here(dataset):
             return requests.tune(self._session, dataset, request, silent if progress is None else progress)
-        options = asdict(request.base) | {
-            name: getattr(request, name) for name in ("method", "repetitions", "distribution")
-        }
+        own = ("method", "repetitions", "distribution", "selection_epsilon")
+        options = asdict(request.base) | {name: getattr(request, name) for name in own}
         leading = {"dataset": dataset, "candidates": json.dumps(list(map(dict, request.candidates)))}
         return self._stored(dataset, self._call("dp_tune", leading, options, progress)[0]["model"])
 

@@ -53,10 +53,10 @@ def by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[st
 
 
 def tuning_request(candidates: str, values: Sequence[Any]) -> TuningRequest:
-    """Return a tuning from its candidates, the options of all trainings, and its own three."""
-    *options, method, repetitions, distribution = values
-    check_not_null(candidates=candidates, method=method)
-    return TuningRequest(training_request(options), tuning.parsed(candidates), method, repetitions, distribution)
+    """Return a tuning from its candidates, the options of all trainings, and its own four."""
+    options, own = values[:-4], values[-4:]
+    check_not_null(candidates=candidates, method=own[0])
+    return TuningRequest(training_request(options), tuning.parsed(candidates), *own)
 
 
 def groups_request(group_by: str, groups: list[str], values: Sequence[Any]) -> GroupsRequest:

@@ -23,6 +23,7 @@ from dbdp.privacy.accounting.events import (
     as_gaussian,
     check_epsilon_delta,
     divergence,
+    is_known_at,
     leak,
     zero_concentrated,
 )
@@ -179,10 +180,10 @@ class Budget:
         release = release.as_replace_one()
         if self.mode == "basic":
             return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
-        if self.order is not None:
-            charge = divergence(release.event, self.order)
-            return _computed(charge), _claimed(leak(release.event, self.epsilon), LEAK_UNITS)
         alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
+        if self.order is not None:
+            event = release.event if is_known_at(release.event, self.order) else alone
+            return _computed(divergence(event, self.order)), _claimed(leak(event, self.epsilon), LEAK_UNITS)
         measure = zero_concentrated if self.mode == "zcdp" else as_gaussian
         amount, leaking = measure(release.event, alone)
         return _computed(amount), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)

@@ -17,7 +17,7 @@ import numpy as np
 from dbdp import checks
 from dbdp.privacy.accounting import curves
 from dbdp.privacy.accounting.calibration import mixture_divergence
-from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
+from dbdp.privacy.accounting.subsampling import MOST_ROWS, poisson_gaussian_divergence
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"
 REPLACE_ONE_UNIT = "replace-one-unit"  # neighbours differ in all records of one unit (§11.6)
@@ -99,12 +99,14 @@ class PoissonGaussianDpEvent:
     """Gaussian noise on the sum over a Poisson-sampled mini-batch, `steps` times, each with a new mini-batch.
 
     noise_multiplier = σ/C, C the largest norm of one row's contribution to the sum. Neighbours are
-    replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g.
+    replace-one: the row's contribution g is replaced by any other, so that the worst pair is g, -g; or a unit of
+    `rows` rows, each of them in a mini-batch or not by itself (§11.6).
     """
 
     sampling_probability: float
     noise_multiplier: float
     steps: int
+    rows: int = 1
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,14 @@ class PaddedDpEvent:
 
     event: "Event"
     total_variation: float
+
+
+@dataclass(frozen=True)
+class RenyiDpEvent:
+    """A mechanism whose Rényi divergence is bounded at one order, as that of a run within a filter (§13)."""
+
+    order: float
+    divergence: float
 
 
 @dataclass(frozen=True)
@@ -171,6 +181,7 @@ Event = (
     | ExponentialMechanismDpEvent
     | RepeatAndSelectDpEvent
     | PaddedDpEvent
+    | RenyiDpEvent
     | ComposedDpEvent
     | SelfComposedDpEvent
     | DisjointDpEvent
@@ -190,7 +201,7 @@ def check_epsilon_delta(epsilon: float, delta: float) -> None:
 
 @singledispatch
 def divergence(event: Event, order: float) -> float:
-    """Return an upper bound on the Rényi divergence of order α > 1 (the table of §13)."""
+    """Return an upper bound on the Rényi divergence of order α > 1 (the table of §13), infinity if none is known."""
     raise TypeError(f"{type(event).__name__} has no charge")
 
 
@@ -239,7 +250,8 @@ def _(event: ShuffledGaussianDpEvent, order: float) -> float:
 
 @divergence.register
 def _(event: PoissonGaussianDpEvent, order: float) -> float:
-    return event.steps * poisson_gaussian_divergence(event.sampling_probability, event.noise_multiplier, order)
+    step = poisson_gaussian_divergence(event.sampling_probability, event.noise_multiplier, order, event.rows)
+    return event.steps * step
 
 
 @divergence.register
@@ -250,6 +262,12 @@ def _(event: ExponentialMechanismDpEvent, order: float) -> float:
 @divergence.register
 def _(event: PaddedDpEvent, order: float) -> float:
     return divergence(event.event, order)
+
+
+@divergence.register
+def _(event: RenyiDpEvent, order: float) -> float:
+    # D_α rises in α: (E_P t^(α-1))^(1/(α-1)), t = p/q, is a norm of t under P
+    return event.divergence if order <= event.order else math.inf
 
 
 @divergence.register
@@ -295,6 +313,15 @@ def _repetitions(event: RepeatAndSelectDpEvent) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _divergences(event: Event) -> np.ndarray:
     return np.array([divergence(event, float(order)) for order in _ORDERS])
+
+
+def is_known_at(event: Event, order: float) -> bool:
+    """Return whether a divergence of that order is known of an event, and of all of its parts."""
+    if isinstance(event, RenyiDpEvent):
+        return order <= event.order
+    values = [getattr(event, each.name) for each in fields(event)]
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    return all(is_known_at(part, order) for part in parts if _is_event(part))
 
 
 @singledispatch
@@ -392,7 +419,8 @@ def _(event: ShuffledGaussianDpEvent) -> float | None:
 @gaussian_square.register
 def _(event: PoissonGaussianDpEvent) -> float | None:
     # on all rows in each step the steps are one Gaussian; on samples their curve is none of a Gaussian
-    return event.steps * (2 / event.noise_multiplier) ** 2 if event.sampling_probability == 1 else None
+    moved = 2 * event.rows / event.noise_multiplier
+    return event.steps * moved**2 if event.sampling_probability == 1 else None
 
 
 @gaussian_square.register
@@ -633,6 +661,8 @@ _READ = {written: name for name, written in _WRITTEN.items()}
 def _event_data(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = {"event": type(event).__name__}
     for each in fields(event):
+        if getattr(event, each.name) == each.default:
+            continue
         data[_WRITTEN.get(each.name, each.name)] = _value_data(getattr(event, each.name))
     return data
 
@@ -706,6 +736,8 @@ def _is_noise(value: Any) -> bool:
 
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "noise_multiplier": _check(_within(1e-9, 1e12), "noise_multiplier must be between 1e-9 and 1e12"),
+    "order": _check(_within(1 + 1e-13, 1e30), "order must be above 1 and at most 1e30"),
+    "divergence": _check(_within(0, 1e300), "divergence must be from 0 to 1e300"),
     "rho": _check(_within(1e-24, 1e18), "rho must be between 1e-24 and 1e18"),
     "epsilon": _check(_within(MIN_EPSILON, MAX_EPSILON), f"epsilon must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}"),
     "delta": _check(_within(0, math.nextafter(1, 0)), "delta must be at least 0 and below 1"),
@@ -714,6 +746,7 @@ _CHECKS: dict[str, Callable[[Any], None]] = {
     "total_variation": _check(_within(0, 1), "total_variation must be between 0 and 1"),
     "sampling_probability": _check(_within(1e-15, 1), "sampling_probability must be between 1e-15 and 1"),
     "steps": _check(_is_count, f"steps must be a whole number from 1 to {MAX_COUNT}"),
+    "rows": _check(lambda value: _is_count(value) and value <= MOST_ROWS, f"rows must be from 1 to {MOST_ROWS}"),
     "count": _check(_is_count, f"count must be a whole number from 1 to {MAX_COUNT}"),
     "dimension": _check(_is_count, f"dimension must be a whole number from 1 to {MAX_COUNT}"),
     "outputs": _check(_is_count, f"outputs must be a whole number from 1 to {MAX_COUNT}"),

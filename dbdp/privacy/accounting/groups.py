@@ -5,6 +5,7 @@ from the next in one record; P_0, …, P_r are the laws of a mechanism's output 
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import singledispatch
 
@@ -17,11 +18,13 @@ from dbdp.privacy.accounting.events import (
     GaussianDpEvent,
     PaddedDpEvent,
     PerturbedMinimumDpEvent,
+    PoissonGaussianDpEvent,
     Release,
     SelfComposedDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
 )
+from dbdp.privacy.accounting.subsampling import MOST_ROWS
 
 MOST_EPSILON = 500.0  # with a δ: that of one record is about e^-ε of the unit's, and still a float
 _ROOM = 1 + 1e-12  # rounds floating-point results up by more than their error
@@ -126,7 +129,13 @@ def _(event: PerturbedMinimumDpEvent, rows: int) -> Event | None:
 
 @_of_units.register
 def _(event: SphericalLaplaceDpEvent, rows: int) -> Event:
-    """Return the event of rε in place of ε: the ends of the chain are within r shifts, and the curve rises in them."""
+    """Return the event of rε in place of ε: the ends of the chain are within r shifts, and the curve rises in them.
+
+    So it is for a pass over disjoint mini-batches too, whose releases the unit's rows move by r shifts in all. Proof.
+    As a function of the shift s, e^((α-1)D_α) is a mean of e^((α-1)‖z-s‖), whose logarithms are convex: so is that of
+    the mean, and D_α(x) + D_α(y) ≤ D_α(x + y), as D_α(0) = 0. μ² likewise: -ln(1 - TV) is convex, as its tail is of a
+    log-concave density, and μ² is convex in -ln(1 - TV) = -ln 2Φ(-μ/2), since φ(h)/(hΦ(-h)) falls in h. ∎
+    """
     return SphericalLaplaceDpEvent(math.nextafter(rows * event.epsilon, math.inf), event.dimension)
 
 
@@ -143,6 +152,13 @@ def _(event: ExponentialMechanismDpEvent, rows: int) -> Event:
     too: rε together. Mixed over the other samples: pure rε, and D_α, which is quasi-convex, at most α(rε)²/8. ∎
     """
     return ExponentialMechanismDpEvent(math.nextafter(rows * event.epsilon, math.inf))
+
+
+@_of_units.register
+def _(event: PoissonGaussianDpEvent, rows: int) -> Event | None:
+    """Return the event for a unit, whose slots are drawn each by itself; its divergence has the proof."""
+    together = rows * event.rows
+    return replace(event, rows=together) if together <= MOST_ROWS else None
 
 
 @_of_units.register

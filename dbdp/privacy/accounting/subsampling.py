@@ -1,9 +1,9 @@
 """Poisson-sampled Gaussian noise under replace-one: the cost of a step, and the least noise for many steps.
 
-privacy.md §4, §5, §9, §10. Each record is in a step's mini-batch with probability q, independently of all
+privacy.md §4, §5, §9, §10, §11.6. Each record is in a step's mini-batch with probability q, independently of all
 else; Gaussian noise of standard deviation σ is added to the sum of the rows' contributions, each of norm at most C.
-`multiplier` is σ/C. Neighbours replace a row; they never add or remove one. The bounds hold for Poisson
-sampling alone, not for shuffled, cyclic or fixed-size batches (§10).
+`multiplier` is σ/C. Neighbours replace a row, or the r rows of a unit; they never add or remove one. The
+bounds hold for Poisson sampling alone, not for shuffled, cyclic or fixed-size batches (§10).
 Shapes: orders and divergences are (K,).
 """
 
@@ -31,11 +31,13 @@ _ROOM = 1 + 1e-9  # a quadrature is off by less than 1e-11; and a multiplier is 
 _EXPONENT = 600.0  # e^600 is a float
 _ORDERS = np.array([1 + math.exp(step / 16) for step in range(-64, 192)])  # those of `least_epsilon`
 _PLACES = {float(order): place for place, order in enumerate(_ORDERS)}
+MOST_ROWS = 64  # of a unit whose mixture is computed
+_UNIT_STRIP = 0.1  # of a trapezoid rule for units: e^(-1.6π/0.1) is 2e-22
 _TARGET = 1 - 1e-9  # of δ (§14.5)
 _STRIDE, _WINDOWS = 8, 12
 
 
-def poisson_gaussian_divergence(probability: float, multiplier: float, order: float) -> float:
+def poisson_gaussian_divergence(probability: float, multiplier: float, order: float, rows: int = 1) -> float:
     """Return an upper bound on the Rényi divergence of order α > 1 of one step, both ways, for all neighbours.
 
     Given the other rows' parts, the outputs are (1-q)N(s, σ²I) + qN(s + g, σ²I), and g' for g: their sum s
@@ -49,14 +51,14 @@ def poisson_gaussian_divergence(probability: float, multiplier: float, order: fl
     ∂_ijF has the sign of ℓ_iℓ_j: H_γ rises in ‖g‖ and ‖g - g'‖, falls in ‖g'‖. With ‖g'‖ = r the first two
     are at most μ and μ + r, both reached by g = μe, g' = -re. On that line p/q rises in x, so the best set
     is some x > x*; Q_r(x > x*) falls in r: r = μ is worst. H_γ(P‖Q) = 1 - γ + γH_{1/γ}(Q‖P):
-    γ < 1 is the mirror image. ∎
+    γ < 1 is the mirror image. ∎ For a unit of r rows see `_unit_divergences`.
     """
     _check_probability(probability)
     if not (0 < multiplier < math.inf and 1 < order < math.inf):
         raise ValueError(f"multiplier = {multiplier} must be positive, order = {order} above 1, and both finite")
-    if order in _PLACES:
+    if order in _PLACES and rows == 1:
         return float(_usual(probability, multiplier)[_PLACES[order]])
-    return float(_divergences(probability, multiplier, np.array([order]))[0])
+    return float(_divergences(probability, multiplier, np.array([order]), rows)[0])
 
 
 def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float, steps: int) -> float:
@@ -144,7 +146,7 @@ def _usual(probability: float, multiplier: float) -> np.ndarray:
     return _divergences(probability, multiplier, _ORDERS)
 
 
-def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> np.ndarray:
+def _divergences(probability: float, multiplier: float, orders: np.ndarray, rows: int = 1) -> np.ndarray:
     """Return the divergences of the dominating pair, rounded up: the minimum of closed forms and quadratures.
 
     They increase in q and μ, so both may be raised to _LEAST.
@@ -152,7 +154,9 @@ def _divergences(probability: float, multiplier: float, orders: np.ndarray) -> n
     sensitivity.pause()
     mean, probability = max(1 / multiplier, _LEAST), max(probability, _LEAST)
     if probability == 1:
-        return orders * (2 * mean) ** 2 / 2 * _ROOM
+        return orders * (2 * mean * rows) ** 2 / 2 * _ROOM
+    if rows > 1:
+        return _unit_divergences(probability, mean, orders, rows)
     bounds = _closed_forms(probability, mean, orders)
     if mean > _LARGEST:
         return bounds
@@ -267,6 +271,92 @@ def _log_series(loss: np.ndarray, orders: np.ndarray) -> np.ndarray:
     for term in reversed(terms):
         total = term + loss * total
     return np.log(orders * (orders - 1) / 2) + 2 * np.log(np.abs(loss)) + np.log(total)
+
+
+# --- units ------------------------------------------------------------------------------------------------
+
+
+def _unit_divergences(probability: float, mean: float, orders: np.ndarray, rows: int) -> np.ndarray:
+    """Return the divergences of Σ_k b_k N(kμ, 1) and Σ_k b_k N(-kμ, 1), b = Bin(r, q), rounded up.
+
+    **Theorem.** This pair dominates a step for units of r rows (Ganesh 2024 has it for a unit added or removed).
+    Proof. Given the other rows, P = Σ_S b_S N(θ_S, I) over the sets S of drawn rows of the unit, Q the same with
+    θ'_S; θ_∅ = θ'_∅ = 0 and ‖θ_S‖, ‖θ'_S‖ ≤ |S|μ. With z_i the densities relative to N(0, I), log-normal of mean 1,
+    H_γ + γ = E F(z), F = γB + (A - γB)₊, A = b_∅ + Σ b_S z_S, B = b_∅ + Σ b_S z'_S. Along a straight path of Gram
+    matrices K of the θ_S, θ'_S it changes by ½ Σ_ij K'_ij E[z_i z_j ∂_ijF] (Kahane 1986), and ∂_ijF = ℓ_iℓ_j·(a
+    measure ≥ 0), ℓ = b_S for θ_S, -γb_S for θ'_S: it rises in K_ij within A and within B, and falls between them.
+    All are at their bounds, |S||T|μ² and -|S||T|μ², for θ_S = |S|μe = -θ'_S: H_γ is largest there, for all γ ≥ 0. ∎
+    """
+    logs = _log_binomial(rows, probability)
+    bounds = _unit_closed_forms(logs, mean, orders)
+    if mean > _LARGEST:
+        return bounds
+    growth = (orders - 1) * (mean * mean * rows / 2)
+    widths = np.minimum(_STEP / np.sqrt(1 + growth), _UNIT_STRIP / mean)
+    reach = rows * mean
+    farthest = (np.maximum(orders, 3.0) + _drift(logs, mean, orders)) * reach + _REACH
+    below = np.ceil((3 * reach + _REACH) / widths).astype(int)
+    above = np.ceil(np.minimum(farthest / widths, 4.0 * _POINTS)).astype(int)
+    for those in _parts(below + above + 1):
+        integrals = _trapezoid(
+            orders[those], below[those], above[those], widths[those], lambda x, order: _unit_pair(logs, mean, x, order)
+        )
+        bounds[those] = np.minimum(bounds[those], _softplus(integrals) / (orders[those] - 1) * _ROOM)
+    return bounds
+
+
+def _log_binomial(rows: int, probability: float) -> np.ndarray:
+    """Return the logarithms of the probabilities of Bin(r, q), shape (r + 1,)."""
+    odds = math.log(probability) - math.log1p(-probability)
+    whole = math.lgamma(rows + 1) + rows * math.log1p(-probability)
+    return np.array([whole - math.lgamma(k + 1) - math.lgamma(rows - k + 1) + k * odds for k in range(rows + 1)])
+
+
+def _unit_closed_forms(logs: np.ndarray, mean: float, orders: np.ndarray) -> np.ndarray:
+    """Return the minimum of two upper bounds, by the proof of `_closed_forms` with the r + 1 sizes of a sample."""
+    squares = (np.arange(len(logs)) * mean) ** 2
+    norms = orders / (orders - 1) * _log_mean(logs, (orders - 1)[:, None] * squares / 2) - logs[0]
+    coupled = _log_mean(logs, (2 * orders * (orders - 1))[:, None] * squares) / (orders - 1)
+    return np.minimum(norms, coupled) * _ROOM
+
+
+def _log_mean(logs: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """Return ln Σ_k b_k e^x_k for x_k ≥ 0, without overflow, and without cancellation near 0; exponents (K, r + 1)."""
+    with np.errstate(divide="ignore"):
+        gaps = exponents + np.log(-np.expm1(-exponents))
+    return np.logaddexp(0.0, _log_sum(logs[:, None] + gaps.T))
+
+
+def _log_sum(logs: np.ndarray) -> np.ndarray:
+    """Return the logarithm of the sum over the first axis of e^logs."""
+    largest = np.maximum(logs.max(axis=0), -1e300)
+    return largest + np.log(np.exp(logs - largest).sum(axis=0))
+
+
+def _drift(logs: np.ndarray, mean: float, orders: np.ndarray) -> np.ndarray:
+    """Return (α - 1)m/(rμ), m = (ln A)' at -αrμ: so much further than αrμ may the peak of the integrand be."""
+    sizes = np.arange(len(logs))
+    tilted = logs - (sizes * mean) ** 2 / 2 - np.outer(orders * (len(logs) - 1) * mean, sizes * mean)
+    weights = np.exp(tilted - tilted.max(axis=1, keepdims=True))
+    return (orders - 1) * (weights @ sizes) / weights.sum(axis=1) / (len(logs) - 1)
+
+
+def _unit_pair(logs: np.ndarray, mean: float, x: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """Return `_pair` of a unit: ln B((A/B)^α - 1 - α(A/B - 1)), A = Σ_k b_k e^(kμx - k²μ²/2), B the same at -x.
+
+    The rule errs by e^(y²/2 + s - 2πy/h) of its integral for any y < π/μ. Proof. |A(x + iy)| ≤ A(x); the coefficients
+    of (1 - q + qw)^r times e^(-k²μ²/2) are those of a polynomial with r zeros w < 0 (Pólya & Schur 1914), so that
+    |B(x + iy)| ≥ B(x)·cos(μy/2)^r. So s = -r(α - 1)ln cos(μy/2) ≤ 0.14·r(α - 1)μ²y² for μy ≤ 1.6. At
+    y = min(1.6/μ, 2π/h(1 + g)), g = r(α - 1)μ²/2, the exponent is at most -πy/h: -1.6π/0.1, or -π²·2/0.16. ∎
+    """
+    sizes = np.arange(len(logs))[:, None]
+    shifts, distance = sizes * mean, np.abs(x)
+    terms = logs[:, None] - shifts * shifts / 2
+    less = _log_sum(terms - shifts * distance)
+    with np.errstate(divide="ignore"):
+        more = _log_sum(terms + shifts * distance + np.log(-np.expm1(-2 * shifts * distance)))
+    ratio = np.logaddexp(0.0, more - less)
+    return less + np.where(x < 0, ratio, 0.0) + _log_gap(np.copysign(ratio, x), orders)
 
 
 def _softplus(logs: np.ndarray) -> np.ndarray:
