@@ -48,6 +48,21 @@ def noisy_terminate(state: bytes | None) -> bytes | None:
     return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
 
 
+def noisy_steps(state: bytes, rows: np.ndarray) -> bytes:
+    """Return the state after the noisy updates over packed rows in memory; a cancel takes effect between two blocks."""
+    current = NoisyState.decode(state)
+    stride, together = rows.shape[1], blocks.rows_per_block(current.training.objective.inputs)
+    if stride != blocks.stride_of(current.training.objective.inputs):
+        raise ValueError(
+            f"the state is of rows with {current.training.objective.inputs} coordinates, and the packed rows have a "
+            f"stride of {stride}; pass the state of a training on them"
+        )
+    for first in range(0, len(rows), together):
+        pause()
+        current = noisy.transition(current, rows[first : first + together], draw=_draw)
+    return noisy.terminate(current, draw=_draw).encode()
+
+
 def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
     """Draw the noise of some updates; a cancel takes effect between two draws."""
     pause()
