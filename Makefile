@@ -46,7 +46,7 @@ test-docker: image test-pg-upgrade  ## the server tests on both images; DOCKER_B
 
 test-pg-upgrade: image  ## pg_upgrade from the image of PostgreSQL 15 to that of 17; DOCKER_BUILD as for image
 	$(BOOTSTRAP) --extras test,docker
-	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -m slow tests/image/test_pg_upgrade.py
+	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -m slow tests/image/test_upgraded_image.py
 
 lock:  ## pin the Python packages of the image to their newest versions, with hashes
 	$(BOOTSTRAP) --extras docker

@@ -71,7 +71,8 @@ class ClientSession:
         and casts are qualified.
         """
         oid = self._run(nullcontext, _OID_OF_TABLE, (name,))[0]["oid"]
-        return None if oid is None else str(self.query(_NAME_OF_TABLE, oid)[0]["name"])
+        found = self.query(_NAME_OF_TABLE, oid)  # since PostgreSQL 16 any number has an oid
+        return str(found[0]["name"]) if found else None
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Do nothing: the role that runs the training may read the table itself."""

@@ -209,25 +209,8 @@ def test_python_takes_lists_of_pairs_and_predicts_as_sql_does(connection, datase
     assert estimator.receipt_["pairs"] == "u*b"
 
 
-def test_the_command_line_trains_with_pairs(connection, dataset):
-    url = connection.info.dsn
-    done = CliRunner().invoke(
-        app,
-        [
-            "train",
-            dataset,
-            "--epsilon",
-            "20",
-            "--delta",
-            "1e-6",
-            "--pairs",
-            "u*b",
-            "--pair-cells",
-            "8",
-            "--json",
-            "--url",
-            url,
-        ],
-    )
+def test_the_command_line_trains_with_pairs(server_url, dataset):
+    options = "--epsilon 20 --delta 1e-6 --pairs u*b --pair-cells 8 --json".split()
+    done = CliRunner().invoke(app, ["train", dataset, *options, "--url", server_url])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["receipt"]["features"] == 6 + 8

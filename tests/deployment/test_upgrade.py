@@ -139,6 +139,7 @@ def misplaced(url: str) -> list[str]:
         return [name for (name,) in connection.execute(MISPLACED).fetchall()]
 
 
+@pytest.mark.usefixtures("server_machine")
 def test_internal_functions_have_a_schema_of_their_own_and_a_stray_would_be_seen(make_database):
     installer.install(url := make_database())
     assert misplaced(url) == []

@@ -71,5 +71,5 @@ def check_training(connection: psycopg.Connection) -> None:
     assert connection.execute(checked).fetchall() == [("ample", True, True), ("spent", True, False)]
     connection.execute("set session authorization anna")
     trained = connection.execute("select version from dbdp.dp_logreg('ample', 0.1, 1e-8, name => 'readmission')")
-    assert trained.fetchone() == (3,)
+    assert trained.fetchone() == ("readmission@3",)
     connection.execute("reset session authorization")
