@@ -210,7 +210,7 @@ def test_python_takes_lists_of_pairs_and_predicts_as_sql_does(connection, datase
 
 
 def test_the_command_line_trains_with_pairs(server_url, dataset):
-    options = "--epsilon 20 --delta 1e-6 --pairs u*b --pair-cells 8 --json".split()
+    options = ["--epsilon", "20", "--delta", "1e-6", "--pairs", "u*b", "--pair-cells", "8", "--json"]
     done = CliRunner().invoke(app, ["train", dataset, *options, "--url", server_url])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["receipt"]["features"] == 6 + 8

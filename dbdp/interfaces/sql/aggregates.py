@@ -26,14 +26,15 @@ from dbdp.registry.declarations import MAX_CLASSES
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
-    """Update the model by the mini-batches of one block."""
-    current = State.decode(initial if state is None else state)
-    return kernels.transition(current, blocks.decode(block, current.dimension)).encode()
+    """Update each of the models by the mini-batches of one block."""
+    states = State.decode_each(initial if state is None else state)
+    rows = blocks.decode(block, states[0].dimension)
+    return b"".join(kernels.transition(each, rows).encode() for each in states)
 
 
 def sgd_terminate(state: bytes | None) -> bytes | None:
-    """End an epoch with its last mini-batch, which may be short."""
-    return None if state is None else kernels.terminate(State.decode(state)).encode()
+    """End an epoch of each of the models with its last mini-batch, which may be short."""
+    return None if state is None else b"".join(kernels.terminate(each).encode() for each in State.decode_each(state))
 
 
 def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
