@@ -21,6 +21,9 @@ def main() -> None:
         report = {"settings": settings(connection, options)}
         CONSOLE.print(tables.create_bench54(connection, options.rows))
         report |= measured(tables.BENCH54, options.repeats)
+        CONSOLE.print(tables.create_bench54(connection, options.rows))
+        report |= grown(connection, options.repeats)
+        tables.drop(connection, tables.BENCH54)
         CONSOLE.print(tables.create_adult(connection))
         report["adult"] = measured(tables.ADULT, options.repeats)
     write_json(options.json, report)
@@ -58,6 +61,17 @@ def measured(table: tables.Table, repeats: int) -> dict:
             figures |= {"command_line": commanded(connection, table, repeats)}
         tables.drop(connection, table)
     return figures
+
+
+def grown(connection: psycopg.Connection, repeats: int) -> dict:
+    """Measure the default's whole run on ten times as many rows."""
+    samples = suite.growth(connection, tables.BENCH54, repeats)
+    CONSOLE.print(times_table("the default's whole run", {"growth": samples}))
+    spreads = {"growth_10x_ratio": samples.ratio("bench54_10x", "bench54")}
+    CONSOLE.print(ratios_table("ten times as many rows ÷ once", spreads))
+    return {name: spread.median for name, spread in spreads.items()} | {
+        "growth": {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
+    }
 
 
 def compared(connection: psycopg.Connection, table: tables.Table, groups: dict[str, Samples], repeats: int) -> dict:

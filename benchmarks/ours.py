@@ -15,7 +15,7 @@ from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
-from dbdp.algorithms.plan import Released
+from dbdp.algorithms.plan import AUTO, Released
 from dbdp.controller import charging, release, requests
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
@@ -112,17 +112,21 @@ def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> f
         return timed(lambda: connection.execute("select dbdp_internal.shuffle(%s, %s)", (name, prepared)))
 
 
-def epoch(connection: psycopg.Connection, table: Table, batch_size: int) -> float:
-    """Return the seconds of one epoch over the blocks that `registered` packed."""
-    state = State.initial(
-        loss=Logistic(),
-        schedule=Constant(peer.STEP_SIZE),
-        batch_size=batch_size,
-        regularisation=peer.REGULARISATION,
-        dimension=table.features,
-    )
+def epoch(connection: psycopg.Connection, table: Table, batch_size: int, classes: int = 1) -> float:
+    """Return the seconds of one epoch over the blocks that `registered` packed, of one model for each class."""
+    states = [
+        State.initial(
+            loss=Logistic(),
+            schedule=Constant(peer.STEP_SIZE),
+            batch_size=batch_size,
+            regularisation=peer.REGULARISATION,
+            dimension=table.features,
+            target=target if classes > 1 else 0,
+        ).encode()
+        for target in range(1, classes + 1)
+    ]
     query = f"select dbdp_internal.sgd_epoch(block, %s order by block_no) from {blocks(table)}"
-    return timed(lambda: connection.execute(query, (state.encode(),)).fetchone())
+    return timed(lambda: connection.execute(query, (b"".join(states),)).fetchone())
 
 
 def request() -> Request:
@@ -149,10 +153,10 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
     return timed(lambda: run_without_noise(session, table, planned))
 
 
-def default_run(connection: psycopg.Connection, table: Table) -> float:
-    """Return the seconds of a request of ε and δ alone, by the algorithm that is chosen then."""
+def default_run(connection: psycopg.Connection, table: Table, algorithm: str = AUTO) -> float:
+    """Return the seconds of a request of ε and δ alone: by the algorithm that is chosen then, or by the named one."""
     session = ClientSession(connection)
-    return timed(lambda: requests.train(session, dataset_of(table), Request(EPSILON, DELTA)))
+    return timed(lambda: requests.train(session, dataset_of(table), Request(EPSILON, DELTA, algorithm=algorithm)))
 
 
 def trained(connection: psycopg.Connection, table: Table, source: str = "") -> int:

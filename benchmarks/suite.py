@@ -5,11 +5,17 @@ from functools import partial
 
 import psycopg
 
-from benchmarks import ours, peer, server
+from benchmarks import ours, peer, server, tables
 from benchmarks.harness import Memory, Samples, Side, Spread, alternate, backend_memory
 from benchmarks.tables import Table
 
 BATCH_SIZES = (1, 50, 500)
+DEFAULT_RUNS = {
+    "dp_sgd": "dp_sgd_default",
+    "objective_perturbation": "objective_perturbation",
+    "dp_agd": "dp_agd",
+}
+MOST_LONG = 3  # alternations of runs that take many times as long as the others
 
 # name: (group, ours, the other side)
 RATIOS = {
@@ -19,8 +25,10 @@ RATIOS = {
     "columns_prepare_ratio": ("prepare", "ours", "ours from the array"),
     "whole_run_ratio": ("whole_run", "ours", "c"),
     "default_ratio": ("whole_run", "ours by default", "ours"),
-    "default_to_c_ratio": ("whole_run", "ours by default", "c"),
+    "default_whole_run_ratio": ("whole_run", "ours by default", "c"),
     "numpy_ratio": ("whole_run", "ours", "numpy"),
+    **{f"{ratio}_ratio": ("default_runs", algorithm, "c") for algorithm, ratio in DEFAULT_RUNS.items()},
+    "classes_scan_ratio": ("classes", "ten classes", "one class"),
 }
 
 
@@ -33,6 +41,8 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[
         groups["prepare"] = alternate(prepare_sides(connection, table), repeats, settle)
         groups["whole_run"] = alternate(whole_run_sides(connection, table), repeats, settle)
         if ours.available(connection):
+            groups["default_runs"] = alternate(default_sides(connection, table), min(repeats, MOST_LONG), settle)
+            groups["classes"] = alternate(class_sides(connection, table), repeats)
             groups["prediction"] = alternate(prediction_sides(connection, table), repeats)
     return groups
 
@@ -77,6 +87,30 @@ def whole_run_sides(connection: psycopg.Connection, table: Table) -> dict[str, S
         "privacy alone": partial(ours.private_part, connection, table),
     }
     return with_ours(connection, others, own)
+
+
+def default_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
+    """Return the default runs of algorithms that read the rows often, and C's ten epochs with its shuffle."""
+    own: dict[str, Side] = {name: partial(ours.default_run, connection, table, name) for name in DEFAULT_RUNS}
+    return {"c": partial(peer.whole_run, connection, table)} | own
+
+
+def class_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
+    """Return an epoch of one model, and of ten over the same rows."""
+    return {
+        "one class": partial(ours.epoch, connection, table, 50),
+        "ten classes": partial(ours.epoch, connection, table, 50, classes=10),
+    }
+
+
+def growth(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time the default's whole run on a table, and on one of ten times as many rows."""
+    larger = tables.repeated(connection, table, 10)
+    with ours.registered(connection, table), ours.registered(connection, larger):
+        sides = {each.name: partial(ours.default_run, connection, each) for each in (table, larger)}
+        samples = alternate(sides, min(repeats, MOST_LONG), partial(peer.settle, connection))
+    tables.drop(connection, larger)
+    return samples
 
 
 def prediction_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:

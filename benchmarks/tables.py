@@ -3,7 +3,7 @@
 Shapes: features (n, d), labels (n,) in {-1, +1}.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import psycopg
@@ -47,6 +47,17 @@ def create_adult(connection: psycopg.Connection) -> str:
     create_raw_adult(connection, text)
     create_arrays(connection, ADULT.array, *adult.one_hot(text))
     return origin
+
+
+def repeated(connection: psycopg.Connection, table: Table, times: int) -> Table:
+    """Create a table of the arrays of another, each row so many times."""
+    larger = replace(table, name=f"{table.name}_{times}x", raw=f"{table.raw}_{times}x", array=f"{table.raw}_{times}x")
+    drop_one(connection, larger.array)
+    statement = "create table {} as select t.x, t.y from {} as t, generate_series(1, {})"
+    names = sql.Identifier(larger.array), sql.Identifier(table.array), sql.Literal(times)
+    connection.execute(sql.SQL(statement).format(*names))
+    vacuum(connection, larger.array)
+    return larger
 
 
 def drop(connection: psycopg.Connection, table: Table) -> None:

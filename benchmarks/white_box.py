@@ -71,7 +71,8 @@ def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[P
         batches = training(table, dataset.rows, "dp_sgd").batches
         if batches.samples is None:
             raise AssertionError("dp_sgd draws Poisson mini-batches")
-        poisson.draw(batches.samples, batches.updates)
+        drawn = {"probability": batches.samples.probability, "steps": batches.updates, "size": batches.samples.size}
+        poisson.packings[0].fill({"poisson": drawn})
         yield fixed, poisson
     connection.execute("reset dbdp.pack_memory")
 
@@ -95,7 +96,7 @@ def training(table: Table, count: int, algorithm: str, delta: float = ours.DELTA
 def scan(rows: PackedRows, algorithm: str, table: Table, count: int, delta: float = ours.DELTA) -> float:
     """Return the seconds of one epoch with noise in every update."""
     state = NoisyState.initial(training(table, count, algorithm, delta).trainings[0])
-    return timed(lambda: rows.scan(state))
+    return timed(lambda: rows.scan([state]))
 
 
 def noise(table: Table, count: int, delta: float = ours.DELTA) -> float:

@@ -63,10 +63,11 @@ class Rows(Protocol):
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
 
-    def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
+    def draw(self, samples: PoissonSamples, most: int) -> int:
         """Pack Poisson mini-batches, as many as fit in memory; return their number.
 
-        Each is padded with zero rows, or cut, to `samples.size` rows.
+        Each is padded with zero rows, or cut, to `samples.size` rows, and `gradient_sum` and `loss_sums` may read it
+        alone.
 
         Parameters
         ----------
@@ -74,8 +75,6 @@ class Rows(Protocol):
             Every row is in each mini-batch independently, with exactly their probability.
         most : int
             The largest number of mini-batches.
-        apart : bool
-            Whether `gradient_sum` and `loss_sums` may read single mini-batches.
 
         Returns
         -------
@@ -83,8 +82,13 @@ class Rows(Protocol):
             The number of mini-batches, at least 1; it is public.
         """
 
-    def scan(self, state: NoisyState) -> NoisyState:
-        """Return the state after the updates over all packed rows."""
+    def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
+        """Return the states after the updates over all packed rows."""
+
+    def scan_samples(
+        self, samples: PoissonSamples, most: int, states: Sequence[NoisyState]
+    ) -> tuple[int, list[NoisyState]]:
+        """Draw Poisson mini-batches as `draw`; return their number, and the states after an update for each."""
 
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None

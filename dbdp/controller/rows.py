@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +22,7 @@ from dbdp.learning.objectives import Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
-from dbdp.packing.progress import fill
+from dbdp.packing.progress import fill, sampled_steps
 from dbdp.packing.writers import BLOCK_COLUMNS, block_table
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
@@ -49,8 +48,10 @@ class Slice:
             return self.session.query(sql, *parameters, self.first, self.last)[0]["value"]
 
     def epoch(self, states: list[bytes]) -> list[bytes]:
-        """Return the states of several models after one epoch of SGD."""
-        return list(map(partial(self.value, "dbdp_internal.sgd_epoch(block, $1 order by block_no)"), states))
+        """Return the states of several models, equally long, after one epoch of SGD: one pass over the blocks."""
+        moved: bytes = self.value("dbdp_internal.sgd_epoch(block, $1 order by block_no)", b"".join(states))
+        length = len(states[0])
+        return [moved[begin : begin + length] for begin in range(0, len(moved), length)]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,10 @@ class Packing:
     def fill(self, options: dict[str, Any]) -> None:
         """Replace the table's content, with further options of dbdp_internal.shuffle."""
         fill(self.session, self.dataset, self.table, self.options | options, self.progress)
+
+    def sampled_steps(self, states: list[bytes], options: dict[str, Any]) -> list[bytes]:
+        """Return the states after the noisy updates over Poisson mini-batches in the server's memory."""
+        return sampled_steps(self.session, self.dataset, states, self.options | options, self.progress)
 
 
 @dataclass
@@ -106,17 +111,36 @@ class PackedRows:
         """Return one slice as rows of its own."""
         return PackedRows([self.slices[number]], [], self.layout)
 
-    def draw(self, samples: PoissonSamples, most: int, *, apart: bool = False) -> int:
+    def draw(self, samples: PoissonSamples, most: int) -> int:
         """Pack at most `most` mini-batches, as many as fit `dbdp.pack_memory`; return their number."""
-        session, dimension = self.packings[0].session, self.layout.dimension
-        steps = steps_that_fit(session, samples.size, dimension, most)
-        self.batch_blocks = blocks_of_step(samples.size, dimension)
-        how = {"probability": samples.probability, "steps": steps, "size": samples.size, "apart": apart}
+        steps, options = self._sampling(samples, most)
+        self.batch_blocks = blocks_of_step(samples.size, self.layout.dimension)
+        self._pack({"poisson": options | {"apart": True}})
+        return steps
+
+    def scan_samples(
+        self, samples: PoissonSamples, most: int, states: Sequence[NoisyState]
+    ) -> tuple[int, list[NoisyState]]:
+        """Draw as `draw`; return the number of mini-batches, and the states after an update for each.
+
+        They are trained on where they were drawn, in the server's memory: only a single one may be too large for it.
+        """
+        steps, options = self._sampling(samples, most)
+        if steps == 1:
+            self._pack({"poisson": options})
+            return steps, self.scan(states)
+        moved = self.packings[0].sampled_steps([state.encode() for state in states], {"poisson": options})
+        return steps, list(map(NoisyState.decode, moved))
+
+    def _sampling(self, samples: PoissonSamples, most: int) -> tuple[int, dict[str, Any]]:
+        """Return how many mini-batches are drawn together, and the options of their packing."""
+        session = self.packings[0].session
+        steps = steps_that_fit(session, samples.size, self.layout.dimension, most)
         if steps < most and self.copy is None:
             self.copy = f"dbdp_copy_{secrets.token_hex(8)}"
             self.tables.enter_context(temporary_table(session, self.copy, BLOCK_COLUMNS))
-        self._pack({"poisson": how | ({"copy": self.copy} if self.copy else {})})
-        return steps
+        options = {"probability": samples.probability, "steps": steps, "size": samples.size}
+        return steps, options | ({"copy": self.copy} if self.copy else {})
 
     def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
         """Return the states of the models of each slice after one epoch of SGD over it."""
@@ -124,9 +148,11 @@ class PackedRows:
             return list(map(Slice.epoch, self.slices, states))
         return side_by_side(Slice.epoch, self.slices, states)
 
-    def scan(self, state: NoisyState) -> NoisyState:
-        """Return the state after the noisy updates over all packed rows."""
-        return NoisyState.decode(self._value("dbdp_internal.noisy_steps(block, $1 order by block_no)", state.encode()))
+    def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
+        """Return the states after the noisy updates over all packed rows, in one pass for all of them."""
+        calls = (f"dbdp_internal.noisy_steps(block, ${place} order by block_no)" for place in range(1, len(states) + 1))
+        moved = self._value(f"array[{', '.join(calls)}]", *(state.encode() for state in states))
+        return list(map(NoisyState.decode, moved))
 
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None

@@ -92,6 +92,8 @@ class Linear:
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
         """Return the sum of the losses, each at most `limit`, for each model, shape (C,)."""
+        if self.outputs == 1 and kernels.COMPILED:
+            return kernels.compiled.loss_sums(self.loss, self.target, models, rows, limit)
         vectors, at_once = models.reshape(len(models), self.outputs, -1), max(1, _AT_ONCE // max(1, len(rows)))
         parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]
         return np.concatenate([np.minimum(self._losses(part, rows), limit).sum(axis=1) for part in parts])

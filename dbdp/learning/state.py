@@ -106,6 +106,24 @@ class State:
         return b"".join((header, self.model.tobytes(), self.gradient.tobytes(), self.total.tobytes()))
 
     @classmethod
+    def decode_each(cls, value: bytes) -> list["State"]:
+        """Return the states of several models, whose bytes follow one another and are equally many.
+
+        Raises
+        ------
+        ValueError
+            If the bytes are not states.
+        """
+        length = max(1, len(value))
+        if length >= _HEADER.size:
+            _, _, _, dimension, _, first, *_ = _HEADER.unpack_from(value)
+            length = max(1, _HEADER.size + 8 * dimension * (3 if first else 2))
+        states = [cls.decode(value[begin : begin + length]) for begin in range(0, max(1, len(value)), length)]
+        if len({state.dimension for state in states}) > 1:
+            raise ValueError("the states of dbdp_internal.sgd_epoch differ in their dimensions; start with new ones")
+        return states
+
+    @classmethod
     def decode(cls, value: bytes) -> "State":
         """Return the state that `encode` wrote.
 

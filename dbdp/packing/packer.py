@@ -53,6 +53,37 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     ValueError
         If the number of rows is no longer the registered one, or the share does not fit the dataset or the memory.
     """
+    packing = _packing(session, dataset, table, share)
+    cuts: Sequence[int] = share.cuts
+    if share.poisson is not None and share.poisson.apart:
+        cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
+    store = BlockWriter(session, table, packing.dimension, cuts)
+    if share.poisson is not None:
+        packing.in_steps(store, share.poisson)
+    elif share.key is None:
+        packing.in_fresh_order(store)
+    else:
+        last = packing.slots if share.last is None else share.last
+        section = shuffling.Section.of(shuffling.KeyedOrder(share.key, packing.slots), share.first, last)
+        packing.in_keyed_order(store, section)
+    store.end_block()
+
+
+def sampled_rows(session: ServerSession, dataset: Dataset, share: Share) -> np.ndarray:
+    """Return the packed rows of Poisson steps, shape (steps × size, stride), as `shuffle_and_pack` would write them.
+
+    Raises
+    ------
+    ValueError
+        If the share does not fit the dataset or the memory, or the number of rows is no longer the registered one.
+    """
+    if share.poisson is None or share.poisson.apart:
+        raise ValueError("rows are sampled for the steps of poisson, which are not apart; pack others by shuffle")
+    return _packing(session, dataset, "", share).sampled(share.poisson)
+
+
+def _packing(session: ServerSession, dataset: Dataset, table: str, share: Share) -> "_Packing":
+    """Return the packing of a share, or of one group's, after its checks."""
     if share.coding is not None:
         dataset = share.coding.of(dataset)
     encoder = records.encoder_of(session, dataset, share.projection)
@@ -60,20 +91,7 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
         dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
     check_share(session, dataset, share)
     reporter = ProgressReporter(session, dataset.rows, enabled=share.progress)
-    packing = _Packing(session, dataset, encoder, table, reporter)
-    cuts: Sequence[int] = share.cuts
-    if share.poisson is not None and share.poisson.apart:
-        cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
-    store = BlockWriter(session, table, encoder.dimension, cuts)
-    if share.poisson is not None:
-        packing.in_steps(store, share.poisson)
-    elif share.key is None:
-        packing.in_fresh_order(store)
-    else:
-        last = dataset.rows if share.last is None else share.last
-        section = shuffling.Section.of(shuffling.KeyedOrder(share.key, dataset.rows), share.first, last)
-        packing.in_keyed_order(store, section)
-    store.end_block()
+    return _Packing(session, dataset, encoder, table, reporter)
 
 
 def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_bytes: int) -> Dataset:
@@ -106,6 +124,7 @@ class _Packing:
     def __init__(
         self, session: ServerSession, dataset: Dataset, encoder: Encoder, table: str, reporter: ProgressReporter
     ) -> None:
+        self.dimension, self.slots = encoder.dimension, dataset.rows
         self._session = session
         self._reporter = reporter
         self._dataset = dataset
@@ -184,12 +203,33 @@ class _Packing:
 
     def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
         """Pack Poisson steps, one after the other, each padded or cut to the public size."""
+        if poisson.steps > 1:
+            store.write(self.sampled(poisson))
+            return
+        self._read_copy(poisson)
+        left = poisson.size
+        for rows in self._drawn(poisson.probability):  # as they are read: within a step they need no order
+            store.write(rows[:left])
+            left -= min(left, len(rows))
+        store.fill(left)
+
+    def sampled(self, poisson: Poisson) -> np.ndarray:
+        """Return the rows of Poisson steps, each in its place: who takes part is drawn before the first row is read."""
+        self._read_copy(poisson)
+        taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
+        ranks = _ranks(steps, poisson.steps)
+        taking, places = (each[ranks < poisson.size] for each in (taking, steps * poisson.size + ranks))
+        rows = np.zeros((poisson.steps * poisson.size, self._stride), blocks.ELEMENT)
+        for first, raw in self._read():
+            last = first + len(raw) // self._encoder.record_bytes
+            here = slice(*np.searchsorted(taking, [first, last]))
+            rows[places[here]] = self._selected(raw, taking[here] - first)
+        return rows
+
+    def _read_copy(self, poisson: Poisson) -> None:
+        """Read the packed copy from now on, where there is one."""
         if poisson.copy is not None:
             self._read_from(f'pg_temp."{poisson.copy}"')
-        if poisson.steps == 1:
-            self._one_step(store, poisson)
-        else:
-            self._steps_in_memory(store, poisson)
 
     def _read_from(self, copy: str) -> None:
         """Read packed rows from a table from now on, which is filled first if it is empty.
@@ -202,26 +242,6 @@ class _Packing:
                 store.write(self._encoder.rows(raw))
             store.end_block()
         self._copy, self._encoder = copy, blocks.PackedRecords(self._encoder.dimension)
-
-    def _one_step(self, store: BlockWriter, poisson: Poisson) -> None:
-        """Write the rows of a single step as they are drawn: within a step they need no order."""
-        left = poisson.size
-        for rows in self._drawn(poisson.probability):
-            store.write(rows[:left])
-            left -= min(left, len(rows))
-        store.fill(left)
-
-    def _steps_in_memory(self, store: BlockWriter, poisson: Poisson) -> None:
-        """Draw the participating rows before the first one is read, and write them directly to their places."""
-        taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
-        ranks = _ranks(steps, poisson.steps)
-        taking, places = (each[ranks < poisson.size] for each in (taking, steps * poisson.size + ranks))
-        rows = np.zeros((poisson.steps * poisson.size, self._stride), blocks.ELEMENT)
-        for first, raw in self._read():
-            last = first + len(raw) // self._encoder.record_bytes
-            here = slice(*np.searchsorted(taking, [first, last]))
-            rows[places[here]] = self._selected(raw, taking[here] - first)
-        store.write(rows)
 
     def _drawn(self, probability: float) -> Iterator[np.ndarray]:
         """Yield the packed rows of one step, some at a time, drawn as the rows are read."""

@@ -283,6 +283,16 @@ create or replace aggregate dbdp_internal.noisy_steps(block bytea, initial bytea
 );
 comment on aggregate dbdp_internal.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch; call it with order by block_no';
 
+create or replace function dbdp_internal.sampled_steps(dataset text, states bytea[], options json) returns bytea[]
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
+set jit = off
+as $body$
+@plpython sampled_steps@
+$body$;
+comment on function dbdp_internal.sampled_steps is 'internal: draw Poisson mini-batches in memory, with the options of shuffle, and make the noisy updates of several states over them';
+
 -- Exact sums: the caller adds noise. Sums of parts may be added in any order; the noise covers the rounding.
 create or replace function dbdp_internal.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
 language plpython3u

@@ -185,8 +185,7 @@ class Batches(RowsInMemory):
         super().__init__(features, labels, portion=7)
         self.draws, self.read, self.samples = 0, [], set()
 
-    def draw(self, samples, most, *, apart=False):
-        assert apart
+    def draw(self, samples, most):
         self.draws += 1
         self.samples.add(samples)
         return super().draw(samples, most)

@@ -101,11 +101,10 @@ class Watched(RowsInMemory):
         super().__init__(features, labels, **options)
         self.seen, self.drawn, self.read, self.limits = seen, 0, [], []
 
-    def draw(self, samples, most, *, apart=False):
-        assert apart
+    def draw(self, samples, most):
         self.drawn += 1
         self._note("draw")
-        return super().draw(samples, most, apart=apart)
+        return super().draw(samples, most)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self._read("gradient rows", clip, batch)
@@ -522,7 +521,7 @@ class Scripted:
     def shuffle(self):
         pass
 
-    def draw(self, samples, most, *, apart):
+    def draw(self, samples, most):
         self.first = self.next
         return min(most, self.portion)
 

@@ -197,10 +197,13 @@ def test_only_packed_rows_request_exact_sums():
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 
+SCANS = ("scan", "scan_samples")
+
+
 def test_every_caller_of_an_exact_sum_is_listed():
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
-    results = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", "scan")}
+    results = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", *SCANS)}
     for name, callers in results.items():
         callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
     assert results == {
@@ -215,7 +218,9 @@ def test_every_caller_of_an_exact_sum_is_listed():
         },
         "label_counts": {"majority.__call__"},
         "second_moment": {"preconditioning.noisy_second_moment"},
-        "scan": {"noisy_sgd.__call__"},  # noise is drawn in the scan itself
+        # noise is drawn in the scan itself
+        "scan": {"noisy_sgd.__call__", "noisy_sgd.scan", "rows.scan_samples"},
+        "scan_samples": {"noisy_sgd.scan"},
     }
     assert {name for name, _ in calls("minimise")} == {"baselines"}
 
@@ -245,7 +250,7 @@ def test_an_algorithm_gets_exact_sums_through_its_access_alone_and_its_model_is_
         models.add(np.asarray(made.run(rows, lambda *_: None).models).tobytes())
         if len(models) == 2:
             break
-    assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", "scan"}
+    assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", *SCANS}
     assert len(models) == 2
 
 

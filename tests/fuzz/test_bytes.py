@@ -33,6 +33,7 @@ STATES = [
 ]
 NETWORK = Network(DIMENSION, 1, True, 1.0, (), (2,))
 OBJECTIVES = [Linear(Logistic(), DIMENSION), Linear(Logistic(), DIMENSION, 3), NETWORK]
+STATES += [STATES[0] * 3, STATES[0] + STATES[1]]
 NOISY_STATES = [
     NoisyState.initial(
         NoisyTraining(objective, Constant(0.1), 2.0, rows, 0.0, 1.0, Noise(law, 1000, 1e-3), moments=moments)

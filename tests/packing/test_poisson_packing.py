@@ -16,7 +16,7 @@ from shuffles import growth, multiset
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.options import Coding, Poisson, Share
-from dbdp.packing.packer import shuffle_and_pack
+from dbdp.packing.packer import sampled_rows, shuffle_and_pack
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import padded_samples
 from dbdp.registry import datasets
@@ -168,9 +168,9 @@ class InThisProcess(ClientSession):
 
 
 @pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("where", ["packed", "packed apart", "in memory"])
 @pytest.mark.parametrize("way", WAYS)
-def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way, apart, copy):
+def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way, where, copy):
     count, steps, probability, memory = WAYS[way]
     name, draw, expected, before = numbered(count), shuffling.hits, [], [0]
     connection.execute(f"set dbdp.pack_memory = '{memory}'; set search_path = pg_catalog, pg_temp; {TABLE}; {COPY}")
@@ -183,10 +183,15 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way
 
     session = InThisProcess(connection)
     size = public_size(count, {"probability": probability, "steps": steps})
-    share = Share(poisson=Poisson(probability, steps, size, apart, **copy), coding=Coding("scaled"))
+    poisson = Poisson(probability, steps, size, where == "packed apart", **copy)
+    request = session, datasets.load(session, name)
     with patch.object(shuffling, "hits", noted):
-        shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
-    results = [numbers(rows, count) for rows in steps_of(read(connection), steps, size)]
+        if where == "in memory":
+            found = [(0, sampled_rows(*request, Share(poisson=poisson, coding=Coding("scaled"))))]
+        else:
+            shuffle_and_pack(*request, "pg_temp.packed", Share(poisson=poisson, coding=Coding("scaled")))
+            found = read(connection)
+    results = [numbers(rows, count) for rows in steps_of(found, steps, size)]
     assert before == [count]
     assert sorted((step, number) for step, rows in enumerate(results) for number in rows) == sorted(expected)
 

@@ -318,11 +318,12 @@ import sys
 from dataclasses import replace
 import numpy as np
 rows, backend = sys.modules["dbdp.controller.rows"], sys.modules["dbdp.sessions.backend"]
-draw = rows.PackedRows.draw
-def sized(self, samples, most, *, apart=False):
+def sized(self, samples, most, states):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
-    return draw(self, replace(samples, size=max(1, size)), most, apart=apart)
-rows.PackedRows.draw = sized
+    steps, options = self._sampling(replace(samples, size=max(1, size)), most)
+    self._pack({"poisson": options})
+    return steps, self.scan(states)
+rows.PackedRows.scan_samples = sized
 backend._BUFFER_BYTES.clear()
 $begin$"""
 

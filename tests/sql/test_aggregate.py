@@ -9,7 +9,7 @@ import pytest
 
 from dbdp.learning.losses import Logistic
 from dbdp.learning.rows import blocks
-from dbdp.learning.schedules import Constant, InverseTime, Schedule
+from dbdp.learning.schedules import NONE, Averaging, Constant, InverseTime, Schedule
 from dbdp.learning.state import State
 
 ROWS, FEATURES, PER_BLOCK = 997, 11, 120
@@ -85,6 +85,35 @@ def test_the_aggregate_returns_the_model_of_a_plain_loop(packed, schedule, batch
     assert trained.updates == 3 * math.ceil(ROWS / batch_size)
     assert trained.filled == 0
     assert not trained.gradient.any()
+
+
+@pytest.mark.parametrize("batch_size", BATCH_SIZES)
+def test_several_models_in_one_pass_are_bit_for_bit_those_of_a_pass_each(packed, batch_size):
+    states = [initial(batch_size, *SCHEDULES[name]) for name in SCHEDULES] * 2
+    sql = "select dbdp_internal.sgd_epoch(block, %s order by block_no) from blocks"
+    together = packed.execute(sql, (b"".join(states),)).fetchone()[0]
+    alone = [packed.execute(sql, (state,)).fetchone()[0] for state in states]
+    assert together == b"".join(alone)
+    assert len(set(alone)) == len(SCHEDULES)
+
+
+def test_models_of_different_dimensions_in_one_pass_are_refused(connection):
+    """Equally long states: two vectors of six numbers, and three of four."""
+    states = [
+        State.initial(
+            loss=Logistic(),
+            schedule=Constant(1.0),
+            batch_size=4,
+            regularisation=0.0,
+            dimension=dimension,
+            averaging=averaging,
+        ).encode()
+        for dimension, averaging in ((6, NONE), (4, Averaging(1)))
+    ]
+    assert len(states[0]) == len(states[1])
+    rows = blocks.encode(np.zeros((8, 6)), np.ones(8)).tobytes()
+    with pytest.raises(psycopg.Error, match="differ in their dimensions"):
+        connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s)", (rows, b"".join(states)))
 
 
 def test_a_short_batch_divided_by_its_own_size_would_be_noticed():

@@ -27,7 +27,7 @@ class RowsInMemory:
     def shuffle(self):
         self.packed = self.all[np.random.default_rng().permutation(len(self.all))]
 
-    def draw(self, samples, most, *, apart=False):
+    def draw(self, samples, most):
         steps, self.size = min(most, self.portion), samples.size
         chosen = np.random.default_rng().random((steps, len(self.all))) < samples.probability
         self.packed = np.zeros((steps, self.size, self.all.shape[1]), np.float32)
@@ -37,9 +37,13 @@ class RowsInMemory:
         self.packed = self.packed.reshape(-1, self.all.shape[1])
         return steps
 
-    def scan(self, state):
+    def scan(self, states):
         self.reads.append("scan")
-        return noisy.terminate(noisy.transition(state, self.packed, draw=streams.draw), draw=streams.draw)
+        moved = [noisy.transition(state, self.packed, draw=streams.draw) for state in states]
+        return [noisy.terminate(state, draw=streams.draw) for state in moved]
+
+    def scan_samples(self, samples, most, states):
+        return self.draw(samples, most), self.scan(states)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.reads.append("gradient_sum")

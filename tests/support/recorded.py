@@ -36,6 +36,7 @@ def train_on_record(name: str, request: str) -> str:
     """Train as the controller does, in the server; return the model, the noise and the packed rows as JSON."""
     import json
     import sys
+    from contextlib import ExitStack
     from unittest.mock import patch
 
     if "DIRECTORY" not in sys.path:
@@ -43,13 +44,14 @@ def train_on_record(name: str, request: str) -> str:
     from dbdp import algorithms
     from dbdp.controller import rows
     from dbdp.controller.facts import facts
+    from dbdp.interfaces.sql import functions
     from dbdp.interfaces.sql.interface import session
     from dbdp.privacy.noise import streams
     from dbdp.registry import datasets
 
     noise: list[Any] = []
     packed: list[Any] = []
-    draw, pack = streams.draw, rows.Packing.fill
+    draw, pack, sample = streams.draw, rows.Packing.fill, functions.sampled_rows
 
     def drawing(*arguments: Any) -> Any:
         noise.extend((record := draw(*arguments)).tolist())
@@ -61,11 +63,20 @@ def train_on_record(name: str, request: str) -> str:
         size = how.get("poisson", {}).get("size")
         packed.append([size, [row["block"].hex() for row in session.query(sql)]])
 
+    def sampling(session: Any, dataset: Any, share: Any) -> Any:
+        record = sample(session, dataset, share)
+        packed.append(
+            [share.poisson.size, [record[at : at + 1000].tobytes().hex() for at in range(0, len(record), 1000)]]
+        )
+        return record
+
     dataset = datasets.load(session, name)
     wanted = algorithms.Request(**json.loads(request))
     plan = algorithms.plan(wanted, facts(dataset, wanted))
-    patched = patch.object(streams, "draw", drawing), patch.object(rows.Packing, "fill", packing)
-    with patched[0], patched[1], rows.packed_rows(session, dataset, plan.layout) as packed_rows:
+    patched = [(streams, "draw", drawing), (rows.Packing, "fill", packing), (functions, "sampled_rows", sampling)]
+    with ExitStack() as stack, rows.packed_rows(session, dataset, plan.layout) as packed_rows:
+        for each in patched:
+            stack.enter_context(patch.object(*each))
         model = plan.run(packed_rows).models
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})
 

@@ -525,7 +525,7 @@ class _Accesses:
             return None
         batch = next(self._batches, None)
         if batch is None:
-            self._batches = iter(range(self._rows.draw(self._descent.samples, self._most(), apart=True)))
+            self._batches = iter(range(self._rows.draw(self._descent.samples, self._most())))
             batch = next(self._batches)
         return batch
 

@@ -189,7 +189,7 @@ def poisson_batches(rows: Rows, samples: PoissonSamples) -> Iterator[int]:
     """
     left = samples.draws
     while left:
-        drawn = rows.draw(samples, min(left, math.ceil(1 / samples.probability)), apart=True)
+        drawn = rows.draw(samples, min(left, math.ceil(1 / samples.probability)))
         yield from range(drawn)
         left -= drawn
     raise ArithmeticError(f"internal error: more than the {samples.draws} planned mini-batches are read")

@@ -358,7 +358,7 @@ class Breeding:
         """Yield the index of a new mini-batch for each selection; pack as many at a time as fit."""
         left = self.selections
         while left:
-            drawn = rows.draw(self.samples, left, apart=True)
+            drawn = rows.draw(self.samples, left)
             yield from range(drawn)
             left -= drawn
 

@@ -5,7 +5,7 @@ row is in every one of them with the same probability. Each kind has its own acc
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -79,20 +79,19 @@ class Batches:
         """Average number of times that a row is read."""
         return self.updates * (self.probability or self.size / self.rows)
 
-    def scans(self, rows: Rows, progress: Progress) -> Iterator[None]:
-        """Pack mini-batches, as many at a time as fit, until all updates are done; the caller scans at each yield."""
+    def scan(self, rows: Rows, states: list[NoisyState], progress: Progress) -> list[NoisyState]:
+        """Return the states after all updates, as many Poisson mini-batches at a time as fit in memory."""
+        done = 0
         if self.samples is None:
             rows.shuffle()
-            per_pass = -(-self.rows // int(self.size))
-            for done in range(per_pass, self.updates + 1, per_pass):
-                yield
-                progress("update", done, self.updates)
-            return
-        done = 0
         while done < self.updates:
-            done += rows.draw(self.samples, self.updates - done)
-            yield
+            if self.samples is None:
+                steps, states = -(-self.rows // int(self.size)), rows.scan(states)
+            else:
+                steps, states = rows.scan_samples(self.samples, self.updates - done, states)
+            done += steps
             progress("update", done, self.updates)
+        return states
 
 
 def fixed(request: Request, facts: Facts) -> Batches:
@@ -171,8 +170,7 @@ class NoisySgd:
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Make the updates; return the models, concatenated. Every iterate is noisy, and may be released."""
         states = [NoisyState.initial(training) for training in self.trainings]
-        for _ in self.batches.scans(rows, progress):
-            states = [rows.scan(state) for state in states]
+        states = self.batches.scan(rows, states, progress)
         return np.concatenate([state.model for state in states])
 
 

@@ -26,14 +26,15 @@ from dbdp.registry.declarations import MAX_CLASSES
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
-    """Update the model by the mini-batches of one block."""
-    current = State.decode(initial if state is None else state)
-    return kernels.transition(current, blocks.decode(block, current.dimension)).encode()
+    """Update each of the models by the mini-batches of one block."""
+    states = State.decode_each(initial if state is None else state)
+    rows = blocks.decode(block, states[0].dimension)
+    return b"".join(kernels.transition(each, rows).encode() for each in states)
 
 
 def sgd_terminate(state: bytes | None) -> bytes | None:
-    """End an epoch with its last mini-batch, which may be short."""
-    return None if state is None else kernels.terminate(State.decode(state)).encode()
+    """End an epoch of each of the models with its last mini-batch, which may be short."""
+    return None if state is None else b"".join(kernels.terminate(each).encode() for each in State.decode_each(state))
 
 
 def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
@@ -46,6 +47,21 @@ def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes
 def noisy_terminate(state: bytes | None) -> bytes | None:
     """End a scan with its last mini-batch, which may be short."""
     return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
+
+
+def noisy_steps(state: bytes, rows: np.ndarray) -> bytes:
+    """Return the state after the noisy updates over packed rows in memory; a cancel takes effect between two blocks."""
+    current = NoisyState.decode(state)
+    stride, together = rows.shape[1], blocks.rows_per_block(current.training.objective.inputs)
+    if stride != blocks.stride_of(current.training.objective.inputs):
+        raise ValueError(
+            f"the state is of rows with {current.training.objective.inputs} coordinates, and the packed rows have a "
+            f"stride of {stride}; pass the state of a training on them"
+        )
+    for first in range(0, len(rows), together):
+        pause()
+        current = noisy.transition(current, rows[first : first + together], draw=_draw)
+    return noisy.terminate(current, draw=_draw).encode()
 
 
 def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:

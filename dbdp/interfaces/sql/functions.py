@@ -14,6 +14,7 @@ from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.algorithms.settings import NOISE_WINS
 from dbdp.controller import evaluation, requests, summaries
 from dbdp.deployment import about as runtime
+from dbdp.interfaces.sql.aggregates import noisy_steps
 from dbdp.interfaces.sql.arguments import (
     by_field,
     check_not_null,
@@ -26,7 +27,7 @@ from dbdp.interfaces.sql.arguments import (
 )
 from dbdp.packing import grouping
 from dbdp.packing.options import Share
-from dbdp.packing.packer import shuffle_and_pack
+from dbdp.packing.packer import sampled_rows, shuffle_and_pack
 from dbdp.packing.writers import named
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
@@ -190,6 +191,14 @@ def shuffle(name: str, table: str, options: str) -> None:
     dataset, share = datasets.load(session, name), Share.from_data(json_value("options", options))
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
     shuffle_and_pack(session, dataset, blocks_table, share)
+
+
+@interface(in_own_transaction)
+def sampled_steps(name: str, states: list[bytes], options: str) -> list[bytes]:
+    """dbdp_internal.sampled_steps, with the caller's rights."""
+    check_not_null(states=states, options=options)
+    rows = sampled_rows(session, datasets.load(session, name), Share.from_data(json_value("options", options)))
+    return [noisy_steps(state, rows) for state in states]
 
 
 @interface()

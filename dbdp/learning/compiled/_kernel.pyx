@@ -16,6 +16,8 @@ cdef extern from "_sgd.h" nogil:
                            long stride)
     void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model,
                           double *gradient, long stride)
+    void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates,
+                        long stride, double most, double *sums)
     void unpack_rows(const float *row, long count, long dimension, long stride, double *features, double *labels,
                      unsigned char *valid)
     void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step,
@@ -120,6 +122,21 @@ def gradient_sum(loss, long target, const double[::1] model, const float[:, ::1]
         with nogil:
             sgd_add_gradients(&how, &rows[0, 0], count, &wide[0, 0], &wide[1, 0], stride)
     return np.array(wide[1, :dimension])
+
+
+def loss_sums(loss, long target, const double[:, ::1] models, const float[:, ::1] rows, double most):
+    """Return the sums of losses, each at most `most`, for each linear model, shape (C,); see `objectives.Linear`."""
+    cdef long count = rows.shape[0], stride = rows.shape[1], dimension = models.shape[1], candidates = models.shape[0]
+    if dimension > stride - 1 or stride % 8:
+        raise ValueError(f"rows of {stride} places and models of {dimension} coordinates do not fit each other")
+    cdef sgd_training how = _of_loss(loss, target, INFINITY, 1, 0, INFINITY)
+    cdef double[:, ::1] wide = np.zeros((candidates, stride))
+    cdef double[::1] sums = np.zeros(candidates)
+    wide[:, :dimension] = models
+    if count and candidates:
+        with nogil:
+            sgd_add_losses(&how, &rows[0, 0], count, &wide[0, 0], candidates, stride, most, &sums[0])
+    return np.asarray(sums)
 
 
 def noisy_updates(state, const float[:, ::1] rows, const long[::1] ends, const double[::1] step_sizes,

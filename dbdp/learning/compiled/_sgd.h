@@ -144,6 +144,21 @@ INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair lengt
   return (pair)(valid & (pair_mask)slope);
 }
 
+/* The losses of two rows, as losses.py writes them. */
+INLINED pair loss_of(const sgd_training *t, pair score, pair label) {
+  pair margin = label * score, value;
+  if (t->loss == LOGISTIC)
+    value = clamped(-margin, every(0.0), every(INFINITY)) + log1p_exp_of(-size_of(margin));
+  else if (t->loss == HUBER_SVM) {
+    pair within = clamped((1.0 + t->width) - margin, every(0.0), every(2.0 * t->width));
+    value = within * within / (4.0 * t->width) + clamped((1.0 - t->width) - margin, every(0.0), every(INFINITY));
+  } else {
+    pair size = size_of(score - label), within = where(size > every(t->limit), every(t->limit), size);
+    value = within * within / 2.0 + t->limit * (size - within);
+  }
+  return value * where(label > every(0.0), every(t->weight), every(1.0));
+}
+
 /* Eight places of a row, as far as the mask has bits. */
 typedef int float_masks __attribute__((vector_size(LANES * sizeof(int))));
 INLINED lanes load_masked(const float *place, float_masks mask) {
@@ -226,6 +241,27 @@ CLONED void sgd_add_gradients(const sgd_training *t, const float *row, long coun
 CLONED void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model, double *gradient, long stride) {
   for (; count >= ROWS; count -= ROWS, row += ROWS * stride, lengths += ROWS) add_group(t, row, lengths, model, gradient, stride, ROWS);
   for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
+}
+
+INLINED void add_losses(const sgd_training *t, const float *row, const double *models, long candidates, long stride, double most, double *sums, int rows) {
+  pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}};
+  for (long c = 0; c < candidates; c++) {
+    dots(row, models + c * stride, stride, rows, dot, norm2);
+    for (int p = 0; p < (rows + 1) / 2; p++) {
+      pair label = {0};
+      for (int r = 2 * p; r < rows && r < 2 * p + 2; r++) label[r % 2] = row[(r + 1) * stride - 1];
+      pair_mask valid = taken(t, &label) & (norm2[p] <= every(MAX_NORM2));
+      pair loss = loss_of(t, dot[p], label);
+      loss = (pair)(valid & (pair_mask)where(loss < every(most), loss, every(most)));
+      sums[c] += loss[0] + (rows > 1 ? loss[1] : 0.0);
+    }
+  }
+}
+
+/* Add the losses of `count` rows, each at most `most`, for each of the models (candidates × stride). */
+CLONED void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums) {
+  for (; count >= ROWS; count -= ROWS, row += ROWS * stride) add_losses(t, row, models, candidates, stride, most, sums, ROWS);
+  for (; count > 0; count--, row += stride) add_losses(t, row, models, candidates, stride, most, sums, 1);
 }
 
 /* Features (count × dimension) and labels of packed rows as doubles; zeros, and 0 in `valid`, for an invalid row. */
