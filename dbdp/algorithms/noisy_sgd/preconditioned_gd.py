@@ -34,7 +34,8 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
 MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
-STRONG = 20  # of nμ/d: from there on more steps, and longer ones, gain more than their noise costs
+FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
+STRONG = 20  # … longer steps too
 STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
 RIDGE_OF_SEVERAL = 2  # times the usual ridge: noise in a direction that the moment does not show counts for every class
 SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
@@ -80,7 +81,7 @@ def usual_passes(signal: float, facts: Facts) -> int:
     """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
     if facts.outputs > 1:
         return 40 if signal > STRONG_OF_SEVERAL else 20
-    return 16 if signal > STRONG or not facts.is_classifier else 10
+    return 16 if signal > FAIR or not facts.is_classifier else 10
 
 
 def usual_clip(signal: float, facts: Facts) -> float:
@@ -93,7 +94,7 @@ def usual_clip(signal: float, facts: Facts) -> float:
         return 0.25
     if not facts.is_classifier:
         return min(0.4, 0.13 * (signal / 10) ** 0.4)
-    return 0.15 if signal < 5 else 0.4 if signal > 10 else 0.25
+    return 0.15 if signal < 5 else 0.4 if signal > FAIR else 0.25
 
 
 def usual_step(objective: Linear | Softmax, signal: float) -> float:
