@@ -6,8 +6,20 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
 import pytest
-from truth import gaussian, randomised_response, sampled_gaussian, spherical, years
+from scipy import special
+from truth import (
+    LIMIT,
+    STEP,
+    delta_of,
+    gaussian,
+    randomised_response,
+    sampled_gaussian,
+    spectrum_of,
+    spherical,
+    years,
+)
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.several import tuning
@@ -18,9 +30,11 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     PaddedDpEvent,
     PoissonGaussianDpEvent,
+    SphericalLaplaceDpEvent,
     ZCDpEvent,
     divergence,
 )
+from dbdp.privacy.accounting.loss_distribution import poisson_gaussian_delta
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 from dbdp.privacy.counts import CountLaplace
 
@@ -128,6 +142,12 @@ YEARS = {
 }
 
 
+def gaussian_delta(mean, epsilon):
+    """δ of N(μ, 1) against N(0, 1)."""
+    near, far = (special.ndtr(sign * mean / 2 - epsilon / mean) for sign in (1, -1))
+    return near - math.exp(epsilon) * far
+
+
 def lasting(year, charged):
     """How many such years the ledger takes."""
     costs = [(count, BUDGET.cost(charged(kind))) for count, kind in year]
@@ -147,3 +167,16 @@ def test_ten_years_last_as_long_as_the_table_has_it(what):
     assert line.split(" | ")[1:] == [f"{before:.3g}", f"{now:.3g}", f"{bound}{true:.3g} |"]
     assert now < true and before < 1.14 * now
     assert before <= now or what == "12 of `dp_sgd` on all rows, ten updates"
+
+
+def test_the_exact_law_is_that_of_compositions_with_a_formula_and_of_the_curves():
+    """Control: a hundredth more or less noise is another result."""
+    mean = math.sqrt(60) / 9
+    exact, more = (gaussian_delta(each, 4.0) for each in (mean, 1.01 * mean))
+    assert delta_of(spectrum_of([(12, gaussian(1 / 9))]), 4.0, 5) == pytest.approx(exact, rel=1e-4)
+    assert more > 1.05 * exact
+    sampled = delta_of(spectrum_of([(5000, sampled_gaussian(0.02, 3.0))]), 4.0, 1)
+    assert sampled == pytest.approx(poisson_gaussian_delta(4.0, 0.02, 3.0, 5000), rel=1e-3)
+    law = spherical(0.5, 105)
+    moment = np.sum(law * np.exp((np.arange(len(law)) * STEP - LIMIT) * 5.0))
+    assert math.log(moment) / 5.0 == pytest.approx(divergence(SphericalLaplaceDpEvent(0.5, 105), 6.0), rel=1e-2)

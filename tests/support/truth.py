@@ -6,13 +6,13 @@ import numpy as np
 from scipy import special, stats
 
 STEP = 1e-4  # of the grid of losses
-_LIMIT = 20.0  # of one loss: more have less than 1e-15
+LIMIT = 20.0  # of one loss: more have less than 1e-15
 
 
 def losses_of(loss, weights):
     """Probabilities of losses on the grid; each is split between its neighbours, so that the mean stays."""
-    places = (np.clip(loss, -_LIMIT, _LIMIT) + _LIMIT) / STEP
-    below, size = np.floor(places).astype(int), round(2 * _LIMIT / STEP) + 2
+    places = (np.clip(loss, -LIMIT, LIMIT) + LIMIT) / STEP
+    below, size = np.floor(places).astype(int), round(2 * LIMIT / STEP) + 2
     above = places - below
     whole = np.bincount(below, weights * (1 - above), size) + np.bincount(below + 1, weights * above, size)
     return whole / weights.sum()
@@ -62,7 +62,7 @@ def spectrum_of(year):
     size, product = 1 << 20, 1.0
     for count, law in year:
         centred = np.zeros(size)
-        centred[(np.arange(len(law)) - round(_LIMIT / STEP)) % size] = law
+        centred[(np.arange(len(law)) - round(LIMIT / STEP)) % size] = law
         product = product * np.fft.rfft(centred) ** count
     return product
 
