@@ -860,3 +860,26 @@ def test_the_compiled_choice_of_a_class_is_the_reference(outputs, garbage):
     for data in (garbage, *(header + struct.pack("<d", value) for value in (0.0, 1.0, -2.5, math.inf, math.nan))):
         reference, ours = (form(data) for form in forms)
         assert reference == ours
+
+
+@pytest.mark.parametrize("chosen, classes", [(2.0, ["a", "b"]), (-1.0, ["a", "b"]), (1e300, ["a", "b"]), (0.0, [])])
+def test_a_choice_that_is_no_class_raises_and_reads_nothing_beyond_the_classes(chosen, classes):
+    scorers = compiled.Scorers()
+    scorers.add(1, 0, compiled.CalledScorer(lambda features: chosen, classes))
+    with pytest.raises(ValueError, match="does not choose a class"):
+        scorers.label(1, 0, b"")
+    scorers.add(1, 0, compiled.CalledScorer(lambda features: 1.0, ["a", "b"]))
+    assert scorers.label(1, 0, b"") == "b"
+
+
+def test_a_compiled_scorer_refuses_none_in_place_of_bytes():
+    scorers = compiled.Scorers()
+    scorers.add(1, 0, compiled.VectorScorer([1.0], 0.0))
+    for call in (scorers.probability, scorers.predict, scorers.value, scorers.label):
+        with pytest.raises(TypeError, match="None|bytes"):
+            call(1, 0, None)
+        assert call(1, 0, b"") is None
+    for call in (scorers.probability_stored, scorers.predict_stored, scorers.value_stored, scorers.label_stored):
+        with pytest.raises(TypeError, match="None|bytes"):
+            call(1, None, 0.0)
+        assert call(1, b"", 0.0) is None

@@ -28,7 +28,7 @@ cdef class Scorer:
     cdef double decision(self, bytes features):
         return NOTHING
 
-    def __call__(self, bytes features):
+    def __call__(self, bytes features not None):
         cdef double decision = self.decision(features)
         return decision if decision == decision else None
 
@@ -59,6 +59,13 @@ cdef object _probability(double decision):
         scaled //= 10
     text[0], text[1] = b"0", b"."
     return PyUnicode_FromStringAndSize(text, 18)
+
+
+cdef object _class_of(Scorer scorer, double chosen):
+    """Return the class of a number; raise ValueError if the scorer has none, as this module indexes without a check."""
+    if scorer.classes is None or not 0.0 <= chosen < len(scorer.classes):
+        raise ValueError("the model does not choose a class")
+    return scorer.classes[<long> chosen]
 
 
 cdef class ClassScorer(Scorer):
@@ -200,40 +207,40 @@ cdef class Scorers:
             self._last, self._last_model, self._last_row_type = scorer, model, row_type
         return self._last.decision(features)
 
-    def probability(self, long long model, long long row_type, bytes features):
+    def probability(self, long long model, long long row_type, bytes features not None):
         """Return the probability of the positive class, as text, or None."""
         return _probability(self._decision(model, row_type, features))
 
-    def predict(self, long long model, long long row_type, bytes features):
+    def predict(self, long long model, long long row_type, bytes features not None):
         """Return whether the decision is above 0, or None."""
         cdef double decision = self._decision(model, row_type, features)
         return decision > 0 if decision == decision else None
 
-    def value(self, long long model, long long row_type, bytes features):
+    def value(self, long long model, long long row_type, bytes features not None):
         """Return the decision, as text, or None."""
         return _written(self._decision(model, row_type, features))
 
-    def label(self, long long model, long long row_type, bytes features):
+    def label(self, long long model, long long row_type, bytes features not None):
         """Return the class that a ClassScorer chooses, or None."""
         cdef double chosen = self._decision(model, row_type, features)
-        return None if chosen != chosen else self._last.classes[<long> chosen]
+        return None if chosen != chosen else _class_of(self._last, chosen)
 
-    def probability_named(self, str name, long long row_type, bytes features, double statement):
+    def probability_named(self, str name, long long row_type, bytes features not None, double statement):
         """As `probability`, by name."""
         if self._has_number(name, statement):
             return self.probability(self._last_number, row_type, features)
 
-    def predict_named(self, str name, long long row_type, bytes features, double statement):
+    def predict_named(self, str name, long long row_type, bytes features not None, double statement):
         """As `predict`, by name."""
         if self._has_number(name, statement):
             return self.predict(self._last_number, row_type, features)
 
-    def value_named(self, str name, long long row_type, bytes features, double statement):
+    def value_named(self, str name, long long row_type, bytes features not None, double statement):
         """As `value`, by name."""
         if self._has_number(name, statement):
             return self.value(self._last_number, row_type, features)
 
-    def label_named(self, str name, long long row_type, bytes features, double statement):
+    def label_named(self, str name, long long row_type, bytes features not None, double statement):
         """As `label`, by name."""
         if self._has_number(name, statement):
             return self.label(self._last_number, row_type, features)
@@ -263,40 +270,40 @@ cdef class Scorers:
             self._stored_model, self._stored_row_type = model, row_type
         return self._last_stored.decision(row)
 
-    def probability_stored(self, long long model, bytes row, double statement):
+    def probability_stored(self, long long model, bytes row not None, double statement):
         """Return the probability for a row as it is stored, as text, or None."""
         return _probability(self._decision_stored(model, row, statement))
 
-    def predict_stored(self, long long model, bytes row, double statement):
+    def predict_stored(self, long long model, bytes row not None, double statement):
         """Return whether the decision for a row as it is stored is above 0, or None."""
         cdef double decision = self._decision_stored(model, row, statement)
         return decision > 0 if decision == decision else None
 
-    def value_stored(self, long long model, bytes row, double statement):
+    def value_stored(self, long long model, bytes row not None, double statement):
         """Return the decision for a row as it is stored, as text, or None."""
         return _written(self._decision_stored(model, row, statement))
 
-    def label_stored(self, long long model, bytes row, double statement):
+    def label_stored(self, long long model, bytes row not None, double statement):
         """Return the class for a row as it is stored, or None."""
         cdef double chosen = self._decision_stored(model, row, statement)
-        return None if chosen != chosen else self._last_stored.classes[<long> chosen]
+        return None if chosen != chosen else _class_of(self._last_stored, chosen)
 
-    def probability_stored_named(self, str name, bytes row, double statement):
+    def probability_stored_named(self, str name, bytes row not None, double statement):
         """As `probability_stored`, by name."""
         if self._has_number(name, statement):
             return self.probability_stored(self._last_number, row, statement)
 
-    def predict_stored_named(self, str name, bytes row, double statement):
+    def predict_stored_named(self, str name, bytes row not None, double statement):
         """As `predict_stored`, by name."""
         if self._has_number(name, statement):
             return self.predict_stored(self._last_number, row, statement)
 
-    def value_stored_named(self, str name, bytes row, double statement):
+    def value_stored_named(self, str name, bytes row not None, double statement):
         """As `value_stored`, by name."""
         if self._has_number(name, statement):
             return self.value_stored(self._last_number, row, statement)
 
-    def label_stored_named(self, str name, bytes row, double statement):
+    def label_stored_named(self, str name, bytes row not None, double statement):
         """As `label_stored`, by name."""
         if self._has_number(name, statement):
             return self.label_stored(self._last_number, row, statement)
