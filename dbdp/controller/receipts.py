@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dbdp
+from dbdp.privacy.accounting.attacks import attack_powers
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry.datasets import Dataset
@@ -84,7 +85,8 @@ class Receipt:
         """Return all entries by name, as users see them and as dbdp.model stores them."""
         paid = {} if self.ledger is None else {"ledger": self.ledger, "version": self.version}
         cost = {"mode": self.mode, "order": self.order, "charge": self.charge, "leak": self.leak}
-        return {"dataset": self.dataset, **self._planned, **self.relation, **cost, **self.notes, **paid}
+        attacks = {"attack_power": attack_powers(self.guarantee)}
+        return {"dataset": self.dataset, **self._planned, **self.relation, **cost, **attacks, **self.notes, **paid}
 
     @property
     def _planned(self) -> dict[str, Any]:

@@ -876,10 +876,10 @@ def test_a_compiled_scorer_refuses_none_in_place_of_bytes():
     scorers = compiled.Scorers()
     scorers.add(1, 0, compiled.VectorScorer([1.0], 0.0))
     for call in (scorers.probability, scorers.predict, scorers.value, scorers.label):
-        with pytest.raises(TypeError, match="None|bytes"):
+        with pytest.raises(TypeError, match=r"None|bytes"):
             call(1, 0, None)
         assert call(1, 0, b"") is None
     for call in (scorers.probability_stored, scorers.predict_stored, scorers.value_stored, scorers.label_stored):
-        with pytest.raises(TypeError, match="None|bytes"):
+        with pytest.raises(TypeError, match=r"None|bytes"):
             call(1, None, 0.0)
         assert call(1, b"", 0.0) is None

@@ -126,6 +126,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         sections=receipts.sections(rows[0]["receipt"]),
         coefficients=coefficients,
         chart=charts.coefficients(coefficients),
+        attacks=charts.attacks(rows[0]["receipt"]),
         most=_MOST_COEFFICIENTS,
         predictors=predictors,
         may_grant=may["grants"] and rows[0]["own"],

@@ -128,6 +128,7 @@ def _planned(database: Database, name: str, training: Training) -> dict[str, Any
         "others": others,
         "entry": charts.noise_of(receipt),
         "noise": charts.noise(others, training.epsilon),
+        "attacks": charts.attacks(receipt),
     }
 
 

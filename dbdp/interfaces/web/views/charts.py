@@ -199,6 +199,30 @@ def roc(score: Mapping[str, Any]) -> Chart | None:
     )
 
 
+def attacks(receipt: Mapping[str, Any]) -> Chart | None:
+    """Return the chart of an attack's power against its false alarms; None for receipts of before 0.3, without it."""
+    powers = {float(rate): power for rate, power in (receipt.get("attack_power") or {}).items()}
+    if not powers:
+        return None
+    least = min(powers)
+    x, y = _logarithmic(least, 1.0, LEFT, WIDTH - RIGHT), _logarithmic(least, 1.0, _HEIGHT - BOTTOM, TOP)
+    points = [(x(rate), y(power)) for rate, power in sorted(powers.items())]
+    ticks = (0.001, 0.01, 0.1, 1.0)
+    return Chart(
+        "attacks",
+        "Largest power of a test for one record against its rate of false alarms: "
+        + ", ".join(f"{percent(power)} at {percent(rate)}" for rate, power in sorted(powers.items()))
+        + "; the dashed line is guessing.",
+        "false alarms",
+        "attack's power",
+        [Tick(x(value), percent(value)) for value in ticks],
+        [Tick(y(value), percent(value)) for value in ticks],
+        curve=_points([*points, (x(1.0), y(1.0))]),
+        dots=points,
+        guide=(x(least), y(least), x(1.0), y(1.0)),
+    )
+
+
 def _linear(first: float, last: float, begin: float, end: float) -> Callable[[float], float]:
     """Return the map from values to positions; a range of one value is widened."""
     span = last - first or 1.0

@@ -17,6 +17,10 @@ _SECTIONS = {
         "units": ("units", "public number of units of privacy, each protected with all its rows"),
         "max_rows": ("rows of a unit", "largest number that is read"),
         "selection_epsilon": ("ε of the choice", "among the candidates, or the step sizes"),
+        "attack_power": (
+            "attack's power",
+            "at most, for each rate of false alarms, of whoever knows all other records and tests for one",
+        ),
         "row_epsilon": ("ε of a row", "where the guarantee is for a unit of several rows"),
         "row_delta": ("δ of a row", "where the guarantee is for a unit of several rows"),
         "group": ("group", "value of the public column that the model is for"),
@@ -66,6 +70,7 @@ _SECTIONS = {
     },
 }
 _OTHERS = "Further settings"
+_MOST_SHOWN = 6  # entries of numbers that are shown with their names
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,9 @@ def _entry(name: str, value: Any, meaning: str) -> Entry:
 
 def _short(value: list[Any] | dict[str, Any]) -> str:
     if isinstance(value, dict):
+        shown = value if len(value) <= _MOST_SHOWN else {}
+        if shown and all(isinstance(each, int | float) for each in shown.values()):
+            return ", ".join(f"{key}: {number(each)}" for key, each in shown.items())
         return ", ".join(value) or "nothing"
     if value and all(isinstance(each, int | float) for each in value):
         return f"{len(value)} numbers, {number(min(value))} to {number(max(value))}"
