@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dbdp
-from dbdp.privacy.accounting.attacks import attack_powers
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.accounting.events import Release
+from dbdp.privacy.attacks import attack_powers
 from dbdp.registry.datasets import Dataset
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dbdp.privacy.accounting import attacks
-from dbdp.privacy.accounting.attacks import FALSE_ALARMS, attack_power, attack_powers
+from dbdp.privacy import attacks
 from dbdp.privacy.accounting.events import (
     ComposedDpEvent,
     EpsilonDeltaDpEvent,
@@ -20,6 +19,7 @@ from dbdp.privacy.accounting.events import (
     SphericalLaplaceDpEvent,
     ZCDpEvent,
 )
+from dbdp.privacy.attacks import FALSE_ALARMS, attack_power, attack_powers
 
 RATES = (0.0, 1e-6, *FALSE_ALARMS, 0.9, 1.0)
 

@@ -66,3 +66,13 @@ def test_a_drawn_chart_has_its_text_alternative_and_escapes_names():
     assert '<title id="chart-coefficients">' in drawn and "&lt;script&gt;&amp;" in drawn
     assert "style=" not in drawn and "<script" not in drawn
     assert str(module.drawn(None)).strip() == ""
+
+
+def test_the_power_of_attacks_is_drawn_above_the_line_of_guessing():
+    chart = charts.attacks({"attack_power": {"0.001": 0.0024, "0.1": 0.16, "0.5": 0.61}})
+    assert len(chart.dots) == 3
+    left, low, right, high = chart.guide
+    assert all(y < low + (high - low) * (x - left) / (right - left) for x, y in chart.dots), "a larger y is lower"
+    assert chart.curve.endswith(f"{right:g},{high:g}"), "at 100 % of false alarms every attack succeeds"
+    assert "16 % at 10 %" in chart.title
+    assert charts.attacks({"epsilon": 1}) is None

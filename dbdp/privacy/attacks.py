@@ -1,8 +1,8 @@
 """What a guarantee allows an attacker: the power of every test for a record, by its rate of false alarms.
 
-docs/privacy.md §13, "What an attacker can do". An attacker who knows all other records sees a release and says whether one record is
-the first or the second of two that it may be. A false alarm is "the second" where it is the first; the power is the
-probability of "the second" where it is so. Without a release power and false alarms are equal.
+docs/privacy.md §13, "What an attacker can do". An attacker who knows all other records sees a release and says whether
+one record is the first or the second of two that it may be. A false alarm is "the second" where it is the first; the
+power is the probability of "the second" where it is so. Without a release power and false alarms are equal.
 """
 
 import math
@@ -68,7 +68,7 @@ def _gaussian_power(mean: float, rate: float) -> float:
 
 
 def _renyi_power(order: float, value: float, rate: float) -> float:
-    """Return the largest power, rounded up, whose divergences of this order from the rate and back are at most a value."""
+    """Return the largest power, rounded up, whose divergences from the rate and back are at most a value."""
     if not 0 < rate < 1:
         return 1.0
     low, high = rate, 1.0
