@@ -52,7 +52,7 @@ def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[
 
 
 def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
-    """Return the plan of each group and the charge for all; count the public key, and spend nothing."""
+    """Return the plan of each group and the charge for all; count a public key, and spend nothing."""
     dataset, base = paired_for_several(datasets.load(session, name), request.base)
     request = replace(request, base=base)
     plan = _plan_groups(session, dataset, request)
@@ -94,7 +94,7 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
 
 
 def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
-    """Train a private model on each group of a public key, for one charge, and release all of them together.
+    """Train a private model on each group of a key, for one charge, and release all of them together.
 
     A group is trained like a dataset. Return the models by group; raises as `train` does.
     """
@@ -117,11 +117,12 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
-    return groups.plan(request, known(session, dataset, request.base), sizes)
+    facts, is_private = known(session, dataset, request.base), grouping.is_private(dataset, request.group_by)
+    return groups.plan(request, facts, sizes, is_private=is_private)
 
 
 def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[Released]:
-    """Return the noisy models of the groups; the table is read once, and a group without a row is not trained."""
+    """Return the noisy models of the groups; a group without a row is not trained."""
     released: list[Released] = []
     keep_blocks_in_memory(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))

@@ -1,7 +1,7 @@
-"""Distributes the rows of a dataset to the groups of a public key, in one pass (privacy.md §11.10).
+"""Distributes the rows of a dataset to the groups of a key, in one pass (privacy.md §11.10).
 
-The number of rows of each group is public. `count` and `distribute` run in the server, where search_path is pinned to
-pg_catalog; `sizes` and `each_group` call them over a session.
+The number of rows of each group is public, or with a capacity its share of that. `count` and `distribute` run in the
+server, where search_path is pinned to pg_catalog; `sizes` and `each_group` call them over a session.
 """
 
 import secrets
@@ -33,8 +33,8 @@ def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[st
     Raises
     ------
     ValueError
-        If the column is not public, a group is not one of its values as PostgreSQL writes them, or there are more
-        groups than the capacity.
+        If the column is neither public nor a categorical feature of a dataset with a capacity, a group is not one of
+        its values as PostgreSQL writes them, or there are more groups than the capacity.
     """
     _check(dataset, group_by, groups)
     sql = "select dbdp_internal.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
@@ -47,12 +47,8 @@ def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
             f"dataset {dataset.name!r} protects all rows of one {dataset.unit.column!r} together, and these may be in "
             "several groups: one charge would not cover them (privacy.md §11.10); train on all rows"
         )
-    public = dataset.declaration.public_columns
-    if group_by not in public:
-        raise ValueError(
-            f"column {group_by!r} is not among the public columns of dataset {dataset.name!r} "
-            f"({', '.join(map(repr, public)) or 'it has none'}); choose one that its owner declared at registration"
-        )
+    if is_private(dataset, group_by):
+        _check_private(dataset, group_by, groups)
     if not 1 <= len(groups) <= MOST_GROUPS:
         raise ValueError(f"groups has {len(groups)} values; list 1 to {MOST_GROUPS}")
     if not all(isinstance(group, str) for group in groups):
@@ -61,8 +57,34 @@ def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
         raise ValueError(f"group {Counter(groups).most_common(1)[0][0]!r} is listed twice; list each once")
 
 
+def is_private(dataset: Dataset, group_by: str) -> bool:
+    """Return whether neighbours may differ in the value that a record has in a column."""
+    return group_by not in dataset.declaration.public_columns
+
+
+def _check_private(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
+    """Raise ValueError unless all groups of a private key have a public size and public names."""
+    categories = {each.column: each.categories for each in dataset.declaration.categorical}.get(group_by)
+    if categories is None:
+        public = ", ".join(map(repr, dataset.declaration.public_columns)) or "it has none"
+        raise ValueError(
+            f"column {group_by!r} is not among the public columns of dataset {dataset.name!r} ({public}), nor "
+            "among its features with categories; choose one that its owner declared at registration"
+        )
+    if dataset.capacity is None:
+        raise ValueError(
+            f"column {group_by!r} is private, and so is the number of rows of each of its groups: dataset "
+            f"{dataset.name!r} needs a capacity, which register_dataset takes in place of the number of rows, or "
+            f"{group_by!r} among its public_columns"
+        )
+    if unknown := [group for group in groups if group not in categories]:
+        raise ValueError(
+            f"group {unknown[0]!r} is not among the categories of {group_by!r}: {', '.join(map(repr, categories))}"
+        )
+
+
 def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
-    """Return the number of rows of each group, by the public column alone; raises as `sizes` does.
+    """Return the public number of rows of each group; raises as `sizes` does.
 
     With a capacity the numbers of rows are private, and it is divided equally among the groups.
     """

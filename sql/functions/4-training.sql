@@ -198,7 +198,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython group_sizes@
 $body$;
-comment on function dbdp_internal.group_sizes is 'internal: number of rows in each group of a public column; groups are written as PostgreSQL writes the values';
+comment on function dbdp_internal.group_sizes is 'internal: public number of rows of each group of a column; groups are written as PostgreSQL writes the values';
 
 create or replace function dbdp_internal.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
@@ -208,7 +208,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@
 $body$;
-comment on function dbdp_internal.deal_groups is 'internal: distribute the records of some groups of a public column, in one pass, to a table (bucket, block); a group''s bucket is its place in the list, from 0';
+comment on function dbdp_internal.deal_groups is 'internal: distribute the records of some groups of a column, in one pass, to a table (bucket, block); a group''s bucket is its place in the list, from 0';
 
 create or replace function dbdp.dp_train_groups(
   dataset text,
@@ -224,7 +224,7 @@ as $body$
 @refusing dp_train_groups@
 $body$;
 comment on function dbdp.dp_train_groups is
-'dp_train for each of the listed groups of a public column: one model for each, and one charge for all, that of the most expensive';
+'dp_train for each of the listed groups of a public column, or of a feature with categories if the dataset has a capacity: one model for each, and one charge for all';
 
 create or replace function dbdp.dp_explain_groups(
   dataset text,
@@ -240,7 +240,7 @@ as $body$
 @refusing dp_explain_groups@
 $body$;
 comment on function dbdp.dp_explain_groups is
-'plan of each group and charge of dp_train_groups with the same arguments; counts the public column and spends nothing';
+'plan of each group and charge of dp_train_groups with the same arguments; counts a public column and spends nothing';
 
 create or replace function dbdp_internal.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
 language plpython3u

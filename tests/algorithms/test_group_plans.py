@@ -10,14 +10,20 @@ from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.settings import MOST_NUMBERS
 from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest, plan
 from dbdp.privacy.accounting.budget import MODES, Budget
-from dbdp.privacy.accounting.events import DisjointDpEvent, EpsilonDeltaDpEvent, divergence, leak
+from dbdp.privacy.accounting.events import (
+    DisjointDpEvent,
+    EpsilonDeltaDpEvent,
+    SelfComposedDpEvent,
+    divergence,
+    leak,
+)
 
 FACTS = Facts(1000, 4)
 
 
-def planned(sizes: dict[str, int], facts: Facts = FACTS, **options: object) -> GroupsPlan:
+def planned(sizes: dict[str, int], facts: Facts = FACTS, *, is_private: bool = False, **options: object) -> GroupsPlan:
     request = Request(**{"epsilon": 1.0, "delta": 1e-6, "batch_size": 50, "regularisation": 0.01} | options)
-    return plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()))
+    return plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()), is_private=is_private)
 
 
 def test_groups_have_no_name_since_each_has_a_model():
@@ -81,6 +87,29 @@ def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
         deltas.append(hockey_stick(together(LEAKING, (0,) * len(LEAKING)), together(LEAKING, other), epsilon))
     assert max(deltas) <= leak(event, epsilon) * (1 + 1e-9)
     assert max(deltas) >= 0.99 * leak(event, epsilon)
+
+
+@pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
+def test_a_record_that_changes_its_group_is_as_far_away_as_two_groups_state(order):
+    """Three groups with one law, as groups of equal sizes are: all pairs in which a record goes to another group."""
+    parts = [(0.7, 0.0)] * 3
+    event, moving = DisjointDpEvent((EpsilonDeltaDpEvent(*parts[0]),)), []
+    for bits in product((0, 1), repeat=3):
+        for goes in ((0, 1), (1, 2), (2, 0)):
+            other = tuple(bit ^ (place in goes) for place, bit in enumerate(bits))
+            moving.append(renyi(together(parts, bits), together(parts, other), order))
+    assert max(moving) == pytest.approx(divergence(SelfComposedDpEvent(event, 2), order), rel=1e-9)
+    assert max(moving) > 1.2 * divergence(event, order)
+
+
+def test_a_private_key_has_the_given_epsilon_for_two_groups_and_for_one_alone():
+    both, one = (planned(sizes, is_private=True) for sizes in ({"a": 50, "b": 50}, {"a": 50}))
+    public = planned({"a": 50, "b": 50})
+    assert [each.guarantee.epsilon for each in (both, one, public)] == [1.0] * 3
+    assert [each.plans[0].guarantee.epsilon for each in (both, one, public) if each.plans[0]] == [0.5, 1.0, 1.0]
+    assert isinstance(both.guarantee.event, SelfComposedDpEvent)
+    assert isinstance(one.guarantee.event, DisjointDpEvent)
+    assert "key" in both.explain() and "key" in one.explain() and "key" not in public.explain()
 
 
 @pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "scs13", "dp_sgd", "bst14", "dp_agd"])

@@ -110,7 +110,12 @@ def growing(arena: Arena) -> Pairs:
     return make
 
 
-def made(arena: Arena, pair: dict[str, tuple[str, int]], more: str) -> dict[str, str]:
+VECTOR = {"x": {"length": LENGTH, "norm": 1}}
+
+
+def made(
+    arena: Arena, pair: dict[str, tuple[str, int]], more: str, features: dict[str, Any] = VECTOR
+) -> dict[str, str]:
     """Two tables, registered: each with a value of its own in one row, or unit, and so many rows."""
     owner, schema, found = arena.session("owner"), arena.names["owner"], {}
     for each, (value, rows) in pair.items():
@@ -122,7 +127,7 @@ select array_fill((i % 7 - 3) / 20.0::float8, array[{LENGTH}]) as x, i % 2 as y,
 from generate_series(0, {rows - 1}) as i;
 update {name} set x = array_fill({value}::float8, array[{LENGTH}]), y = 1 - y, z = {value}::float8 ^ 2 where u = 5""")
         register = "select dbdp.register_dataset(name => %s, source => %s::regclass, features => %s, epsilon => 60, "
-        declared = json.dumps({"x": {"length": LENGTH, "norm": 1}})
+        declared = json.dumps(features)
         owner.execute(f"{register} delta => 1e-3, mode => 'basic', {more})", (name, f"{schema}.{name}", declared))
         allow(owner, name, arena.names["analyst"])
     return found
@@ -241,6 +246,22 @@ def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key
 @pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::3]))
 def test_no_counter_depends_on_the_number_of_rows_of_a_capacity(arena, growing, key):
     one, other, again = runs(arena, growing("rows"), key)
+    assert one == other == again
+
+
+@pytest.mark.parametrize("memory", ["256MB", pytest.param("1MB", marks=SLOW)])
+@pytest.mark.parametrize("keys", ["ab", "ac"])
+@pytest.mark.parametrize("rows", [1400, pytest.param(21_000, marks=SLOW)])
+def test_no_counter_differs_where_a_record_changes_its_private_group(arena, keys, rows, memory):
+    """Group c is not trained on; the larger table has more rows in each group than its share."""
+    owner, features = arena.session("owner"), {"z": [-1, 1], "g": ["a", "b"]}
+    pair = made(arena, {each: ("0.1", rows) for each in PAIR}, f"{LABELLED}, capacity => {rows // 10 * 9}", features)
+    for name, key in zip(pair.values(), keys, strict=True):
+        owner.execute(f"update {name} set g = '{key}' where u = 5")
+    with pytest.MonkeyPatch.context() as patched, arena.login("analyst") as small:
+        patched.setattr(arena, "session", lambda _kind: small)
+        small.execute(f"set dbdp.pack_memory = '{memory}'")
+        one, other, again = runs(arena, pair, "groups by bolt_on")
     assert one == other == again
 
 

@@ -1,4 +1,4 @@
-"""Groups: one model for each value of a public key, for one charge.
+"""Groups: one model for each value of a key, for one charge; the key is public, or a private categorical feature.
 
 privacy.md §11.10. Shapes: models (outputs, dimension), or the parameters of a network (P,).
 """
@@ -13,21 +13,21 @@ import numpy as np
 from dbdp.algorithms import catalogue
 from dbdp.algorithms.plan import Facts, Plan, Request
 from dbdp.algorithms.settings import check_numbers, check_request, objective_of
-from dbdp.privacy.accounting.events import REPLACE_ONE, DisjointDpEvent, Release
+from dbdp.privacy.accounting.events import REPLACE_ONE, DisjointDpEvent, Release, SelfComposedDpEvent
 
 MOST_GROUPS = 10_000
 
 
 @dataclass(frozen=True)
 class GroupsRequest:
-    """A request for one model for each value of a public column.
+    """A request for one model for each value of a column.
 
     Attributes
     ----------
     base : Request
         The request of every group; its ε and δ hold for each model, and for all together.
     group_by : str
-        A public column of the dataset.
+        A public column of the dataset, or a categorical feature of a dataset with a capacity.
     groups : tuple[str, ...]
         The values for which models are trained; the user declares them.
     """
@@ -39,13 +39,25 @@ class GroupsRequest:
 
 @dataclass(frozen=True)
 class GroupsPlan:
-    """The plan of a training by groups: `plans` has one for each group, None for a group without rows."""
+    """The plan of a training by groups: `plans` has one for each group, None for a group without rows.
+
+    With a private key (`is_private`) a record may change its group, and `guarantee` covers both of them.
+    """
 
     request: GroupsRequest
     facts: Facts
     sizes: tuple[int, ...]
     plans: tuple[Plan | None, ...]
     guarantee: Release
+    is_private: bool = False
+
+    @property
+    def _key(self) -> dict[str, Any]:
+        """What a private key costs, as an entry of the plan."""
+        if not self.is_private:
+            return {}
+        shared = "; each of these has half of epsilon and delta" if len(self.sizes) > 1 else ""
+        return {"key": f"private: a record may go from one group to another{shared}"}
 
     @cached_property
     def untrained(self) -> np.ndarray:
@@ -66,6 +78,7 @@ class GroupsPlan:
             "algorithm": self.algorithm,
             "neighbours": REPLACE_ONE,
             "group_by": self.request.group_by,
+            **self._key,
             "groups": dict(zip(self.request.groups, self.sizes, strict=True)),
             "rows": sum(self.sizes),
             "features": self.facts.dimension,
@@ -85,14 +98,15 @@ class GroupsPlan:
             "epsilon": base.epsilon,
             "delta": base.delta,
         }
-        shared = {"group_by": self.request.group_by, "charge_shared_by": len(self.sizes)}
+        shared = {"group_by": self.request.group_by, **self._key, "charge_shared_by": len(self.sizes)}
+        total = {"epsilon": self.guarantee.epsilon, "delta": self.guarantee.delta}
         return [
-            shared | {"group": group} | (without if each is None else each.explain())
+            shared | {"group": group} | (without if each is None else each.explain() | total)
             for group, each in zip(self.request.groups, self.plans, strict=True)
         ]
 
 
-def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPlan:
+def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int], *, is_private: bool = False) -> GroupsPlan:
     """Return the plan of a training by groups, from public facts only.
 
     Parameters
@@ -101,6 +115,8 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
         Facts of the dataset, with the rows of all groups.
     sizes : Sequence[int]
         The public number of rows of each group.
+    is_private : bool
+        Whether neighbours may differ in a record's key.
 
     Raises
     ------
@@ -114,22 +130,33 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int]) -> GroupsPl
     other groups are functions of equal rows and of randomness of their own, independent of g's: they have one law in
     both worlds, and given g's model they are post-processing without data. So every measure of all models, an (ε, δ), a
     Rényi divergence, a trade-off function, is that of g's model alone, and the largest covers every g.
+    With a private key, and sizes that depend on no row, a record that goes from g to h replaces one record, or none,
+    in each: these two models are releases with randomness of their own and compose; the others are as above. If only
+    one group is trained, the record enters or leaves it: one release.
     """
     check_request(request.base, facts)
     if request.base.name is not None:
         raise ValueError(f"name {request.base.name!r} would be of several models, one for each group; leave it out")
     _check_numbers(request, facts)
+    touched = 2 if is_private and len(sizes) > 1 else 1
+    halved = replace(request.base, epsilon=request.base.epsilon / touched, delta=request.base.delta / touched)
     first = {rows: group for group, rows in reversed(list(zip(request.groups, sizes, strict=True)))}
-    plans = {rows: _planned(request, facts, group, rows) for rows, group in first.items() if rows}
+    each = replace(request, base=halved)
+    plans = {rows: _planned(each, facts, group, rows) for rows, group in first.items() if rows}
     if not plans:
         raise ValueError(f"no group of {request.group_by!r} has a row; name values that occur in the column")
-    guarantees = [each.guarantee.as_replace_one() for each in plans.values()]
-    together = Release(
-        DisjointDpEvent(tuple(dict.fromkeys(each.event for each in guarantees))),
-        max(each.epsilon for each in guarantees),
-        max(each.delta for each in guarantees),
+    together = _together([each.guarantee.as_replace_one() for each in plans.values()], touched)
+    return GroupsPlan(request, facts, tuple(sizes), tuple(plans.get(rows) for rows in sizes), together, is_private)
+
+
+def _together(guarantees: Sequence[Release], touched: int) -> Release:
+    """Return the guarantee of all groups, of which neighbours differ in at most `touched`."""
+    event = DisjointDpEvent(tuple(dict.fromkeys(each.event for each in guarantees)))
+    return Release(
+        event if touched == 1 else SelfComposedDpEvent(event, touched),
+        touched * max(each.epsilon for each in guarantees),
+        touched * max(each.delta for each in guarantees),
     )
-    return GroupsPlan(request, facts, tuple(sizes), tuple(plans.get(rows) for rows in sizes), together)
 
 
 def _check_numbers(request: GroupsRequest, facts: Facts) -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 app = Commands()
 
-GroupBy = Annotated[str, option(help="A public column of the dataset.")]
+GroupBy = Annotated[
+    str, option(help="A public column of the dataset, or, if it has a capacity, a feature with categories.")
+]
 Groups = Annotated[list[str], option("--group", help="A value of the column that gets a model; repeat for each.")]
 Candidates = Annotated[Path, option(help='JSON file: [{"regularisation": 0.01}, …].')]
 Method = Annotated[str, option(help="disjoint_portions or random_repetition.")]

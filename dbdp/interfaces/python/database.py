@@ -987,7 +987,7 @@ class Database:
         request : Request
             Options of each training.
         group_by : str
-            A public column of the dataset.
+            A public column of the dataset, or, if it has a capacity, a feature with categories.
         groups : sequence of str
             The values of that column, as PostgreSQL writes them.
 
@@ -1020,7 +1020,7 @@ class Database:
         groups: Sequence[str],
         progress: Progress | None = None,
     ) -> dict[str, Model]:
-        """Train a model for each of some groups of a public column, for one charge.
+        """Train a model for each of some groups of a column, for one charge.
 
         Parameters
         ----------
@@ -1029,7 +1029,7 @@ class Database:
         request : Request
             Options of each training.
         group_by : str
-            A public column of the dataset.
+            A public column of the dataset, or, if it has a capacity, a feature with categories.
         groups : sequence of str
             The values of that column, as PostgreSQL writes them.
         progress : callable, optional

@@ -178,7 +178,7 @@ def read_by_group(
     *,
     memory: int,
 ) -> Iterator[np.ndarray]:
-    """Yield the raw records whose public key is one of the groups, some at a time, in one pass.
+    """Yield the raw records whose key is one of the groups, some at a time, in one pass.
 
     Each item is an array with the fields `group`, the group's number from 0, and `raw`, the record. Their order does
     not matter, since a fresh uniform permutation follows (privacy.md §11.5). No other row is returned. With a capacity
@@ -225,7 +225,7 @@ def _drawn_by_group(
 
 
 def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
-    """Return the number of rows with each of some values of a public column."""
+    """Return the number of rows with each of some values of a column."""
     number, counts = _group_number(session, dataset, column), np.zeros(len(groups), np.int64)
     record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
     for raw in reading.records(session, dataset.source, record, memory=_COUNTING_BYTES):

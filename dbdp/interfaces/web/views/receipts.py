@@ -23,7 +23,7 @@ _SECTIONS = {
         ),
         "row_epsilon": ("ε of a row", "where the guarantee is for a unit of several rows"),
         "row_delta": ("δ of a row", "where the guarantee is for a unit of several rows"),
-        "group": ("group", "value of the public column that the model is for"),
+        "group": ("group", "value of the column that the model is for"),
     },
     "Noise": {
         "mechanism": ("mechanism", "distribution of the noise"),
