@@ -134,5 +134,5 @@ def test_damaged_bytes_are_refused_or_computed_with(watch, share):
         call, given = case
         watch.attempt(f"select dbdp_internal.{call}", given)
 
-    share.cases(1500, ASKED, check)
+    share.cases(4000, ASKED, check)
     watch.saw_both()
