@@ -51,14 +51,18 @@ class Layout:
 class Rows(Protocol):
     """The rows of one dataset, as last packed by `shuffle` or `draw`."""
 
+    @property
+    def joins_epochs(self) -> bool:
+        """Whether several epochs in one call of `epoch` are cheaper than one call for each."""
+
     def shuffle(self) -> None:
         """Pack all rows once, in a new secret order."""
 
     def slice(self, number: int) -> "Rows":
         """Return one slice, counted from 0, as rows; it cannot be packed again."""
 
-    def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
-        """Return the states of each slice's models after one epoch of SGD over it."""
+    def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
+        """Return the states of each slice's models after so many epochs of SGD over it, in the same order."""
 
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""

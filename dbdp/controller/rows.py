@@ -102,6 +102,7 @@ class PackedRows:
     matrix: np.ndarray | None = None
     tables: ExitStack = field(default_factory=ExitStack)
     copy: str | None = None
+    joins_epochs = False  # each epoch is one query, and its progress is shown
 
     def shuffle(self) -> None:
         """Pack all rows once, in a fresh secret order."""
@@ -142,11 +143,14 @@ class PackedRows:
         options = {"probability": samples.probability, "steps": steps, "size": samples.size}
         return steps, options | ({"copy": self.copy} if self.copy else {})
 
-    def epoch(self, states: Sequence[list[bytes]]) -> list[list[bytes]]:
-        """Return the states of the models of each slice after one epoch of SGD over it."""
-        if len(self.packings) <= 1:
-            return list(map(Slice.epoch, self.slices, states))
-        return side_by_side(Slice.epoch, self.slices, states)
+    def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
+        """Return the states of the models of each slice after so many epochs of SGD over it."""
+        for _ in range(passes):
+            if len(self.packings) <= 1:
+                states = list(map(Slice.epoch, self.slices, states))
+            else:
+                states = side_by_side(Slice.epoch, self.slices, states)
+        return list(states)
 
     def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
         """Return the states after the noisy updates over all packed rows, in one pass for all of them."""

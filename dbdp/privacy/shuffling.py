@@ -7,7 +7,7 @@ release and never revealed, several sessions compute the same order.
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -111,6 +111,32 @@ class KeyedOrder:
             for span in range(begin // _SPAN, -(-last // _SPAN))
         )
         return np.frombuffer(b"".join(spans), "<u8")[first - begin : last - begin]
+
+    def words_of(self, slots: np.ndarray) -> np.ndarray:
+        """Return the words of slots (n,) in any order, shape (n,)."""
+        spans, place = np.unique(slots // _SPAN, return_inverse=True)
+        words = [self.words(span, span + _SPAN) for span in (spans * _SPAN).tolist()]
+        return np.array(words, "<u8").reshape(-1, _SPAN)[place, slots % _SPAN]
+
+    def words_at(self, places: Sequence[int]) -> np.ndarray | None:
+        """Return the words at some places above 0, shape (places,), in little memory, from two passes.
+
+        None if a word at one of them equals that before it, so that the words before a place are not exactly those
+        below its word: draw another key. What is equal does not depend on which slot has which word, so every order
+        stays equally likely.
+        """
+        if not len(places):
+            return np.zeros(0, "<u8")
+        starts, last = self.starts(), np.asarray(places) - 1
+        bins = np.unique(np.searchsorted(starts, [*last, *places], side="right") - 1)
+        chosen, pieces = np.isin(np.arange(len(starts)), bins), list[np.ndarray]()
+        for first in range(0, self.count, _COUNTED):
+            words = self.words(first, min(first + _COUNTED, self.count))
+            pieces.append(words[chosen[self.bins(words)]])
+        words = np.sort(np.concatenate(pieces))
+        begins = starts[:-1][bins] - np.searchsorted(self.bins(words), bins)  # places that are not among the words
+        at, before = (each - begins[np.searchsorted(starts[bins], each, side="right") - 1] for each in (places, last))
+        return None if (words[at] == words[before]).any() else words[at]
 
     @property
     def _bin_bits(self) -> int:

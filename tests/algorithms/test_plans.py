@@ -882,6 +882,8 @@ def test_models_that_are_too_many_for_one_value_of_the_server_are_refused(reques
 class UntrainedRows:
     """Rows over which nothing is learned: states come back as they are."""
 
+    joins_epochs = False
+
     def shuffle(self):
         """Do nothing."""
 

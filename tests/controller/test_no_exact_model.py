@@ -148,7 +148,7 @@ def test_wherever_the_package_trains_the_next_thing_is_noise():
     passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
     assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}
     assert set(calls("exact_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
-    assert set(calls("epoch")) == {("output_perturbation", "_epochs")}
+    assert set(calls("epoch")) == {("output_perturbation", name) for name in ("_epochs", "exact")}
     (left,) = (node for node in functions("algorithms/several/tuning.py")["_read_on"].body if isinstance(node, ast.If))
     (statement,) = left.body
     assert isinstance(statement, ast.Expr)  # a statement by itself, whose value nothing has

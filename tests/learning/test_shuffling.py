@@ -197,3 +197,25 @@ def test_a_section_has_the_requested_places(words_of_a_bin):
             assert len(chosen) == section.rows
             result = chosen[section.places(words[chosen], int(section.starts[0]))]
             assert result.tolist() == expected[first:last].tolist()
+
+
+# --- words without the rows -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 5, 130, 5000, 40_000])
+def test_words_of_single_slots_and_at_single_places_are_those_of_the_order(count):
+    order = shuffling.KeyedOrder(os.urandom(32), count)
+    words, slots = order.words(0, count), np.random.default_rng(0).integers(0, count, 50)
+    assert np.array_equal(order.words_of(slots), words[slots])
+    places = np.unique(np.random.default_rng(1).integers(0, count, 9))
+    places = places[places > 0]
+    assert np.array_equal(order.words_at(places), np.sort(words)[places])
+
+
+def test_equal_words_at_a_border_are_refused():
+    with patch.object(
+        shuffling.KeyedOrder, "words", lambda _, first, last: np.repeat([5, 9], 4)[first:last].astype("u8")
+    ):
+        order = shuffling.KeyedOrder(b"", 8)
+        assert order.words_at([4]).tolist() == [9]
+        assert order.words_at([4, 5]) is None

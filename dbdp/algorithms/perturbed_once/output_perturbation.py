@@ -133,6 +133,9 @@ class PerturbedOnce:
 
     def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
         """Train over packed rows, and return the exact models, shape (outputs, dimension), which are secret."""
+        learning = self.learning
+        if rows.joins_epochs and learning.permutation != FRESH and learning.shard_averaging != "each_epoch":
+            return self._mean(rows.epoch(self._encoded(), learning.epochs))
         *_, states = self._epochs(rows, progress)
         return self._mean(states)
 
@@ -143,7 +146,7 @@ class PerturbedOnce:
     def _epochs(self, rows: Rows, progress: Progress) -> Iterator[list[list[bytes]]]:
         """Yield the states of all shards after each epoch."""
         learning = self.learning
-        states = [[state.encode() for state in self.initial_states()] for _ in learning.shard_rows]
+        states = self._encoded()
         progress("epoch", 0, learning.epochs)  # the remaining time can be estimated from here on
         for epoch in range(learning.epochs):
             if epoch and learning.permutation == FRESH:
@@ -153,6 +156,10 @@ class PerturbedOnce:
                 states = _averaged(states, learning.weights)
             progress("epoch", epoch + 1, learning.epochs)
             yield states
+
+    def _encoded(self) -> list[list[bytes]]:
+        """Return the initial states of all shards as bytes."""
+        return [[state.encode() for state in self.initial_states()] for _ in self.learning.shard_rows]
 
     def _mean(self, states: list[list[bytes]]) -> np.ndarray:
         results = np.array([[State.decode(state).result() for state in shard] for shard in states])

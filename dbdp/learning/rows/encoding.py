@@ -150,7 +150,7 @@ class VectorEncoder:
     @property
     def record_bytes(self) -> int:
         """Length of one raw record."""
-        return _layout(self).itemsize
+        return record_layout(self).itemsize
 
     @property
     def scales(self) -> np.ndarray:
@@ -162,7 +162,7 @@ class VectorEncoder:
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
-        records = np.frombuffer(raw, _layout(self))
+        records = np.frombuffer(raw, record_layout(self))
         features = np.empty((len(records), self.width))
         features[:, : self.length] = records["elements"]
         features[:, self.length :] = 1.0
@@ -224,7 +224,7 @@ class ColumnEncoder:
     @property
     def record_bytes(self) -> int:
         """Length of one raw record."""
-        return _layout(self).itemsize
+        return record_layout(self).itemsize
 
     @property
     def radius(self) -> float:
@@ -245,7 +245,7 @@ class ColumnEncoder:
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
-        records = np.frombuffer(raw, _layout(self))
+        records = np.frombuffer(raw, record_layout(self))
         with np.errstate(all="ignore"):
             features = self._features(records["elements"])
             features /= self.radius
@@ -323,7 +323,7 @@ def cells_of(pair: Pair, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 Encoder = VectorEncoder | ColumnEncoder
 
 
-def _layout(encoder: Encoder) -> np.dtype:
+def record_layout(encoder: Encoder) -> np.dtype:
     """Return the layout of a raw record."""
     elements = ("elements", encoder.element, (encoder.length,))
     return np.dtype([("label", encoder.labels.layout), ("header", "<i4", (HEADER_BYTES // 4,)), elements])

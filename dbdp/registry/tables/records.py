@@ -40,7 +40,7 @@ _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
     """Return the encoder that decodes a dataset's records into packed rows."""
     declaration = dataset.declaration
-    labels = _labels(declaration)
+    labels = labels_of(declaration)
     if vector := declaration.vector:
         element = "<f8" if dataset.column_types[vector.column] == "double precision[]" else "<f4"
         public = vector.length, vector.norm_bound, declaration.intercept
@@ -56,7 +56,8 @@ def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProje
     )
 
 
-def _labels(declaration: Declaration) -> Labels:
+def labels_of(declaration: Declaration) -> Labels:
+    """Return how the labels of a declaration are stored in a record."""
     if declaration.label_bounds:
         return RealLabels(*declaration.label_bounds)
     return IntegerLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
@@ -293,11 +294,11 @@ def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
     compared = f'({_as_text(column, type_name)}) collate "C"' if is_text(type_name) else f"{column}::{type_name}"
     literals = session.query(
         "select quote_literal(v) as q from unnest($1) with ordinality as u(v, i) order by i",
-        list(_numbered(declaration)),
+        list(numbered(declaration)),
     )
     cases = " ".join(
         f"when {row['q']}::{'text' if is_text(type_name) else type_name} then {_number_bytes(number)}"
-        for row, number in zip(literals, _numbered(declaration).values(), strict=True)
+        for row, number in zip(literals, numbered(declaration).values(), strict=True)
     )
     other = _number_bytes(0)
     if declaration.kind == "binary" and declaration.negative is None:
@@ -305,7 +306,7 @@ def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
     return f"case {compared} {cases} else {other} end"
 
 
-def _numbered(declaration: Declaration) -> dict[str, int]:
+def numbered(declaration: Declaration) -> dict[str, int]:
     """Return the declared values of a label, with the number that each is packed as."""
     if declaration.classes:
         return {value: number for number, value in enumerate(declaration.classes, start=1)}

@@ -1,0 +1,286 @@
+"""The packed rows of a dataset on Spark: implements `dbdp.algorithms.rows.Rows`, but for noise during training.
+
+Blocks are DataFrames of (part, number, block), kept by Spark in memory and on disk. A part is a range of one secret
+order: for epochs a whole slice, which one task trains on; for sums a piece of a slice, so that many tasks share the
+work. The sums of the parts are collected and added exactly, so that they do not depend on the order of tasks.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms.rows import Layout, Progress, silent
+from dbdp.learning import kernels, second_moments, tallies
+from dbdp.learning.objectives import Objective, objective_from
+from dbdp.learning.rows import blocks
+from dbdp.learning.state import State
+from dbdp.packing.options import KEY_BYTES, Coding
+from dbdp.packing.spark import columns, files, workers
+from dbdp.packing.spark.jobs import collected, repartitioned
+from dbdp.packing.spark.workers import Piece
+from dbdp.privacy.shuffling import KeyedOrder
+from dbdp.registry.datasets import Dataset
+
+PART_BYTES = 1 << 25  # packed rows of one task of a sum; a public fact, so that every cluster adds alike
+
+
+@dataclass
+class SparkRows:
+    """The rows of a source on Spark, packed in the order of a secret key at their first use after `shuffle`.
+
+    Attributes
+    ----------
+    spark : Any
+        The session of Spark, classic or Connect.
+    dataset : Dataset
+        The registered dataset.
+    source : files.Files
+        Its files, as they were checked before the charge.
+    path : str
+        Their path.
+    layout : Layout
+        How the rows are packed.
+    """
+
+    spark: Any
+    dataset: Dataset
+    source: files.Files
+    path: str
+    layout: Layout
+    progress: Progress = silent
+    joins_epochs = True
+    _key: bytes = b""
+    _packed: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    _kept: list[Any] = field(default_factory=list)
+    _measured: Any = None
+
+    def shuffle(self) -> None:
+        """Draw a new secret order; the rows are packed when they are first needed."""
+        self.close()
+        self._key = os.urandom(KEY_BYTES)
+
+    def close(self) -> None:
+        """Free the blocks."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+        self._packed.clear()
+        self._measured = None
+
+    def slice(self, number: int) -> "SliceRows":
+        """Return one slice as rows of its own."""
+        return SliceRows(self, number)
+
+    def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
+        """Return the states of the models of each slice after epochs of SGD over it, all of them in one job."""
+        return self.epoch_of(range(len(self.layout.slices)), states, passes)
+
+    def epoch_of(self, slices: Sequence[int], states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
+        """As `epoch`, for some slices."""
+        joined = dict(zip(slices, map(b"".join, states), strict=True))
+        task = workers.Epochs(tuple(joined.get(part, b"") for part in range(len(self.layout.slices))), passes)
+        moved = self._scan(self.blocks(self.layout.slices), task, slices)
+        return [[state.encode() for state in State.decode_each(each)] for each in moved]
+
+    def gradient_sum(
+        self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`."""
+        if self._measured is None:
+            return self.sum_of(partial(_gradient, json.dumps(objective.as_data()), model, clip))
+        frame, matrix = self._measured
+        moved = model.reshape(-1, len(matrix)) @ matrix
+        gradients = self.sum_of(partial(_gradient, json.dumps(objective.as_data()), moved.ravel(), clip), frame=frame)
+        return (gradients.reshape(moved.shape) @ matrix.T).ravel()
+
+    def loss_sums(
+        self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
+        return self.sum_of(partial(_losses, json.dumps(objective.as_data()), models, limit))
+
+    def second_moment(self) -> np.ndarray:
+        """Return Σ xxᵀ over the rows, shape (d, d)."""
+        dimension = self.layout.dimension
+        return self.sum_of(partial(_second_moment, dimension)).reshape(dimension, dimension)
+
+    def joint_moment(self, labels: int, weight: float) -> np.ndarray:
+        """Return Σ zzᵀ over z = (x, weight·y), the rows and their labels, shape (d + labels, d + labels)."""
+        size = self.layout.dimension + labels
+        return self.sum_of(partial(_joint_moment, self.layout.dimension, labels, weight)).reshape(size, size)
+
+    def transform(self, matrix: np.ndarray) -> None:
+        """Sum gradients at matrix·x for each packed row x until they are packed anew; keep the lengths of these."""
+        with_lengths = self.blocks(self._pieces()).mapInArrow(workers.Measure(matrix).__call__, workers.MEASURED)
+        self._measured = self._keep(with_lengths), matrix
+
+    def label_counts(self, classes: int) -> np.ndarray:
+        """Return how many rows have each label, shape (max(2, classes),)."""
+        return self.sum_of(partial(_label_counts, classes), "<i8")
+
+    def errors(self, models: np.ndarray) -> int:
+        """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
+        return int(self.sum_of(partial(_errors, models), "<i8").item())
+
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the exact tally of the rows by their labels and their scores; see `dbdp.controller.evaluation`."""
+        return self.sum_of(partial(_tally, vectors, tally), "<i8")
+
+    def sum_of(
+        self,
+        of_block: Callable[[Piece], np.ndarray],
+        kind: str = "<f8",
+        *,
+        frame: Any = None,
+        number: int | None = None,
+    ) -> np.ndarray:
+        """Return the sum of an array over all blocks, or over those of one slice: correctly rounded of the parts'.
+
+        Parameters
+        ----------
+        of_block : Callable[[Piece], np.ndarray]
+            Computes the array of one block in a worker.
+        kind : str
+            Type of the array's elements.
+        frame : DataFrame, optional
+            Blocks in the parts of `_pieces`, in place of those of the rows.
+        number : int, optional
+            The slice.
+        """
+        frame = self.blocks(self._pieces()) if frame is None else frame
+        parts = range(len(self._pieces())) if number is None else self._parts_of(number)
+        sums = [np.frombuffer(each, kind) for each in self._scan(frame, workers.Sum(of_block), parts)]
+        if kind == "<i8":
+            return np.sum(sums, axis=0)
+        return np.array([math.fsum(column) for column in zip(*sums, strict=True)])
+
+    def _pieces(self) -> tuple[int, ...]:
+        """Return the sizes of the parts of sums: slices, cut into pieces of at most PART_BYTES."""
+        return tuple(size for rows in self.layout.slices for size in self._cut(rows))
+
+    def _cut(self, rows: int) -> list[int]:
+        most = max(1, PART_BYTES // (blocks.stride_of(self.layout.dimension) * blocks.ELEMENT.itemsize))
+        count = -(-rows // most)
+        return [rows * (place + 1) // count - rows * place // count for place in range(count)]
+
+    def _parts_of(self, number: int) -> range:
+        """Return the parts of sums that are in a slice."""
+        ends = [0, *accumulate(len(self._cut(rows)) for rows in self.layout.slices)]
+        return range(ends[number], ends[number + 1])
+
+    def _scan(self, frame: Any, task: Any, parts: Sequence[int]) -> list[bytes]:
+        """Return a task's result for each of some parts, in their order."""
+        if len(parts) < len(self._packed_parts(frame)):
+            frame = frame.filter(frame.part.isin(list(parts)))
+        scan = workers.Scan(task, self.layout.dimension)
+        found = collected(frame.mapInArrow(scan.__call__, workers.RESULTS), self.spark)
+        results = {row.part: bytes(row.result) for row in found}
+        if sorted(results) != sorted(parts):
+            raise workers.PublicError(workers.INCOMPLETE)
+        return [results[part] for part in parts]
+
+    def _packed_parts(self, frame: Any) -> tuple[int, ...]:
+        return next((sizes for sizes, packed in self._packed.items() if packed is frame), self._pieces())
+
+    def blocks(self, sizes: tuple[int, ...]) -> Any:
+        """Return the blocks of parts of these sizes as a DataFrame, packed at the first call after `shuffle`."""
+        if sizes not in self._packed:
+            order, borders = self._order(sizes)
+            coding = self.layout.coding
+            dataset = Coding(**coding).of(self.dataset) if coding else self.dataset
+            encoder = columns.encoder_of(dataset.declaration, self.layout.projection)
+            chosen = files.read(self.spark, self.path).select(files.TAG, files.PLACE, *columns.selected(dataset))
+            pack = workers.Pack(encoder, order, self.source.first_slots, borders)
+            chunks = repartitioned(chosen.mapInArrow(pack.__call__, workers.CHUNKS), len(sizes))
+            place = workers.Place(order, encoder.dimension, sizes)
+            self._packed[sizes] = self._keep(chunks.mapInArrow(place.__call__, workers.BLOCKS))
+        return self._packed[sizes]
+
+    def _order(self, sizes: tuple[int, ...]) -> tuple[KeyedOrder, np.ndarray]:
+        """Return the secret order, and the first word of each part but the first one; draw again at a tie."""
+        while True:
+            order = KeyedOrder(self._key, self.source.rows)
+            borders = order.words_at(list(accumulate(sizes))[:-1])
+            if borders is not None:
+                return order, borders
+            self._key = os.urandom(KEY_BYTES)
+
+    def _keep(self, frame: Any) -> Any:
+        kept = frame.persist()
+        self._kept.append(kept)
+        return kept
+
+
+@dataclass(frozen=True)
+class SliceRows:
+    """One slice of packed rows; it cannot be packed again."""
+
+    rows: SparkRows
+    number: int
+    joins_epochs = True
+
+    def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
+        """Return the states of the slice's models after epochs of SGD."""
+        return self.rows.epoch_of([self.number], states, passes)
+
+    def errors(self, models: np.ndarray) -> int:
+        """Return how many rows of the slice the models classify wrongly."""
+        return int(self.rows.sum_of(partial(_errors, models), "<i8", number=self.number).item())
+
+    def loss_sums(self, objective: Objective, models: np.ndarray, *, limit: float) -> np.ndarray:
+        """Return the sum of the clipped losses of the slice's rows for each of C models, shape (C,)."""
+        return self.rows.sum_of(partial(_losses, json.dumps(objective.as_data()), models, limit), number=self.number)
+
+
+@contextmanager
+def rows_on_spark(
+    spark: Any, dataset: Dataset, source: files.Files, path: str, layout: Layout, progress: Progress = silent
+) -> Iterator[SparkRows]:
+    """Yield packed rows on Spark, and free their blocks at the end; none is packed yet."""
+    rows = SparkRows(spark, dataset, source, path, layout, progress)
+    try:
+        yield rows
+    finally:
+        rows.close()
+
+
+def _gradient(objective: str, model: np.ndarray, clip: float, piece: Piece) -> np.ndarray:
+    lengths = {} if piece.lengths is None else {"lengths": piece.lengths}
+    return objective_from(objective).gradient_sum(model, piece.rows, clip=clip, **lengths)
+
+
+def _losses(objective: str, models: np.ndarray, limit: float, piece: Piece) -> np.ndarray:
+    return objective_from(objective).loss_sums(models, piece.rows, limit=limit)
+
+
+def _second_moment(dimension: int, piece: Piece) -> np.ndarray:
+    return second_moments.second_moment(piece.rows, dimension)
+
+
+def _joint_moment(dimension: int, labels: int, weight: float, piece: Piece) -> np.ndarray:
+    return second_moments.joint_moment(piece.rows, dimension, labels, weight)
+
+
+def _label_counts(classes: int, piece: Piece) -> np.ndarray:
+    return tallies.Labels(classes)(piece.rows[:, :0], piece.rows[:, -1]).astype("<i8")
+
+
+def _errors(models: np.ndarray, piece: Piece) -> np.ndarray:
+    return np.array([kernels.count_errors(models, piece.rows)], "<i8")
+
+
+def _tally(vectors: np.ndarray, tally: dict[str, Any], piece: Piece) -> np.ndarray:
+    if tally["network"] is None:
+        scores = tallies.linear_scores(vectors.reshape(tally["outputs"], -1), piece.rows)
+    else:
+        scores = objective_from(tally["network"]).scores(vectors.ravel(), piece.rows)  # type: ignore[attr-defined]
+    labels = np.where(np.abs(piece.rows).max(axis=1) > 0.0, piece.rows[:, -1], np.nan)
+    return tallies.tally_from(tally["tally"])(scores, labels).astype("<i8")

@@ -1,0 +1,302 @@
+"""What runs in Spark's workers: packing, placing, and passes over blocks; functions of Arrow batches for mapInArrow.
+
+Each is a pure function of the secret key and the rows, and none depends on the order in which rows arrive: a task that
+is retried, speculative or split differently computes the same bytes. The key is in the function, which Spark sends to
+its workers pickled, and in no SQL expression, which Spark would log. None raises because of a row's value, and every
+error has a constant text. No noise is drawn here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import dbdp
+from dbdp.learning import kernels
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import HEADER_BYTES, Encoder, record_layout
+from dbdp.learning.state import State
+from dbdp.packing.spark.columns import LABEL, VALUES
+from dbdp.privacy.shuffling import KeyedOrder
+
+CHANGED = "a source file changed while it was read"
+INCOMPLETE = "rows of the source are missing, or are there twice"
+FAILED = "a worker of dbdp failed"
+CHUNKS = "part int, slots binary, words binary, rows binary"
+BLOCKS = "part int, number int, block binary"
+MEASURED = "part int, number int, block binary, lengths binary"
+RESULTS = "part int, result binary"
+VERSION = "version string"
+
+Batches = Iterator[pa.RecordBatch]
+Pass = Callable[[Any, Batches], Batches]
+
+
+class PublicError(RuntimeError):
+    """An error whose text is constant."""
+
+
+def guarded(function: Pass) -> Pass:
+    """Replace the text of any error by a constant one, since it may quote a row."""
+
+    @wraps(function)
+    def run(self: Any, batches: Batches) -> Batches:
+        try:
+            yield from function(self, batches)
+        except PublicError:
+            raise
+        except Exception:
+            raise PublicError(FAILED) from None
+
+    return run
+
+
+def version(_batches: Batches) -> Batches:
+    """Return the version of dbdp that a worker has."""
+    yield pa.RecordBatch.from_pydict({"version": [dbdp.__version__]})
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Packs rows, and finds the part of the secret order to which each belongs.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        Encodes the numbers of a row.
+    order : KeyedOrder
+        The secret order of the slots.
+    first_slots : Mapping[int, int]
+        First slot of each file, by the file's tag.
+    borders : np.ndarray
+        First word of every part but the first one, uint64, increasing.
+    """
+
+    encoder: Encoder
+    order: KeyedOrder
+    first_slots: Mapping[int, int]
+    borders: np.ndarray
+
+    @guarded
+    def __call__(self, batches: Batches) -> Batches:
+        """Yield chunks of packed rows of one part each, for batches of (tag, place, label, values)."""
+        for batch in batches:
+            if batch.num_rows:
+                yield self._chunks(batch)
+
+    def _chunks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        slots, rows = self._slots(batch), self.encoder.rows(raw_records(self.encoder, batch))
+        words = self.order.words_of(slots)
+        parts = np.searchsorted(self.borders, words, side="right").astype(np.int32)
+        order = np.argsort(parts, kind="stable")
+        present, begins = np.unique(parts[order], return_index=True)
+        pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in (slots, words, rows)]
+        columns = {"part": pa.array(present), **dict(zip(("slots", "words", "rows"), pieces, strict=True))}
+        return pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in columns.items()})
+
+    def _slots(self, batch: pa.RecordBatch) -> np.ndarray:
+        tags, each = np.unique(batch.column("tag").to_numpy(), return_inverse=True)
+        if any(tag not in self.first_slots for tag in tags.tolist()):
+            raise PublicError(CHANGED)
+        firsts = np.array([self.first_slots[tag] for tag in tags.tolist()], np.int64)
+        return firsts[each] + batch.column("place").to_numpy()
+
+
+def raw_records(encoder: Encoder, batch: pa.RecordBatch) -> bytes:
+    """Return raw records, as the server would return them, for batches of (label, values).
+
+    One whose array is null or of another length is all zero, which is packed as the zero row.
+    """
+    values = batch.column(VALUES)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    records = np.zeros(len(values), record_layout(encoder))
+    ends = values.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+    complete = ends == encoder.length
+    if not complete.all():
+        values = values.filter(pa.array(complete))
+    numbers = values.flatten().to_numpy(zero_copy_only=False).reshape(-1, encoder.length)
+    records["elements"][complete] = numbers
+    records["header"][complete] = np.array([1, 0, 0, encoder.length, 1], "<i4")[: HEADER_BYTES // 4]
+    labels = batch.column(LABEL).fill_null(float("nan")).to_numpy(zero_copy_only=False)
+    unknown = 0.0 if encoder.labels.layout == "<i4" else np.nan
+    records["label"] = np.where(np.isnan(labels), unknown, labels)
+    return records.tobytes()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Sorts the chunks of each part by their words, and cuts them to blocks.
+
+    Attributes
+    ----------
+    order : KeyedOrder
+        The secret order of the slots.
+    dimension : int
+        Coordinates of a packed row.
+    sizes : tuple[int, ...]
+        Public number of rows of each part.
+    """
+
+    order: KeyedOrder
+    dimension: int
+    sizes: tuple[int, ...]
+
+    @guarded
+    def __call__(self, batches: Batches) -> Batches:
+        """Yield blocks; raise if a part does not have exactly its public number of rows, each of another slot."""
+        parts: dict[int, list[pa.RecordBatch]] = {}
+        for batch in batches:
+            for row, part in enumerate(batch.column("part").to_pylist()):
+                parts.setdefault(part, []).append(batch.slice(row, 1))
+        for part in sorted(parts):
+            yield from self._blocks(part, parts.pop(part))
+
+    def _blocks(self, part: int, chunks: list[pa.RecordBatch]) -> Batches:
+        slots, words, rows = (
+            np.concatenate([np.frombuffer(chunk.column(name)[0].as_buffer(), kind) for chunk in chunks])
+            for name, kind in (("slots", "<i8"), ("words", "<u8"), ("rows", blocks.ELEMENT))
+        )
+        chunks.clear()
+        by_slot = np.argsort(slots, kind="stable")
+        if len(slots) != self.sizes[part] or (np.diff(slots[by_slot]) == 0).any():
+            raise PublicError(INCOMPLETE)
+        rows = rows.reshape(len(slots), -1)
+        order, together = by_slot[self.order.order(words[by_slot])], blocks.rows_per_block(self.dimension)
+        for number, first in enumerate(range(0, len(rows), together)):
+            block = rows[order[first : first + together]].tobytes()
+            yield _batch(part=pa.array([part], pa.int32()), number=pa.array([number], pa.int32()), block=[block])
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Stores beside each block bounds on the lengths of its rows times a matrix, (d, d)."""
+
+    matrix: np.ndarray
+
+    @guarded
+    def __call__(self, batches: Batches) -> Batches:
+        """Yield each batch with its lengths."""
+        from dbdp.learning import second_moments
+
+        for batch in batches:
+            found = (blocks.decode(block.as_py(), len(self.matrix)) for block in batch.column("block"))
+            lengths = [second_moments.lengths(rows, self.matrix).tobytes() for rows in found]
+            columns = {name: batch.column(name) for name in ("part", "number", "block")}
+            yield _batch(**columns, lengths=lengths)
+
+
+def _batch(**columns: Any) -> pa.RecordBatch:
+    """Return a batch; texts of bytes become binary columns."""
+    made = (pa.array(column, pa.binary()) if isinstance(column, list) else column for column in columns.values())
+    return pa.RecordBatch.from_arrays(list(made), names=list(columns))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A block of a part: its rows, and the bounds on their lengths that `Measure` stored, or None."""
+
+    rows: np.ndarray
+    lengths: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A pass over the blocks of each part, in order: one result for each part.
+
+    Attributes
+    ----------
+    task : Callable[[int, Iterable[Piece]], bytes]
+        Computes a part's result from its number and its blocks.
+    dimension : int
+        Coordinates of a packed row.
+    """
+
+    task: Callable[[int, Iterable[Piece]], bytes]
+    dimension: int
+
+    @guarded
+    def __call__(self, batches: Batches) -> Batches:
+        """Yield the result of each part."""
+        cursor = _Cursor(batches, self.dimension)
+        while (part := cursor.next_part()) is not None:
+            result = self.task(part, cursor.pieces(part))
+            yield _batch(part=pa.array([part], pa.int32()), result=[result])
+
+
+class _Cursor:
+    """Reads blocks, and checks that those of a part are together and in order."""
+
+    def __init__(self, batches: Batches, dimension: int) -> None:
+        self._blocks = ((batch, row) for batch in batches for row in range(batch.num_rows))
+        self._dimension = dimension
+        self._held = next(self._blocks, None)
+
+    def next_part(self) -> int | None:
+        """Return the part of the next block; None after the last one."""
+        return None if self._held is None else int(self._value("part"))
+
+    def pieces(self, part: int) -> Iterator[Piece]:
+        """Yield the next blocks of a part."""
+        number = 0
+        while self.next_part() == part:
+            if self._value("number") != number:
+                raise PublicError(INCOMPLETE)
+            yield self._piece()
+            number, self._held = number + 1, next(self._blocks, None)
+
+    def _value(self, name: str) -> Any:
+        batch, row = self._held  # type: ignore[misc]
+        return batch.column(name)[row].as_py()
+
+    def _piece(self) -> Piece:
+        batch, row = self._held  # type: ignore[misc]
+        rows = blocks.decode(batch.column("block")[row].as_py(), self._dimension)
+        lengths = np.frombuffer(self._value("lengths"), "<f4") if "lengths" in batch.schema.names else None
+        return Piece(rows, lengths)
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Epochs of SGD over each part, by the kernels that PostgreSQL runs.
+
+    Attributes
+    ----------
+    states : tuple[bytes, ...]
+        For each part the states of its models, one after the other.
+    passes : int
+        Number of epochs; for several, the blocks of a part are held in memory.
+    """
+
+    states: tuple[bytes, ...]
+    passes: int
+
+    def __call__(self, part: int, pieces: Iterable[Piece]) -> bytes:
+        """Return the states after the epochs."""
+        states = State.decode_each(self.states[part])
+        again = list(pieces) if self.passes > 1 else pieces
+        for _ in range(self.passes):
+            for piece in again:
+                states = [kernels.transition(state, piece.rows) for state in states]
+            states = list(map(kernels.terminate, states))
+        return b"".join(state.encode() for state in states)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum over the blocks of each part of an array, float64 or int64, that a function computes of one block."""
+
+    of_block: Callable[[Piece], np.ndarray]
+
+    def __call__(self, _part: int, pieces: Iterable[Piece]) -> bytes:
+        """Return the sum's bytes, block by block in order."""
+        total: np.ndarray | None = None
+        for piece in pieces:
+            value = np.asarray(self.of_block(piece))
+            total = value if total is None else total + value
+        if total is None:
+            raise PublicError(INCOMPLETE)
+        return total.tobytes()

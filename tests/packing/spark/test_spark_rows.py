@@ -1,0 +1,217 @@
+"""Rows on Spark: the bytes of the secret order in NumPy, whatever the tasks; no row and no key is shown."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sparks
+
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.algorithms.rows import Layout
+from dbdp.learning import kernels, second_moments
+from dbdp.learning.losses import Logistic
+from dbdp.learning.objectives import Linear
+from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import pack
+from dbdp.learning.state import State
+from dbdp.packing.spark import files, workers
+from dbdp.packing.spark import packed as spark_rows
+from dbdp.privacy.shuffling import KeyedOrder
+
+ROWS, SLICES = 1000, (500, 300, 200)
+KEY = b"k" * 32
+CANARY = 0.123456789012345
+
+
+@pytest.fixture(scope="module")
+def features() -> np.ndarray:
+    features = np.random.default_rng(1).normal(size=(ROWS, sparks.LENGTH)) / 3
+    features[17, 2] = CANARY
+    return features
+
+
+@pytest.fixture(scope="module")
+def labels() -> list[int]:
+    return np.random.default_rng(2).choice([-1, 1], ROWS).tolist()
+
+
+@pytest.fixture(scope="module")
+def folder(features: np.ndarray, labels: list[int], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sparks.write(tmp_path_factory.mktemp("rows"), features, labels)
+
+
+@contextmanager
+def packed(
+    spark: Any, folder: Path, slices: tuple[int, ...] = SLICES, length: int = sparks.LENGTH
+) -> Iterator[spark_rows.SparkRows]:
+    """Rows in the order of KEY."""
+    layout, found = Layout(length, slices), files.files_of(spark, str(folder))
+    dataset = sparks.dataset_of(found.rows, length)
+    with spark_rows.rows_on_spark(spark, dataset, found, str(folder), layout) as rows:
+        rows._key = KEY
+        yield rows
+
+
+def in_numpy(features: np.ndarray, labels: list[int]) -> np.ndarray:
+    """The packed rows in the order of KEY."""
+    rows, order = pack(features.copy(), np.array(labels, float)), KeyedOrder(KEY, len(labels))
+    return rows[order.order(order.words(0, len(labels)))]
+
+
+def read(frame: Any) -> list[np.ndarray]:
+    """The packed rows of each part."""
+    parts: dict[int, bytes] = {}
+    for row in sorted(frame.collect(), key=lambda row: (row.part, row.number)):
+        parts[row.part] = parts.get(row.part, b"") + bytes(row.block)
+    return [blocks.PackedRecords(sparks.LENGTH).rows(parts[part]) for part in sorted(parts)]
+
+
+def test_the_blocks_are_the_rows_in_the_order_of_the_key_each_in_one_part(
+    spark: Any, folder: Path, features: np.ndarray, labels: list[int], event_log: Path
+) -> None:
+    with packed(spark, folder) as rows:
+        parts = read(rows.blocks(SLICES))
+    assert [len(part) for part in parts] == list(SLICES)
+    assert np.concatenate(parts).tobytes() == in_numpy(features, labels).tobytes()
+    logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
+    assert b"mapInArrow" in logged or b"MapInArrow" in logged  # a control: plans are in the log
+    shown = (KEY, KEY.hex().encode(), base64.b64encode(KEY), str(list(KEY)).encode(), str(CANARY)[:12].encode())
+    assert not [text for text in shown if text in logged]
+
+
+def test_other_splits_and_batches_leave_the_same_bytes(
+    spark: Any, folder: Path, features: np.ndarray, labels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(spark_rows.collected.__globals__["_SETTINGS"], workers_batch(), "77")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "9000")
+    try:
+        with packed(spark, folder) as rows:
+            frame = rows.blocks(SLICES)
+            moved = rows.epoch([[state().encode()] for _ in SLICES])
+            assert frame.select("part").distinct().count() == len(SLICES)
+            assert np.concatenate(read(frame)).tobytes() == in_numpy(features, labels).tobytes()
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+    assert moved == trained(in_numpy(features, labels), 1)
+
+
+def workers_batch() -> str:
+    return "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+def state() -> State:
+    from dbdp.learning.schedules import Constant
+
+    return State.initial(
+        loss=Logistic(), schedule=Constant(0.5), batch_size=7, regularisation=0.01, dimension=sparks.LENGTH
+    )
+
+
+def trained(rows: np.ndarray, passes: int) -> list[list[bytes]]:
+    """The states after epochs over each slice by the kernels of dbdp."""
+    moved = []
+    for part in np.split(rows, np.cumsum(SLICES)[:-1]):
+        current = state()
+        for _ in range(passes):
+            current = kernels.terminate(kernels.transition(current, part))
+        moved.append([current.encode()])
+    return moved
+
+
+def test_epochs_in_one_job_are_those_of_the_kernels_one_by_one(
+    spark: Any, folder: Path, features: np.ndarray, labels: list[int]
+) -> None:
+    with packed(spark, folder) as rows:
+        starts = [[state().encode()] for _ in SLICES]
+        once, thrice = rows.epoch(starts), rows.epoch(starts, 3)
+        again = rows.epoch(rows.epoch(once))
+        alone = rows.slice(1).epoch(starts[1:2], 3)
+    assert thrice == again == trained(in_numpy(features, labels), 3)
+    assert alone == thrice[1:2]
+
+
+def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates(
+    spark: Any, folder: Path, features: np.ndarray, labels: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_rows, "PART_BYTES", 150 * 32)  # several parts in each slice
+    everything, objective = in_numpy(features, labels), Linear(Logistic(), 1, sparks.LENGTH)
+    model, matrix = np.arange(1.0, 5.0), np.diag([0.5, 0.25, 0.1, 0.9])
+    with packed(spark, folder) as rows:
+        assert np.array_equal(rows.label_counts(1), np.bincount(np.array(labels) == 1))
+        near(rows.gradient_sum(objective, model, clip=0.3), objective.gradient_sum(model, everything, clip=0.3))
+        near(rows.second_moment(), second_moments.second_moment(everything, sparks.LENGTH))
+        near(rows.joint_moment(1, 0.5), second_moments.joint_moment(everything, sparks.LENGTH, 1, 0.5))
+        losses = rows.loss_sums(objective, model[None], limit=np.inf)
+        near(losses, objective.loss_sums(model[None], everything))
+        second = everything[SLICES[0] : sum(SLICES[:2])]
+        assert rows.slice(1).errors(model[None]) == kernels.count_errors(model[None], second)
+        rows.transform(matrix)
+        lengths = second_moments.lengths(everything, matrix)
+        expected = objective.gradient_sum(matrix.T @ model, everything, clip=0.3, lengths=lengths)
+        near(rows.gradient_sum(objective, model, clip=0.3), matrix @ expected)
+
+
+def near(found: np.ndarray, expected: np.ndarray) -> None:
+    assert np.abs(found - expected).max() <= 1e-9 * max(1.0, np.abs(expected).max())
+
+
+BAD = {
+    "null array": (None, 1),
+    "null element": ([0.1, None, 0.1, 0.1], 1),
+    "NaN": ([0.1, float("nan"), 0.1, 0.1], 1),
+    "infinity": ([0.1, float("inf"), 0.1, 0.1], 1),
+    "too short": ([0.1, 0.1], 1),
+    "too long": ([0.1] * 5, 1),
+    "empty": ([], 1),
+    "null label": ([0.1] * 4, None),
+    "undeclared label": ([0.1] * 4, 7),
+}
+
+
+def test_a_row_that_cannot_be_read_is_the_zero_row_and_stops_nothing(spark: Any, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    good = ([0.5, 0.5, 0.0, 0.0], -1)
+    rows = [*BAD.values(), good]
+    table = pa.table({"x": pa.array([row[0] for row in rows], pa.list_(pa.float64())), "y": [row[1] for row in rows]})
+    pq.write_table(table, tmp_path / "bad.parquet")
+    with packed(spark, tmp_path, (len(rows),)) as made:
+        (part,) = read(made.blocks((len(rows),)))
+    assert (np.abs(part).sum(axis=1) == 0).sum() == len(BAD)
+
+
+def test_a_file_that_was_replaced_is_refused_by_a_constant_text(spark: Any, tmp_path: Path) -> None:
+    sparks.write(tmp_path, np.full((50, sparks.LENGTH), CANARY), [1] * 50)
+    with packed(spark, tmp_path, (50,)) as rows:
+        sparks.write(tmp_path, np.full((51, sparks.LENGTH), CANARY), [1] * 51)
+        with pytest.raises(workers.PublicError) as raised:
+            rows.label_counts(1)
+    assert str(raised.value) == f"{workers.CHANGED}; the logs of Spark may say why"
+
+
+@pytest.mark.parametrize("averaging", ["once", "each_epoch"])
+def test_neighbours_attain_the_sharded_sensitivity_and_never_exceed_it(
+    spark: Any, tmp_path: Path, averaging: str
+) -> None:
+    """privacy.md §1.6: a row of one shard moves the mean of the shards by at most Δ, and the worst row by all of it."""
+    request = Request(
+        epsilon=1.0, algorithm="bolt_on", loss="huber_svm", huber_width=0.5, shards=2, shard_averaging=averaging,
+        epochs=2, batch_size=4, step_size=0.01, schedule="constant",
+    )  # fmt: skip
+    made = plan(request, Facts(40, 1, 1, is_classifier=True, intercept=False))
+    assert isinstance(made, PerturbedOnce)
+    models = []
+    for number, value in enumerate((1.0, -1.0)):
+        features = np.zeros((40, 1))
+        features[11] = value
+        folder = sparks.write(tmp_path / f"{averaging}{number}", features, [1] * 40)
+        with packed(spark, folder, made.learning.shard_rows, 1) as rows:
+            models.append(made.exact(rows))
+    moved = float(np.abs(models[0] - models[1]).max())
+    assert 0.99 * made.sensitivity.exact <= moved <= made.mechanism.sensitivity
