@@ -13,7 +13,7 @@ BUILD_FAILED = { echo "docker build failed: see its message above. If it could n
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-accuracy docs reference lint clean
+.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-accuracy reproduce docs reference lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -58,6 +58,9 @@ bench:  ## speed against a C aggregate, written to build/bench.json
 
 bench-accuracy:  ## accuracy beside other systems, written to build/accuracy; ARGS may hold options, such as --only adult
 	$(BOOTSTRAP) --extras accuracy && .venv/bin/python -m benchmarks.accuracy $(ARGS)
+
+reproduce:  ## the papers' experiments again, written to build/reproduce; ARGS may hold options, such as --full or --list
+	$(BOOTSTRAP) --extras accuracy && .venv/bin/python -m benchmarks.reproduce $(ARGS)
 
 docs:  ## the site of docs/, built into build/site; a warning is an error
 	$(BOOTSTRAP) --extras docs && NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
