@@ -61,6 +61,22 @@ def nearest(word: str, known: Collection[str]) -> str:
     return f"; did you mean {folded[similar[0]]!r}?" if similar else ""
 
 
+def no_model(name: str, known: Collection[str]) -> str:
+    """Return the message that refuses a name that no model has, with the most similar known one."""
+    return f"model {name!r} does not exist; see dbdp.models{nearest(name, known)}"
+
+
+def columns(names: Collection[str]) -> str:
+    """Return `column a`, or `columns a, b`."""
+    return f"column{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def wrong_length(length: int, expected: int) -> str:
+    """Return the message that refuses an array of another length than a model's."""
+    numbers = "1 number" if length == 1 else f"{length} numbers"
+    return f"the array has {numbers}, the model was trained on {expected}; pass as many"
+
+
 _MODEL_NAME = re.compile(r"[^\W\d][\w.-]{0,62}")
 
 

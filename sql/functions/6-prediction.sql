@@ -62,7 +62,53 @@ comment on function dbdp_internal.model_description is 'internal: the descriptio
 create or replace function dbdp_internal.row_bytes(record) returns bytea
 language internal immutable strict parallel safe
 as 'byteasend';
-comment on function dbdp_internal.row_bytes is 'internal: the bytes of a row as the server stores them';
+comment on function dbdp_internal.row_bytes(record) is 'internal: the bytes of a row as the server stores them';
+
+create or replace function dbdp_internal.row_sent(record) returns bytea
+language internal stable strict parallel safe
+as 'record_send';
+comment on function dbdp_internal.row_sent(record) is 'internal: the binary form of a row';
+
+-- What is neither a row, nor an array of numbers, nor JSON is refused by name: a number alone, words.
+create or replace function dbdp_internal.not_a_row(what text) returns bytea
+language plpgsql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  raise exception using errcode = 'DP001', message = 'dbdp: features are ' || what ||
+    '; pass a row of a table or view, to_jsonb(x) of any other row x, or the array of numbers that the model was trained on';
+end
+$body$;
+comment on function dbdp_internal.not_a_row is 'internal: refuse features of another type';
+
+@each type, what: float8, a number; boolean, a boolean; text[], an array of text; json, json do@
+create or replace function dbdp_internal.row_bytes(@type@) returns bytea
+language sql
+stable parallel safe
+return dbdp_internal.not_a_row('@what@');
+comment on function dbdp_internal.row_bytes(@type@) is 'internal: refuse features of another type';
+
+create or replace function dbdp_internal.row_sent(@type@) returns bytea
+language sql
+stable parallel safe
+return dbdp_internal.not_a_row('@what@');
+comment on function dbdp_internal.row_sent(@type@) is 'internal: refuse features of another type';
+@end@
+
+create or replace function dbdp_internal.json_of(features text) returns jsonb
+language plpgsql
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  return features::jsonb;
+exception when others then
+  raise exception using errcode = 'DP001', message = 'dbdp: features ' || quote_literal(left(features, 40)) ||
+    ' are text, not JSON; pass a row of a table or view, JSON with the model''s columns, or an array such as array[1, 2]';
+end
+$body$;
+comment on function dbdp_internal.json_of is 'internal: JSON from text, which is refused if it is none';
 
 create or replace function dbdp_internal.table_rows(
   source regclass, vector text, "limit" bigint, out shown json, out row_type oid, out features bytea
@@ -93,6 +139,25 @@ $body$;
 comment on function dbdp_internal.knows(bigint, oid, text) is 'internal: whether the session has a scorer of a model for rows of a type';
 comment on function dbdp_internal.learn is 'internal: create the session''s scorer of a model from its description';
 
+-- A prediction is null for a null, and for what does not fit: `fits` tells them apart, and `learn_for` refuses.
+create or replace function dbdp_internal.fits(model bigint, row_type oid, features bytea, kind text) returns boolean
+language plpython3u
+stable parallel safe cost 300
+as $body$
+@plpython fits@
+$body$;
+comment on function dbdp_internal.fits(bigint, oid, bytea, text) is 'internal: whether the session has a scorer of a model, and an array or JSON has the form that it needs';
+
+create or replace function dbdp_internal.learn_for(
+  model bigint, row_type oid, description text, kind text, features bytea
+) returns boolean
+language plpython3u
+stable parallel safe cost 300
+as $body$
+@refusing learn_for@
+$body$;
+comment on function dbdp_internal.learn_for is 'internal: as learn; refuses an array or JSON that the model cannot be used for';
+
 create or replace function dbdp_internal.model_number(model text) returns bigint
 language sql
 stable parallel safe
@@ -111,14 +176,35 @@ begin atomic
 end;
 comment on function dbdp_internal.model_number is 'internal: the number of the latest model of a name that the caller may predict with, or of ''name@version''; null without one';
 
-create or replace function dbdp_internal.remember(model text, number bigint, kind text, statement float8) returns bigint
+create or replace function dbdp_internal.note_number(model text, number bigint, kind text, statement float8) returns bigint
 language plpython3u
 stable parallel safe cost 300
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython remember@
 $body$;
-comment on function dbdp_internal.remember is 'internal: remember the number of a model by its name until the statement ends, and return it';
+comment on function dbdp_internal.note_number is 'internal: remember the number of a model by its name until the statement ends, and return it';
+
+create or replace function dbdp_internal.no_model(model text, known text[]) returns bigint
+language plpython3u
+stable parallel safe
+as $body$
+@refusing no_model@
+$body$;
+comment on function dbdp_internal.no_model is 'internal: refuse a name that no model has; known are the names that the caller may predict with';
+
+create or replace function dbdp_internal.remember(model text, number bigint, kind text, statement float8) returns bigint
+language sql
+stable parallel safe cost 300
+set search_path = pg_catalog, pg_temp
+as $body$
+select case
+  when number is null then dbdp_internal.no_model(
+    model, array(select distinct m.name from dbdp.model as m where m.name is not null and not m.is_summary))
+  else dbdp_internal.note_number(model, number, kind, statement)
+end
+$body$;
+comment on function dbdp_internal.remember is 'internal: remember the number of a model by its name until the statement ends, and return it; refuse a name without a model';
 
 create or replace function dbdp_internal.knows(model text, row_type oid, kind text, statement float8) returns boolean
 language plpython3u
@@ -127,6 +213,14 @@ as $body$
 @plpython knows_named@
 $body$;
 comment on function dbdp_internal.knows(text, oid, text, float8) is 'internal: whether the session has a scorer of a model by its name for rows of a type';
+
+create or replace function dbdp_internal.fits(model text, row_type oid, features bytea, kind text, statement float8) returns boolean
+language plpython3u
+stable parallel safe cost 300
+as $body$
+@plpython fits_named@
+$body$;
+comment on function dbdp_internal.fits(text, oid, bytea, text, float8) is 'internal: as fits(bigint, oid, bytea, text), by name';
 
 -- Arguments of what is called for each row have no names: PL/Python would set a variable for each, in each call, for a third of
 -- its time. They are (model, type of the row or 0, bytes), or (model, bytes as stored, number of the statement).
@@ -171,8 +265,10 @@ stable parallel safe
 return coalesce(
   dbdp_internal.@of@(model, 0::oid, dbdp_internal.array_bytes(features)),
   case
-    when dbdp_internal.knows(model, 0::oid, '@kind@') then null
-    when dbdp_internal.learn(model, 0::oid, dbdp_internal.model_description(model), '@kind@') then dbdp_internal.@of@(model, 0::oid, dbdp_internal.array_bytes(features))
+    when dbdp_internal.fits(model, 0::oid, dbdp_internal.array_bytes(features), '@kind@') then null
+    when dbdp_internal.learn_for(
+      model, 0::oid, dbdp_internal.model_description(model), '@kind@', dbdp_internal.array_bytes(features))
+    then dbdp_internal.@of@(model, 0::oid, dbdp_internal.array_bytes(features))
   end);
 
 create or replace function dbdp.@call@(model text, features @array@[]) returns @result@
@@ -182,7 +278,9 @@ return coalesce(
   dbdp_internal.@of@(
     model, 0::oid, dbdp_internal.array_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   case
-    when dbdp_internal.knows(model, 0::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    when dbdp_internal.fits(
+      model, 0::oid, dbdp_internal.array_bytes(features), '@kind@',
+      pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
     else dbdp.@call@(
       dbdp_internal.remember(model, dbdp_internal.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
   end);
@@ -212,10 +310,10 @@ as $body$
 select coalesce(
   dbdp_internal.@of@_stored(
     model, dbdp_internal.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
-  dbdp_internal.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features)),
+  dbdp_internal.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp_internal.row_sent(features)),
   case
     when dbdp_internal.knows(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, '@kind@') then null
-    when dbdp_internal.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp_internal.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), '@kind@') then dbdp_internal.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features))
+    when dbdp_internal.learn(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp_internal.model_description(model, pg_catalog.pg_typeof(features)::pg_catalog.oid), '@kind@') then dbdp_internal.@of@(model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp_internal.row_sent(features))
   end)
 $body$;
 comment on function dbdp.@call@(bigint, anyelement) is '@what@, for a row of any table with the model''s columns';
@@ -228,7 +326,7 @@ select coalesce(
   dbdp_internal.@of@_stored(
     model, dbdp_internal.row_bytes(features), pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   dbdp_internal.@of@(
-    model, pg_catalog.pg_typeof(features)::pg_catalog.oid, pg_catalog.record_send(features),
+    model, pg_catalog.pg_typeof(features)::pg_catalog.oid, dbdp_internal.row_sent(features),
     pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   case
     when dbdp_internal.knows(
@@ -249,8 +347,10 @@ stable parallel safe
 return coalesce(
   dbdp_internal.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8')),
   case
-    when dbdp_internal.knows(model, 3802::oid, '@kind@') then null
-    when dbdp_internal.learn(model, 3802::oid, dbdp_internal.model_description(model), '@kind@')
+    when dbdp_internal.fits(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'), '@kind@') then null
+    when dbdp_internal.learn_for(
+      model, 3802::oid, dbdp_internal.model_description(model), '@kind@',
+      pg_catalog.convert_to(features::text, 'UTF8'))
     then dbdp_internal.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'))
   end);
 comment on function dbdp.@call@(bigint, jsonb) is '@what@, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
@@ -263,9 +363,20 @@ return coalesce(
     model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'),
     pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())),
   case
-    when dbdp_internal.knows(model, 3802::oid, '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
+    when dbdp_internal.fits(
+      model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'), '@kind@',
+      pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())) then null
     else dbdp.@call@(
       dbdp_internal.remember(model, dbdp_internal.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
   end);
 comment on function dbdp.@call@(text, jsonb) is '@what@, by its name, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
+
+-- Unknown literals are text for PostgreSQL: predict('readmission', '{"age": 64}').
+@each type: bigint; text do@
+create or replace function dbdp.@call@(model @type@, features text) returns @result@
+language sql
+stable
+return dbdp.@call@(model, dbdp_internal.json_of(features));
+comment on function dbdp.@call@(@type@, text) is '@what@, for JSON written as text';
+@end@
 @end@

@@ -155,6 +155,11 @@ def test_arrays_are_predicted_as_they_were_packed(connection, schema, register, 
     features = {"x": {"length": 49, "norm": 4}}  # some are longer: they are clipped
     model, scores = both(connection, register, kind, text, features, intercept=intercept)
     assert set(range(1, ROWS + 1)) - set(scores) == set(range(7, 15))
+    function = "predict_class" if kind == "classes" else "predict"
+    for j in range(11, 15):
+        with pytest.raises(psycopg.Error, match=r"^dbdp: the array has .* (the model was trained on 49|pass one list)"):
+            connection.execute(f"select dbdp.{function}(%s, x) from t where j = %s", (model.id, j))
+    connection.execute("update t set x = null where j between 11 and 14")
     assert_predicted(connection, model, scores, "x")
 
 
@@ -336,14 +341,17 @@ def test_a_cnn_reads_one_array_as_it_is():
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [("array[1, 2, 3]::float8[]", "trained on columns, not on an array"), ("r", "does not have the columns n, i")],
+    [
+        ("array[1, 2, 3]::float8[]", "trained on columns, not on an array"),
+        ("r", r"pass to_jsonb\(x\) in place of the row x"),
+    ],
 )
 def test_what_a_network_on_columns_cannot_read_is_refused(connection, schema, register, argument, message):
     connection.execute(COLUMNS)
     model = stored(connection, register("t", features=FEATURES), "mlp:4")
     with pytest.raises(psycopg.Error, match=message):
         connection.execute(f"select dbdp.predict(%s, {argument}) from (select 1 as n) as r", (model.id,))
-    with pytest.raises(psycopg.Error, match=f"model {model.id} is of the kind 'binary'"):
+    with pytest.raises(psycopg.Error, match=f"model {model.id} predicts a label with two values"):
         connection.execute("select dbdp.predict_class(%s, w) from t as w", (model.id,))
 
 

@@ -365,19 +365,36 @@ def array_model(connection: psycopg.Connection, schema: str, register: Register)
     "features",
     [
         "null::float8[]",
-        "'{1, 2}'::float8[]",
-        "'{1, 2, 3, 4}'::float8[]",
-        "'{}'::float8[]",
+        "null",
         "'{1, null, 3}'::float8[]",
         "'{1, NaN, 3}'::float8[]",
         "'{1, Infinity, 3}'::float4[]",
-        "'{{1, 2, 3}}'::float8[]",
-        "'{{1}, {2}, {3}}'::float4[]",
     ],
 )
-def test_an_array_that_does_not_fit_the_model_is_predicted_as_null(connection, array_model, features):
+def test_an_array_with_a_null_or_a_number_that_is_not_finite_is_predicted_as_null(connection, array_model, features):
     sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
     assert connection.execute(sql, (array_model,) * 2).fetchone() == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ("'{1, 2}'::float8[]", "has 2 numbers, the model was trained on 3"),
+        ("'{1, 2, 3, 4}'::float4[]", "has 4 numbers"),
+        ("'{}'::float8[]", "has 0 numbers"),
+        ("'{1}'::float8[]", "has 1 number, the model"),
+        ("'{{1, 2, 3}}'::float8[]", "has 2 dimensions; pass one list of 3 numbers"),
+        ("'{{1}, {2}, {3}}'::float4[]", "has 2 dimensions"),
+    ],
+)
+def test_an_array_of_another_shape_is_refused_for_the_first_row_and_for_later_ones(
+    connection, array_model, features, message
+):
+    """The control is an array that fits, for which the session learns the model."""
+    for _ in range(2):
+        with pytest.raises(psycopg.Error, match=f"^dbdp: the array {message}"):
+            connection.execute(f"select dbdp.predict(%s, {features})", (array_model,))
+        assert connection.execute("select dbdp.predict(%s, array[1, 2, 3])", (array_model,)).fetchone() != (None,)
 
 
 @pytest.mark.parametrize("features", ["array[1, 2, 3]", "array[1.0, 2.0, 3.5]", "'[4:6]={1,2,3}'::float8[]"])
@@ -392,24 +409,53 @@ def test_an_array_may_be_written_as_people_write_it(connection, array_model, fea
         ("dbdp.predict(999999, '{1,2,3}'::float8[])", "model 999999 does not exist; see dbdp.models"),
         ("dbdp.predict_probability(-1, '{1,2,3}'::float4[])", "model -1 does not exist"),
         ("dbdp.predict(999999, v) from v", "model 999999 does not exist"),
-        ("dbdp.predict({}, v) from v", "the row does not have the columns x"),
-        ("dbdp.predict({}, 'text'::text)", "cannot cast type text|does not exist|row"),
+        (
+            "dbdp.predict({}, v) from v",
+            "trained on the array in column 'x', not on a row; pass that array, such as t.x",
+        ),
+        ("dbdp.predict({}, 'text'::text)", "features 'text' are text, not JSON; pass a row of a table or view, JSON"),
+        ("dbdp.predict({}, '{{1,2,3}}')", "are text, not JSON"),
+        ("dbdp.predict({}, 3)", "features are a number; pass a row of a table or view, to_jsonb"),
+        ("dbdp.predict({}, 2.5)", "features are a number"),
+        ("dbdp.predict({}, true)", "features are a boolean"),
+        ("dbdp.predict({}, array['a'])", "features are an array of text"),
+        ("dbdp.predict({}, to_json(v)) from v", "features are json"),
+        ("dbdp.predict(null, array[1, 2, 3])", "model is missing; pass its name, or its number in dbdp.models"),
+        ("dbdp.predict(null::bigint, v) from v", "model is missing"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused(connection, array_model, call, message):
-    with pytest.raises(psycopg.Error, match=message):
+    with pytest.raises(psycopg.Error, match=f"^dbdp: .*{message}") as error:
         connection.execute("select " + call.replace("{}", str(array_model)))
+    assert error.value.sqlstate == "DP001"
+    assert "Python" not in error.value.diag.context
+
+
+def test_json_may_be_written_as_text(connection, array_model):
+    by_array, by_json = "array[1, 2, 3]", "'{\"x\": [1, 2, 3]}'"
+    sql = f"select dbdp.predict_probability(%s, {by_array}), dbdp.predict_probability(%s, {by_json})"
+    first, second = connection.execute(sql, (array_model,) * 2).fetchone()
+    assert first == second is not None
+
+
+def test_a_row_of_a_subquery_is_refused_with_the_remedy(connection, fitted):
+    sql = "select dbdp.predict(%s, x) from (select * from t) as x"
+    with pytest.raises(psycopg.Error, match=r"no names that a function can see; pass to_jsonb\(x\)"):
+        connection.execute(sql.replace("*", "t.*, 1 as more"), (fitted.model_id_,))
+
+
+def test_a_column_that_a_row_lacks_is_named_alone(connection, fitted):
+    connection.execute("create table shorter as select * from t; alter table shorter drop column n")
+    with pytest.raises(psycopg.Error, match="the row does not have the column n of the model; pass a row of a table"):
+        connection.execute("select dbdp.predict(%s, shorter) from shorter", (fitted.model_id_,))
 
 
 def test_an_array_for_a_model_of_columns_is_refused(connection, fitted):
     with pytest.raises(
-        psycopg.Error, match="the model was trained on columns, not on an array; pass a row with the columns a"
+        psycopg.Error,
+        match="the model was trained on columns, not on an array; pass a row, or JSON, with the columns a",
     ):
         connection.execute("select dbdp.predict(%s, '{1,2,3}'::float8[])", (fitted.model_id_,))
-
-
-def test_a_null_model_is_predicted_as_null(connection, array_model):
-    assert connection.execute("select dbdp.predict(null, '{1,2,3}'::float8[])").fetchone() == (None,)
 
 
 @pytest.mark.parametrize(
@@ -772,6 +818,7 @@ def array_models(connection: psycopg.Connection, register: Register) -> dict[str
     return made
 
 
+LABELED = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
 RIGHT = {"binary": ("predict", "predict_probability"), "classes": ("predict_class",), "real": ("predict_value",)}
 
 
@@ -787,15 +834,13 @@ def test_the_wrong_function_names_the_right_one(connection, schema, register, kn
                 with pytest.raises(psycopg.Error) as error:
                     connection.execute(f"select dbdp.{predictor}({model}, {argument}) from v_{kind} as v")
                 message = error.value.diag.message_primary
-                assert f"model {model} is of the kind '{kind}'; call " in message
+                assert f"model {model} predicts {LABELED[kind]}; call " in message
                 assert all(f"dbdp.{right}" in message for right in RIGHT[kind])
         connection.execute(f"select dbdp.{RIGHT[kind][0]}({model}, x) from v_{kind}")  # and is as good as before
 
 
-@pytest.mark.parametrize(
-    "features", ["null::float8[]", "'{1, 2}'::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"]
-)
-def test_an_array_that_does_not_fit_is_null_for_every_kind(connection, schema, register, features):
+@pytest.mark.parametrize("features", ["null::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"])
+def test_an_array_with_a_null_is_null_for_every_kind(connection, schema, register, features):
     models = array_models(connection, register)
     sql = (
         f"select dbdp.predict_class({models['classes']}, {features}), dbdp.predict_value({models['real']}, {features})"
@@ -807,7 +852,8 @@ def test_an_array_that_does_not_fit_is_null_for_every_kind(connection, schema, r
 def test_a_model_that_does_not_exist_is_named_by_every_function(connection, predictor):
     with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
         connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
-    assert connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])").fetchone() == (None,)
+    with pytest.raises(psycopg.Error, match="model is missing"):
+        connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from test_prediction import PARALLEL, PREDICTOR, array_model, fitted, of_kind  # noqa: F401
 
 from dbdp.interfaces.sql import scoring
@@ -81,7 +82,25 @@ def test_a_name_is_looked_up_once_for_a_statement(connection, schema, array_mode
 def test_a_name_of_no_model_is_refused(connection, name):
     with pytest.raises(psycopg.Error, match=r"does not exist; see dbdp\.models"):
         connection.execute("select dbdp.predict(%s::text, '{1}'::float8[])", (name,))
-    assert connection.execute("select dbdp.predict(null::text, '{1}'::float8[])").fetchone() == (None,)
+    with pytest.raises(psycopg.Error, match="model is missing; pass its name"):
+        connection.execute("select dbdp.predict(null::text, '{1}'::float8[])")
+
+
+def test_a_misspelt_name_suggests_one_that_the_caller_may_predict_with(connection, schema, array_model):  # noqa: F811
+    """The control is a role without a right to the model."""
+    name = named(connection, schema, array_model)
+    role = f"predictor_{schema}"
+    connection.execute(f"create role {role} in role dbdp_predictor")
+    try:
+        for call in ("predict(%s, array[1, 2, 3])", "weights(%s)", "receipt(%s)"):
+            sql = f"select dbdp.{call}"
+            with pytest.raises(psycopg.Error, match=f"does not exist; see dbdp.models; did you mean '{name}'"):
+                connection.execute(sql, (f"{name}s",))
+            with acting(connection, role), pytest.raises(psycopg.Error, match="does not exist") as error:
+                connection.execute(sql, (f"{name}s",))
+            assert "did you mean" not in str(error.value)
+    finally:
+        connection.execute(f"drop owned by {role}; drop role {role}")
 
 
 @pytest.mark.parametrize("scorers", [scoring.Scorers(), scoring._forms.Scorers()], ids=["reference", "as built"])

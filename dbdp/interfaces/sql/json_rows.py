@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from dbdp import checks
 from dbdp.registry.declarations import Declaration
 
 TYPE = 3802  # PostgreSQL's OID of jsonb, in place of a row's type
@@ -31,9 +32,33 @@ def columns(declaration: Declaration) -> dict[str, tuple[str, int, str]]:
 
 
 def encoder(declaration: Declaration) -> Callable[[bytes], bytes | None]:
+    """Return the function from JSON to the bytes of an array or of a row; None for JSON that does not fit."""
+    refusing = _refusing(declaration)
+
+    def encode(features: bytes) -> bytes | None:
+        try:
+            return refusing(features)
+        except ValueError:
+            return None
+
+    return encode
+
+
+def checker(declaration: Declaration) -> Callable[[bytes | None], None]:
+    """Return the function that raises ValueError for JSON that does not fit the declaration."""
+    refusing = _refusing(declaration)
+
+    def check(features: bytes | None) -> None:
+        if features is not None:
+            refusing(features)
+
+    return check
+
+
+def _refusing(declaration: Declaration) -> Callable[[bytes], bytes | None]:
     """Return the function from JSON to the bytes of an array, if the declaration has one, or of a row."""
     if vector := declaration.vector:
-        return lambda features: _array(vector.column, _parsed(features))
+        return lambda features: _array(vector.column, vector.length, _parsed(features))
     known = [None] * len(declaration.numeric) + [frozenset(each.categories) for each in declaration.categorical]
     expected = list(zip(columns(declaration), known, strict=True))
     return lambda features: _row(expected, _parsed(features))
@@ -46,13 +71,21 @@ def _parsed(features: bytes) -> Any:
         raise ValueError("the JSON is nested too deeply; pass an object with the model's columns") from None
 
 
-def _array(column: str, value: Any) -> bytes | None:
+def _array(column: str, length: int, value: Any) -> bytes | None:
     """Return the bytes of a float8[]; None for a null, or an element that is not a finite number."""
     if isinstance(value, dict):
         if column not in value:
-            raise _without([column])
+            raise _without([column], [column])
         value = value[column]
-    if not isinstance(value, list) or not all(isinstance(each, _Number) for each in value):
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise ValueError(f"the JSON {_short(value)} is not an array of {length} numbers, nor an object with {column!r}")
+    if len(value) != length:
+        raise ValueError(checks.wrong_length(len(value), length))
+    if wrong := [each for each in value if not isinstance(each, _Number) and each not in (None, *_NOT_FINITE)]:
+        raise ValueError(f"an element of the array is {_short(wrong[0])}; each must be a number")
+    if not all(isinstance(each, _Number) for each in value):
         return None
     return struct.pack(f"<5i{len(value)}d", 1, 0, _FLOAT8, len(value), 1, *map(_clipped, value))
 
@@ -60,8 +93,10 @@ def _array(column: str, value: Any) -> bytes | None:
 def _row(expected: list[tuple[str, frozenset[str] | None]], value: Any) -> bytes:
     """Return the binary form of a row with the expected columns, each with its categories; None for a number's."""
     names = [column for column, _ in expected]
-    if not isinstance(value, dict) or not value.keys() >= set(names):
-        raise _without(names)
+    if not isinstance(value, dict):
+        raise _without(names, names)
+    if missing := [name for name in names if name not in value]:
+        raise _without(missing, names)
     pieces = [struct.pack(">i", len(expected))]
     for column, categories in expected:
         cell = _number(column, value[column]) if categories is None else _category(categories, value[column])
@@ -69,11 +104,15 @@ def _row(expected: list[tuple[str, frozenset[str] | None]], value: Any) -> bytes
     return b"".join(pieces)
 
 
-def _without(names: list[str]) -> ValueError:
+def _without(missing: list[str], names: list[str]) -> ValueError:
     return ValueError(
-        f"the JSON does not have the columns {', '.join(names)} of the model; pass an object that has them, such as "
-        "to_jsonb of a row"
+        f"the JSON does not have the {checks.columns(missing)} of the model; pass an object that has "
+        f"{', '.join(names)}, such as to_jsonb of a row"
     )
+
+
+def _short(value: Any) -> str:
+    return repr(str(value)[:40])
 
 
 def _number(column: str, value: Any) -> bytes | None:
@@ -86,7 +125,7 @@ def _number(column: str, value: Any) -> bytes | None:
         return struct.pack(">d", _clipped(value))
     if value in _NOT_FINITE:
         return struct.pack(">d", math.nan)
-    raise ValueError(f"column {column!r} of the JSON is {str(value)[:40]!r}; it must be a number")
+    raise ValueError(f"column {column!r} of the JSON is {_short(value)}; it must be a number")
 
 
 def _clipped(value: _Number) -> float:

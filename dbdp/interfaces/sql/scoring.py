@@ -15,8 +15,10 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
+from dbdp import checks
 from dbdp.interfaces.sql import json_rows, outcomes, threads
 from dbdp.learning.rows.features import CENTRED, SCALED, UNIT, Numeric, constant_of
 from dbdp.learning.rows.pairs import WEIGHT, Side
@@ -527,10 +529,14 @@ _FUNCTIONS = {
     "classes": "dbdp.predict_class",
     "real": "dbdp.predict_value",
 }
+_LABELS = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
+_MISSING = "model is missing; pass its name, or its number in dbdp.models"
+_checks: dict[tuple[str, int, int], Callable[[bytes | None], None]] = {}  # of arrays and JSON, by kind, model and type
 
 
 def forget() -> None:
     """Drop all scorers."""
+    _checks.clear()
     for scorers in _scorers.values():
         scorers.forget()
 
@@ -540,21 +546,41 @@ def knows(model: int, row_type: int, kind: str) -> bool:
     return kind in _scorers and _scorers[kind].knows(model, row_type)
 
 
+def fits(model: int | None, row_type: int, features: bytes | None, kind: str) -> bool:
+    """Return whether there is a scorer for a model, and an array or JSON has the form that the model needs."""
+    if model is None or not knows(model, row_type, kind):
+        return False
+    check = _checks.get((kind, model, row_type))
+    if check is None:
+        return False
+    try:
+        check(features)
+    except ValueError:
+        return False
+    return True
+
+
+def fits_named(name: str | None, row_type: int, features: bytes | None, kind: str, statement: float) -> bool:
+    """As `fits`, by name."""
+    number = _scorers[kind].number(name, statement) if name is not None and kind in _scorers else None
+    return fits(number, row_type, features, kind)
+
+
 def knows_named(name: str, row_type: int, kind: str, statement: float) -> bool:
     """Return whether there is a scorer for the model that a name means in this statement."""
     number = _scorers[kind].number(name, statement) if kind in _scorers else None
     return number is not None and knows(number, row_type, kind)
 
 
-def remember(name: str | None, number: int | None, kind: str, statement: float) -> int | None:
+def remember(name: str, number: int, kind: str, statement: float) -> int:
     """Store the number of a model by its name, until the statement ends, and return it.
 
     Parameters
     ----------
-    name : str or None
+    name : str
         Name of the model, with `@` and its version, or without.
-    number : int or None
-        Result of dbdp_internal.model_number; None if there is no such model.
+    number : int
+        Result of dbdp_internal.model_number.
     kind : str
         "binary", "classes" or "real", as the function that predicts requires.
     statement : float
@@ -562,21 +588,22 @@ def remember(name: str | None, number: int | None, kind: str, statement: float) 
 
     Returns
     -------
-    int or None
-        The number; None if `name` is None.
-
-    Raises
-    ------
-    ValueError
-        If the model does not exist.
+    int
+        The number.
     """
-    if name is None:
-        return None
-    if number is None:
-        raise ValueError(f"model {name!r} does not exist; see dbdp.models")
     if kind in _scorers:
         _scorers[kind].remember(name, number, statement)
     return number
+
+
+def no_model(name: str | None, known: list[str]) -> None:
+    """Raise ValueError for a name that no model has; `known` are those that the caller may predict with."""
+    raise ValueError(_MISSING if name is None else checks.no_model(name, known))
+
+
+def try_no_model(*arguments: Any) -> None:
+    """Refuse as `no_model` does; the refusal is recorded for `accepted`."""
+    outcomes.recorded(no_model, *arguments)
 
 
 def learn(model: int | None, row_type: int, description: str | None, kind: str) -> bool:
@@ -596,24 +623,61 @@ def learn(model: int | None, row_type: int, description: str | None, kind: str) 
     Returns
     -------
     bool
-        True; False if `model` is None.
+        True.
 
     Raises
     ------
     ValueError
-        If the model does not exist, is of another kind, or does not fit such rows.
+        If the model is missing, does not exist, is of another kind, or does not fit such rows.
     """
+    _learned(model, row_type, description, kind)
+    return True
+
+
+def learn_for(model: int | None, row_type: int, description: str | None, kind: str, features: bytes | None) -> bool:
+    """Create the scorers of a model as `learn` does, and refuse an array or JSON that it cannot be used for.
+
+    Raises
+    ------
+    ValueError
+        As `learn`; or if the features do not have the form that the model needs.
+    """
+    declaration = _learned(model, row_type, description, kind)
+    if len(_checks) >= MOST_KNOWN:
+        _checks.clear()
+    check = json_rows.checker(declaration) if row_type == json_rows.TYPE else partial(_check_shape, declaration)
+    _checks[kind, cast(int, model), row_type] = check
+    check(features)
+    return True
+
+
+def _check_shape(declaration: Declaration, features: bytes | None) -> None:
+    """Raise ValueError unless an array, in the server's bytes, has the length of the array that was declared."""
+    vector = declaration.vector
+    if features is None or vector is None:
+        return
+    dimensions, length = struct.unpack_from("<i", features)[0], 0
+    if dimensions > 1:
+        raise ValueError(f"the array has {dimensions} dimensions; pass one list of {vector.length} numbers")
+    if dimensions:
+        length = struct.unpack_from("<i", features, 12)[0]
+    if length != vector.length:
+        raise ValueError(checks.wrong_length(length, vector.length))
+
+
+def _learned(model: int | None, row_type: int, description: str | None, kind: str) -> Declaration:
+    """Create the scorers of a model from its description, and return its declaration."""
     if model is None:
-        return False
+        raise ValueError(_MISSING)
     if description is None:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
     described = json.loads(description)
     declaration = declare(**described["declaration"])
     if declaration.kind != kind:
-        raise ValueError(f"model {model} is of the kind {declaration.kind!r}; call {_FUNCTIONS[declaration.kind]}")
+        raise ValueError(f"model {model} predicts {_LABELS[declaration.kind]}; call {_FUNCTIONS[declaration.kind]}")
     make = _of_json if row_type == json_rows.TYPE else _scorers_of
     _scorers[kind].add(model, row_type, *make(declaration, described, row_type))
-    return True
+    return declaration
 
 
 def _of_json(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
@@ -632,8 +696,8 @@ def _scorers_of(declaration: Declaration, described: dict[str, Any], row_type: i
 
 
 def try_learn(*arguments: Any) -> bool | None:
-    """Create the scorers of a model as `learn` does; None if it refuses, which is recorded for `accepted`."""
-    learned: bool | None = outcomes.recorded(learn, *arguments)
+    """Create the scorers as `learn` or, for features, `learn_for` does; a refusal is recorded for `accepted`."""
+    learned: bool | None = outcomes.recorded(learn if len(arguments) == 4 else learn_for, *arguments)
     return learned
 
 
@@ -672,11 +736,22 @@ def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str
         If a column of the model is missing.
     """
     types = {column: type_name for column, (type_name, *_) in (described["columns"] or {}).items()}
-    missing = [column for column in declaration.columns if column not in types]
-    if missing or declaration.vector:
+    if vector := declaration.vector:
         raise ValueError(
-            f"the row does not have the columns {', '.join(declaration.columns)} of the model; "
-            "pass a row of a table or view that has them, or the array that the model was trained on"
+            f"the model was trained on the array in column {vector.column!r}, not on a row; pass that array, such as "
+            f"t.{vector.column} of a row t"
+        )
+    if described["columns"] is None:
+        columns = ", ".join(declaration.columns)
+        raise ValueError(
+            "the columns of a row of a subquery, a CTE or a join have no names that a function can see; pass "
+            f"to_jsonb(x) in place of the row x, with the columns {columns}"
+        )
+    missing = [column for column in declaration.columns if column not in types]
+    if missing:
+        raise ValueError(
+            f"the row does not have the {checks.columns(missing)} of the model; pass a row of a table or view that has "
+            f"{', '.join(declaration.columns)}, or to_jsonb of any row that has them"
         )
     return types
 
@@ -684,7 +759,9 @@ def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str
 def _check_array(declaration: Declaration) -> None:
     if declaration.vector is None:
         columns = ", ".join(declaration.columns)
-        raise ValueError(f"the model was trained on columns, not on an array; pass a row with the columns {columns}")
+        raise ValueError(
+            f"the model was trained on columns, not on an array; pass a row, or JSON, with the columns {columns}"
+        )
 
 
 def _of_rows(declaration: Declaration, described: dict[str, Any]) -> tuple[Scorer, ...]:

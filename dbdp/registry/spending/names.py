@@ -111,7 +111,8 @@ def number(session: ServerSession, model: int | str) -> int:
         return model
     found: int | None = session.query("select dbdp_internal.model_number($1) as number", model)[0]["number"]
     if found is None:
-        raise ValueError(f"model {model!r} does not exist; see dbdp.models")
+        names = session.query("select distinct m.name from dbdp.model as m where m.name is not null")
+        raise ValueError(checks.no_model(model, [row["name"] for row in names]))
     return found
 
 

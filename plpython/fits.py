@@ -1,0 +1,1 @@
+return SD["dbdp"].fits(model, row_type, features, kind)

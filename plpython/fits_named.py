@@ -1,0 +1,1 @@
+return SD["dbdp"].fits_named(model, row_type, features, kind, statement)
