@@ -70,7 +70,7 @@ def test_an_analyst_trains_explains_predicts_and_lists(connection, dataset, role
         )
         assert connection.execute(sql, (model, model)).fetchone() == (False, True)
         connection.execute("create temporary table rows_of_mine (x float8[])")
-        with pytest.raises(psycopg.Error, match="does not have the columns"):
+        with pytest.raises(psycopg.Error, match="trained on the array in column 'x', not on a row"):
             connection.execute("select dbdp.predict(%s, r) from (select 1 as z) as r", (model,))
         assert connection.execute("select count(*) from dbdp.datasets where name = %s", (dataset,)).fetchone() == (1,)
         released = connection.execute(
