@@ -153,6 +153,7 @@ create or replace function dbdp_internal.learn_for(
 ) returns boolean
 language plpython3u
 stable parallel safe cost 300
+set search_path = pg_catalog, pg_temp
 as $body$
 @refusing learn_for@
 $body$;
@@ -188,6 +189,7 @@ comment on function dbdp_internal.note_number is 'internal: remember the number 
 create or replace function dbdp_internal.no_model(model text, known text[]) returns bigint
 language plpython3u
 stable parallel safe
+set search_path = pg_catalog, pg_temp
 as $body$
 @refusing no_model@
 $body$;
