@@ -57,11 +57,11 @@ def test_every_figure_is_in_the_row_of_a_paper_or_is_dbdps_own():
     assert EVERY.keys() - named == {"systems", "algorithms", "formula-gaussian"}
 
 
-def test_the_default_of_dbdp_is_in_every_picture_of_accuracy_against_epsilon():
+def test_the_default_of_dbdp_is_in_every_picture_of_accuracy():
     for figure in catalogue.FIGURES:
         for panel in figure.panels:
-            if panel.axis == EPSILON and panel.metric in ("accuracy", "objective", "rmse") and panel.dataset != "mnist":
-                assert catalogue.DBDP in panel.shown(False), panel.title
+            if panel.metric in ("accuracy", "objective", "excess", "rmse"):
+                assert any(series.method == figures.AUTO for series in panel.shown(False)), panel.title
 
 
 def test_series_of_a_panel_have_different_labels_and_trainings():
@@ -245,6 +245,11 @@ def test_the_page_has_the_picture_the_numbers_the_command_and_nothing_from_elsew
     assert "dbdp (default)" in text and FIGURE.command.replace('"', "&quot;") in text and "Repeats: 1 to 2." in text
     assert text.count("data:image/png;base64,") == 2 and not re.search(r"(src|href)=\"(?!data:|#)", text)
     assert "<b>no</b>" not in text
+    assert page.gist(
+        report.section_of(tmp_path, FIGURE, report.results_of(stored(tmp_path), FIGURE, False)[0], False, redraw=False)[
+            0
+        ]
+    ).startswith("tiny, ε = 5: dbdp (default) 0.800, without privacy")
     for row in papers.ROWS:
         assert page.text(row.item) in text and page.text(row.differs) in text
     for name in ("tiny", "formula-bolt_on"):
@@ -255,8 +260,12 @@ def test_the_page_has_the_picture_the_numbers_the_command_and_nothing_from_elsew
 
 def test_a_picture_is_drawn_of_a_single_point_and_of_errors_above_the_least(tmp_path):
     result = Result(CELL, 1.0, {"accuracy": 0.5, "excess": 0.1})
-    for metric in ("accuracy", "excess"):
-        points = summaries.of_results(replace(PANEL, metric=metric), LINES[0], 1.0, [result])
+    none = Result(CELL, 1.0, {"accuracy": 0.5, "excess": 0.0})
+    for metric, least in (("accuracy", none), ("excess", none), ("excess", result)):
+        panel = replace(PANEL, metric=metric)
+        points = summaries.of_results(panel, LINES[0], 1.0, [result]) + summaries.of_results(
+            panel, LINES[2], 1, [least]
+        )
         assert all(path.stat().st_size > 1000 for path in pictures.draw(points, tmp_path / metric))
 
 

@@ -70,6 +70,7 @@ def in_batches(series: tuple[Series, ...], size: int) -> tuple[Series, ...]:
 # --- Bolt-on ---------------------------------------------------------------------------------------------------
 
 CONVEX = {"schedule": "constant"}
+AT_FOUR = Series("dbdp (default), ε = 4", AUTO, epsilon=4, fixed=True)
 TUNED = {"epochs": [5, 10], "batch_size": [50]}
 
 
@@ -136,15 +137,15 @@ BOLT_ON = (
         "MNIST in 50 dimensions, b = 50. More passes cost a convex training noise, a strongly convex one none.",
         (
             Panel("convex, pure ε: passes", MNIST, "epochs", (1, 5, 10, 20),
-                  tuple(Series(f"bolt-on, ε = {e}", "dbdp:bolt_on", {**CONVEX, "batch_size": 50, "step_size": 0.1}, e)
-                        for e in (1, 4)),
+                  (AT_FOUR, *(Series(f"bolt-on, ε = {e}", "dbdp:bolt_on",
+                                     {**CONVEX, "batch_size": 50, "step_size": 0.1}, e) for e in (1, 4))),
                   delta=0.0, small=(1, 10, 20), small_dataset=FEW_DIGITS),
             Panel("strongly convex, (ε, δ): passes", MNIST, "epochs", (1, 5, 10, 20),
-                  tuple(Series(f"bolt-on, ε = {e}", "dbdp:bolt_on", {"batch_size": 50}, e) for e in (1, 4)),
+                  (AT_FOUR, *(Series(f"bolt-on, ε = {e}", "dbdp:bolt_on", {"batch_size": 50}, e) for e in (1, 4))),
                   delta=2.8e-10, small=(1, 10, 20), small_dataset=FEW_DIGITS),
             Panel("convex, pure ε, 20 passes: batch size", MNIST, "batch_size", (1, 10, 50, 100),
-                  tuple(Series(f"bolt-on, ε = {e}", "dbdp:bolt_on", {**CONVEX, "epochs": 20, "step_size": 0.1}, e)
-                        for e in (1, 4)),
+                  (AT_FOUR, *(Series(f"bolt-on, ε = {e}", "dbdp:bolt_on",
+                                     {**CONVEX, "epochs": 20, "step_size": 0.1}, e) for e in (1, 4))),
                   delta=0.0, small=(10, 50), small_dataset=FEW_DIGITS),
         ),
         repeats=10,
@@ -197,7 +198,6 @@ RUN_TIMES = (
                   small_dataset="synthetic:rows=100000", small=(1, 2)),
         ),
         repeats=4,
-        alone=True,
     ),
     Figure(
         "rsgd_ar-time",
@@ -214,7 +214,6 @@ RUN_TIMES = (
                   "training_seconds", epsilon=0.4, delta=1e-12, small=(10_000, 20_000, 40_000)),
         ),
         repeats=4,
-        alone=True,
     ),
 )  # fmt: skip
 
@@ -227,7 +226,8 @@ def of_setting(title: str, method: str, axis: str, values: tuple[float, ...], sm
     series = tuple(
         Series(f"ε = {each:g}", f"dbdp:{method}", epsilon=each, full=place > 0) for place, each in enumerate(epsilons)
     )
-    return Panel(title, "adult", axis, values, series, metric, small=small)
+    default = Series(f"dbdp (default), ε = {epsilons[0]:g}", AUTO, epsilon=epsilons[0], fixed=True)
+    return Panel(title, "adult", axis, values, (default, *series), metric, small=small)
 
 
 AGD_FIGURES = (
@@ -285,7 +285,7 @@ def networks(network: str, small: str) -> Panel:
     series = tuple(
         Series(label, f"dbdp:{name}", {"network": network, "clip_norm": 3.0}, full=full)
         for name, label, full in (
-            ("dp_adam", "dp_adam (dbdp's default)", False), ("dp_sgd", "DP-SGD", False),
+            ("auto", "dbdp (default: dp_adam)", False), ("dp_sgd", "DP-SGD", False),
             ("dp_blsgd", "DP-BLSGD", False), ("rrpsgd", "RRPSGD", False), ("dp_agd", "DP-AGD", True),
         )
     )  # fmt: skip

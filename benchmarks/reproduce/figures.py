@@ -93,7 +93,6 @@ class Figure:
     says: str  # what to see, and how it was measured
     panels: tuple[Panel, ...]
     repeats: int = 20  # of the full run, as in the papers; the small run has its own
-    alone: bool = False  # measures time
 
     @property
     def command(self) -> str:

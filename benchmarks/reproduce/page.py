@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.reproduce.figures import AUTO
 from benchmarks.reproduce.papers import ROWS, Row
-from benchmarks.reproduce.pictures import LABELS
+from benchmarks.reproduce.pictures import LABELS, unit
 from benchmarks.reproduce.summaries import Point
 
 STYLE = """
@@ -22,8 +22,15 @@ th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align
 .numbers td + td, .numbers th + th { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .papers td { min-width: 8rem; overflow-wrap: normal; } .ours td { font-weight: 700; color: var(--mark); }
 code { font-size: .85em; background: #8882; padding: .1em .3em; border-radius: 3px; } .note { opacity: .8; }
+@media (max-width: 760px) {
+  .papers tr:first-child { display: none; } .papers tr, .papers td { display: block; }
+  .papers tr { border-bottom: 2px solid var(--line); padding: .5rem 0; } .papers td { border: 0; padding: .15rem 0; }
+  .papers td:first-child { font-weight: 700; }
+  .papers td + td::before { content: attr(data-head) ": "; opacity: .65; }
+}
 nav ul { columns: 18rem; padding-left: 1.2rem; font-size: .9rem; } summary { cursor: pointer; padding: .3rem 0; }
 """
+HEAD = ("", "shows", "the paper says", "measured here", "why they differ")
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def papers(sections: Sequence[Section]) -> str:
     parts = []
     for paper in dict.fromkeys(row.paper for row in ROWS):
         lines = "".join(paper_row(row, by_name) for row in ROWS if row.paper == paper)
-        head = "<tr><th></th><th>shows</th><th>the paper says</th><th>measured here</th><th>why they differ</th></tr>"
+        head = f"<tr>{''.join(f'<th>{each}</th>' for each in HEAD)}</tr>"
         parts.append(f'<h3>{text(paper)}</h3><div class="wide"><table class="papers">{head}{lines}</table></div>')
     return "".join(parts)
 
@@ -84,7 +91,9 @@ def paper_row(row: Row, by_name: Mapping[str, Section]) -> str:
         for name in row.figures
     )
     cells = (text(row.item), text(row.shows), text(row.says), measured or "–", text(row.differs))
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    named = zip(HEAD, cells, strict=True)
+    joined = "".join(f'<td data-head="{head}">{cell}</td>' for head, cell in named)
+    return f"<tr>{joined}</tr>"
 
 
 def gist(each: Section) -> str:
@@ -102,11 +111,13 @@ def of_panel(points: Sequence[Point]) -> str:
     panel = points[0].panel
     values = sorted({point.value for point in points})
     middle = values[len(values) // 2]
-    here = sorted((point for point in points if point.value == middle), key=lambda point: -point.mean)
+    best = -1 if panel.metric == "accuracy" else 1
+    here = sorted((point for point in points if point.value == middle), key=lambda point: best * point.mean)
     ours = [point for point in here if point.series.method == AUTO]
-    ends = dict.fromkeys([*ours, *here[:2], *here[-1:]])
-    shown = ", ".join(f"{point.series.label} {number(point.mean)}" for point in ends)
-    return f"{panel.title}, {panel.axis} = {middle:g}: {shown}"
+    own = [point for point in here if point.series in [each for each in panel.series if each.method != AUTO][:1]]
+    ends = {point.series.label: point for point in (*ours, *own, *here[:2], *here[-1:])}
+    shown = ", ".join(f"{label} {number(point.mean)}" for label, point in ends.items())
+    return f"{panel.title}, {unit(panel)} = {middle:g}: {shown}"
 
 
 def number(value: float) -> str:
@@ -143,7 +154,7 @@ def table(points: Sequence[Point]) -> str:
         ours = next(iter(of_series.values())).series.method == AUTO
         cells = "".join(f"<td>{shown(of_series.get(value))}</td>" for value in values)
         lines.append(f"<tr{' class=ours' if ours else ''}><td>{text(label)}</td>{cells}</tr>")
-    title = f"{panel.title}: {LABELS[panel.metric]} by {panel.axis}"
+    title = f"{panel.title}: {LABELS[panel.metric]} by {unit(panel)}"
     return (
         f'<div class="wide"><p>{text(title)}</p><table class="numbers"><tr><th></th>{head}</tr>{"".join(lines)}'
         "</table></div>"

@@ -35,7 +35,8 @@ def figure_of(count: int, height: float = 3.1) -> tuple[Any, list[Any]]:
 
 
 def draw(points: Sequence[Point], path: Path) -> list[Path]:
-    """Draw the panels of a figure that have points, and return the files."""
+    """Draw the panels of a figure that have points, and return the files; an axis of powers has no place for 0."""
+    points = [point for point in points if point.mean > 0 or point.panel.metric not in LOGARITHMIC] or points
     titles = list(dict.fromkeys(point.panel.title for point in points))
     labels = list(dict.fromkeys(point.series.label for point in points))
     figure, axes = figure_of(len(titles))
@@ -52,12 +53,16 @@ def draw_panel(axis: Any, points: Sequence[Point], labels: Sequence[str]) -> Non
         if not line:
             continue
         draw_series(axis, line, labels.index(label))
-    unit = {EPSILON: "ε", ROWS: "rows"}.get(panel.axis, panel.axis.removeprefix("settings.").replace("_", " "))
-    axis.set(xlabel=unit, ylabel=LABELS[panel.metric])
+    axis.set(xlabel=unit(panel), ylabel=LABELS[panel.metric])
     axis.set_title(panel.title, fontsize=9)
     scale(axis, panel, sorted({point.value for point in points}))
     limit(axis, points)
     axis.grid(alpha=0.25, linewidth=0.5)
+
+
+def unit(panel: Panel) -> str:
+    """Return the name of a panel's axis."""
+    return {EPSILON: "ε", ROWS: "rows"}.get(panel.axis, panel.axis.removeprefix("settings.").replace("_", " "))
 
 
 def draw_series(axis: Any, line: Sequence[Point], place: int) -> None:
@@ -85,7 +90,7 @@ def scale(axis: Any, panel: Panel, values: Sequence[float]) -> None:
     axis.set_xticks(values, [short(value) for value in values])
     axis.minorticks_off()
     if panel.metric in LOGARITHMIC:
-        axis.set_yscale("log")
+        axis.set_yscale("log", nonpositive="clip")
 
 
 def short(value: float) -> str:
@@ -108,13 +113,18 @@ def limit(axis: Any, points: Sequence[Point]) -> None:
 
 
 def finished(figure: Any, axes: Sequence[Any], path: Path, columns: int = 3) -> list[Path]:
-    """Add the legend, and write PNG and SVG."""
+    """Add the legend of all panels, and write the figure."""
     lines: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             if not label.startswith("_"):
                 lines.setdefault(label, handle)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    return saved(figure, path)
+
+
+def saved(figure: Any, path: Path) -> list[Path]:
+    """Write PNG and SVG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
     for file in files:
@@ -146,4 +156,5 @@ def curves(panels: Sequence[dict[str, Any]], path: Path) -> list[Path]:
         axis.set(yscale=panel.get("yscale", "linear"))
         axis.set_title(panel["title"], fontsize=9)
         axis.grid(alpha=0.25, linewidth=0.5)
-    return finished(figure, axes, path, 2)
+        axis.legend(fontsize=7, framealpha=0.7)
+    return saved(figure, path)

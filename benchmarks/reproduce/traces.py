@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.reproduce.cells import Cell, Measured, Result
 from benchmarks.reproduce.database import ArrayDatabase, textual
 from benchmarks.reproduce.tasks import task_of
-from benchmarks.reproduce.values import REGULARISATION, loss_of, objective
+from benchmarks.reproduce.values import loss_of, objective
 from dbdp.algorithms import Request, plan
 from dbdp.algorithms.noisy_search import line_search
 from dbdp.controller.facts import facts
@@ -75,7 +75,8 @@ def measure(database: ArrayDatabase, cell: Cell) -> Measured:
     steps = watched.steps or [float(np.linalg.norm(b - a)) for a, b in pairwise(watched.models)]
     counted = {"gradients": len(watched.models), "searches": watched.searches, "rows_read": len(watched.models) * size}
     noise = [each * float(scale) for each in watched.noise]
-    along = {} if request.network else along_the_way(task, cell.loss, watched.models)
+    own = planned.method.regularisation
+    along = {} if request.network else along_the_way(task, cell.loss, watched.models, own)
     return {"steps": steps, "noise": noise, **along, **counted}
 
 
@@ -97,13 +98,13 @@ def noting(descent: type, watched: Watched) -> Iterator[None]:
         yield
 
 
-def along_the_way(task: Any, loss: str, models: Sequence[np.ndarray]) -> Measured:
-    """Return the objective and the norm of its gradient at each model."""
+def along_the_way(task: Any, loss: str, models: Sequence[np.ndarray], regularisation: float) -> Measured:
+    """Return the run's objective, with its λ, and the norm of its gradient at each model."""
     kind, norms = loss_of(loss), []
     for model in models:
         slopes = kind.derivative(task.train @ model, task.train_labels)
-        norms.append(float(np.linalg.norm(task.train.T @ slopes / len(task.train) + REGULARISATION * model)))
-    return {"gradient": norms, "objective": [objective(task, loss, model) for model in models]}
+        norms.append(float(np.linalg.norm(task.train.T @ slopes / len(task.train) + regularisation * model)))
+    return {"gradient": norms, "objective": [objective(task, loss, model, regularisation) for model in models]}
 
 
 # --- figures ---------------------------------------------------------------------------------------------------
