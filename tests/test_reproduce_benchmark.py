@@ -244,7 +244,7 @@ def test_the_page_has_the_picture_the_numbers_the_command_and_nothing_from_elsew
     text = (tmp_path / "index.html").read_text()
     assert "dbdp (default)" in text and FIGURE.command.replace('"', "&quot;") in text and "Repeats: 1 to 2." in text
     assert text.count("data:image/png;base64,") == 2 and not re.search(r"(src|href)=\"(?!data:|#)", text)
-    assert "<b>no</b>" not in text
+    assert "<b>no</b>" not in text and "λ = 0.001, at 50: as published: 2L/(λmb) (unsound) 0.00102, true" in text
     assert page.gist(
         report.section_of(tmp_path, FIGURE, report.results_of(stored(tmp_path), FIGURE, False)[0], False, redraw=False)[
             0

@@ -1,5 +1,6 @@
 """Writes the pictures, the CSV files and the page of whatever results there are."""
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,24 @@ def write_curves(path: Path, panels: Sequence[dict[str, Any]]) -> None:
 def formula_section(folder: Path, formula: Formula) -> list[Section]:
     """Return the section of a formula that was drawn."""
     path = folder / f"{formula.name}.png"
-    notes = ["a formula: see the picture"]
-    found = Section(formula.name, formula.title, formula.says, formula.command, path, notes=notes)
-    return [found] if path.exists() else []
+    if not path.exists():
+        return []
+    notes = ["; ".join(at_the_middle(path.with_suffix(".csv")))]
+    return [Section(formula.name, formula.title, formula.says, formula.command, path, notes=notes)]
+
+
+def at_the_middle(path: Path) -> list[str]:
+    """Return the values of all curves of a CSV at the middle of their axis, a text for each panel."""
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    texts = []
+    for panel in dict.fromkeys(line["panel"] for line in lines):
+        here = [line for line in lines if line["panel"] == panel]
+        places = sorted({float(line["x"]) for line in here})
+        middle = places[len(places) // 2]
+        values = (f"{line['line']} {page.number(float(line['y']))}" for line in here if float(line["x"]) == middle)
+        texts.append(f"{panel}, at {middle:.3g}: {', '.join(values)}")
+    return texts
 
 
 def trace_section(folder: Path, store: Store, trace: Trace) -> list[Section]:
