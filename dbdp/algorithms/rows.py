@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dbdp.checks import between, whole
 from dbdp.learning.noisy import NoisyState
-from dbdp.learning.objectives import Objective
+from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.padding import PoissonSamples
 
+_MOST_DRAWS = 2**26
 Progress = Callable[[str, int, int], None]  # stage, completed parts, all parts
 
 
@@ -46,6 +48,39 @@ class Layout:
     projection: RandomProjection | None = None
     side_by_side: bool = False
     coding: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RecursiveStages:
+    """Stages of `dbdp.algorithms.perturbed_once.recursive_descent.RecursiveDescent`, from public facts alone.
+
+    Attributes
+    ----------
+    stages : int
+        How many; each begins with the gradient at its model.
+    steps : int
+        Rows that each draws, with replacement.
+    step : float
+        Size of each step.
+    regularisation : float
+        λ, of λ/2 times the squared distance from a centre.
+    rows : int
+        n, of which each is equally likely in each draw.
+    """
+
+    stages: int
+    steps: int
+    step: float
+    regularisation: float
+    rows: int
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a number that is out of range."""
+        whole("stages", self.stages, 1, _MOST_DRAWS)
+        whole("steps", self.steps, 1, _MOST_DRAWS)
+        whole("rows", self.rows, 1, 2**62)
+        for name, number in (("step", self.step), ("regularisation", self.regularisation)):
+            between(name, number, 0, 1e300)
 
 
 class Rows(Protocol):
@@ -101,6 +136,11 @@ class Rows(Protocol):
 
         `batch` is the index of a mini-batch of the last `draw`; None stands for all packed rows.
         """
+
+    def recursive_stages(
+        self, objective: Linear, model: np.ndarray, centre: np.ndarray, how: RecursiveStages
+    ) -> np.ndarray:
+        """Return the model after some stages, shape (P,)."""
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None

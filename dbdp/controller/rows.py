@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dbdp.algorithms.rows import Layout, Progress, silent
+from dbdp.algorithms.rows import Layout, Progress, RecursiveStages, silent
 from dbdp.learning.noisy import NoisyState
-from dbdp.learning.objectives import Objective
+from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
@@ -172,6 +172,17 @@ class PackedRows:
             "dbdp_internal.measured_gradient_sum(block, lengths, $1, $2, $3)", moved, objective, clip, batch
         )
         return (gradients.reshape(moved.shape) @ self.matrix.T).ravel()
+
+    def recursive_stages(
+        self, objective: Linear, model: np.ndarray, centre: np.ndarray, how: RecursiveStages
+    ) -> np.ndarray:
+        """Return the model after some stages, shape (P,)."""
+        (rows,) = self.slices
+        call = "select dbdp_internal.recursive_stages($1, $2, $3, $4, $5::pg_catalog.json) as value"
+        data = json.dumps(objective.as_data()), json.dumps(asdict(how))
+        with rows.session.uncounted():
+            moved = rows.session.query(call, rows.table, model.tobytes(), centre.tobytes(), *data)[0]["value"]
+        return np.frombuffer(moved, "<f8")
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None

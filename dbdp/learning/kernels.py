@@ -91,6 +91,44 @@ def add_rows_reference(state: State, rows: np.ndarray, step_sizes: np.ndarray, a
     _add_gradients(state, features[begin:], labels[begin:])
 
 
+@flushed
+def recursive_steps(
+    loss: Loss,
+    target: int,
+    model: np.ndarray,
+    direction: np.ndarray,
+    rows: np.ndarray,
+    *,
+    step: float,
+    regularisation: float,
+) -> None:
+    """Change a model and a direction, both (d,), in place: one step of SARAH for each row, in their order.
+
+    A step is model ← model - step·direction; then the direction changes by as much as the gradient of the row's loss,
+    with regularisation/2·‖model - any centre‖², has changed by that step (Nguyen, Liu, Scheinberg & Takáč 2017).
+    """
+    move = compiled.recursive_steps if COMPILED else recursive_steps_reference
+    move(loss, target, model, direction, np.ascontiguousarray(rows), step, regularisation)
+
+
+def recursive_steps_reference(
+    loss: Loss,
+    target: int,
+    model: np.ndarray,
+    direction: np.ndarray,
+    rows: np.ndarray,
+    step: float,
+    regularisation: float,
+) -> None:
+    """Do as `recursive_steps`, in NumPy."""
+    for features, label in zip(*labelled(loss, target, rows, len(model)), strict=True):
+        moved = model - step * direction
+        slopes = loss.derivative(np.array([features @ moved, features @ model]), np.full(2, label))
+        direction *= 1 - step * regularisation
+        direction += (slopes[0] - slopes[1]) * features
+        model[:] = moved
+
+
 def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """Return features and labels of a training; an invalid row becomes the zero row.
 

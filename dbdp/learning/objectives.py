@@ -98,6 +98,15 @@ class Linear:
         parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]
         return np.concatenate([np.minimum(self._losses(part, rows), limit).sum(axis=1) for part in parts])
 
+    def recursive_steps(
+        self, model: np.ndarray, direction: np.ndarray, rows: np.ndarray, *, step: float, regularisation: float
+    ) -> None:
+        """Change a model and a direction, both (P,), in place, by one step for each row: `kernels.recursive_steps`."""
+        targets = range(1, self.outputs + 1) if self.outputs > 1 else [self.target]
+        shape = self.outputs, self.inputs
+        for target, one, own in zip(targets, model.reshape(shape), direction.reshape(shape), strict=True):
+            kernels.recursive_steps(self.loss, target, one, own, rows, step=step, regularisation=regularisation)
+
     def _losses(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         losses = np.zeros((len(vectors), len(rows)))
         for output, (features, labels) in enumerate(self._labelled(rows)):

@@ -293,6 +293,16 @@ as $body$
 $body$;
 comment on function dbdp_internal.sampled_steps is 'internal: draw Poisson mini-batches in memory, with the options of shuffle, and make the noisy updates of several states over them';
 
+create or replace function dbdp_internal.recursive_stages(blocks text, model bytea, centre bytea, objective text, stages json) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
+set jit = off
+as $body$
+@plpython recursive_stages@
+$body$;
+comment on function dbdp_internal.recursive_stages is 'internal: a model after some stages, each the gradient at it over a table of packed blocks, and steps of single rows drawn from them; stages has stages, steps, step, regularisation and rows; the result is exact, and the caller adds noise';
+
 -- Exact sums: the caller adds noise. Sums of parts may be added in any order; the noise covers the rounding.
 create or replace function dbdp_internal.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
 language plpython3u

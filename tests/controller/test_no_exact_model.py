@@ -203,19 +203,24 @@ SCANS = ("scan", "scan_samples")
 def test_every_caller_of_an_exact_sum_is_listed():
     """What each of them does next is a mechanism: their own tests, and §14.8, are about that."""
     of_algorithms = {path.stem for path in (PACKAGE / "algorithms").rglob("*.py")}
-    results = {name: set() for name in ("gradient_sum", "loss_sums", "label_counts", "second_moment", *SCANS)}
+    results = {
+        name: set()
+        for name in ("gradient_sum", "loss_sums", "recursive_stages", "label_counts", "second_moment", *SCANS)
+    }
     for name, callers in results.items():
         callers |= {f"{module}.{function}" for module, function in calls(name) if module in of_algorithms}
     assert results == {
         "gradient_sum": {
             "noisy_sums.noisy_gradient_sum",
-            "minimisation.minimiser",  # of objective perturbation: the noise is in what is minimised
+            # of objective perturbation: the noise is in what is minimised
+            *("minimisation.minimiser", "recursive_descent.minimiser"),
             *("minimisation.minimise", "minimisation.gradient"),  # the baseline's
         },
         "loss_sums": {
             *("dp_agd.selected", "line_search.search", "privgene.losses"),
             *("minimisation.minimise", "minimisation.value"),
         },
+        "recursive_stages": {"recursive_descent.minimiser"},
         "label_counts": {"majority.__call__"},
         "second_moment": {"preconditioning.noisy_second_moment"},
         # noise is drawn in the scan itself

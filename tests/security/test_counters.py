@@ -63,6 +63,8 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
             sql = train.format(named) if options else train.replace(", {}", "")
             key = f"{name} of mini-batches" if sampled else name
             found[key] = (sql, (EPSILON, DELTA, name, *options.values()))
+    stages = (EPSILON, DELTA, "objective_perturbation", 0.005)  # rows by themselves, and not all of them in each step
+    found["objective_perturbation in stages"] = (train.format("regularisation => %s"), stages)
     pairs = '[{"epochs": 1}, {"epochs": 2}]'
     for method in ("disjoint_portions", "random_repetition"):
         sql = "select * from dbdp.dp_tune(%s, %s, epsilon => %s, delta => %s, method => %s)"
@@ -78,6 +80,7 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
 
 CALLS = calls()
 SLOW, BATCHED = pytest.mark.slow, ("dp_sgd", "dp_blsgd")
+BUCKETED = ("bolt_on", "groups by bolt_on", "objective_perturbation in stages")
 UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary")
 CALLER = {"bounds": "owner"}  # who else may call it
 CALLED: list[tuple[psycopg.Connection, str]] = []
@@ -295,7 +298,15 @@ def test_no_counter_differs_between_neighbouring_units(arena, pairs, key):
     assert one == other == again
 
 
-@pytest.mark.parametrize("key", ["bolt_on", "groups by bolt_on", *(pytest.param(key, marks=SLOW) for key in BATCHED)])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "bolt_on",
+        "groups by bolt_on",
+        "objective_perturbation in stages",
+        *(pytest.param(key, marks=SLOW) for key in BATCHED),
+    ],
+)
 def test_no_counter_differs_where_rows_go_through_buckets(arena, pairs, key):
     """The analyst gives the least memory, and few pages for temporary tables."""
     pair = pairs("many rows")

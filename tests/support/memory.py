@@ -49,6 +49,16 @@ class RowsInMemory:
         self.reads.append("gradient_sum")
         return objective.gradient_sum(model, self._of(batch), clip=clip)
 
+    def recursive_stages(self, objective, model, centre, how):
+        self.reads += ["stage"] * how.stages
+        assert how.rows == len(self.packed)
+        for _ in range(how.stages):
+            gradient = objective.gradient_sum(model, self.packed, clip=math.inf) / how.rows
+            model, direction = model.copy(), gradient + how.regularisation * (model - centre)
+            drawn = self.packed[np.random.default_rng().integers(how.rows, size=how.steps)]
+            objective.recursive_steps(model, direction, drawn, step=how.step, regularisation=how.regularisation)
+        return model
+
     def loss_sums(self, objective, models, *, limit=math.inf, batch=None):
         self.reads.append("loss_sums")
         return objective.loss_sums(models, self._of(batch), limit=limit)

@@ -3,7 +3,7 @@
 Chaudhuri, Monteleoni & Sarwate 2011 (pure), Kifer, Smith & Thakurta 2012 (Gaussian) and Iyengar et al. 2019
 (approximate minima), corrected for replace-one neighbours (privacy.md §7). With n rows, φ the loss of a row and b
 the noise, J(f) = (1/n) Σφ(f; row) + (Λ/2)‖f‖² + ⟨b, f⟩/n. Up to a constant that is the mean loss plus Λ/2 times the
-squared distance from -b/(nΛ), which `AcceleratedDescent` minimises. Three costs make up ε:
+squared distance from -b/(nΛ), which `RecursiveDescent` or `AcceleratedDescent` minimises. Three costs make up ε:
 
 - ε₀ for the noise: `perturbation_of`;
 - K ln(1 + c/(nΛ)) for the curvature: `curvature`. Λ is raised until that is at most ε₀;
@@ -21,6 +21,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
 from dbdp.algorithms.options import LEARNING, Options
 from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
+from dbdp.algorithms.perturbed_once.recursive_descent import RecursiveDescent
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
@@ -94,7 +95,9 @@ class Training:
     perturbation : Noise
         The noise b.
     descent : AcceleratedDescent
-        The solver.
+        Its promise is the solver's.
+    solver : AcceleratedDescent | RecursiveDescent
+        The solver: the descent itself, or one that is faster.
     radius : float
         The minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`.
     finishing : Noise
@@ -103,6 +106,7 @@ class Training:
 
     perturbation: Noise
     descent: AcceleratedDescent
+    solver: AcceleratedDescent | RecursiveDescent
     radius: float
     finishing: Noise
 
@@ -111,7 +115,7 @@ class Training:
         rows.shuffle()
         noise = self.perturbation.release(np.zeros(self.descent.objective.parameters))
         centre = noise / -(self.descent.rows * self.descent.regularisation)
-        model = self.descent.minimiser(rows, centre, progress)
+        model = self.solver.minimiser(rows, centre, progress)
         return self.finishing.release(projected(model, self.radius))
 
 
@@ -145,8 +149,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         "objective_delta": shares.delta,
         "curvature_epsilon": bent,
         "sampling_rate": 1.0,
-        "steps": training.descent.passes,
-        "expected_passes": training.descent.passes,
+        "steps": training.solver.passes,
+        "expected_passes": training.solver.passes,
         "radius": training.radius,
         "sensitivity": training.finishing.sensitivity,
         "noise_scale": training.finishing.noise_scale,
@@ -278,7 +282,8 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
     alone, unit = perturbation.noise_scale / scale, shares.solver_noise(kind, 1.0, objective.parameters).noise_scale
     curved = math.sqrt(1 + start.smoothness / (objective.inputs * start.regularisation))
     descent = start.reaching(SOLVER_NOISE * alone / (curved * max(1.0, 2 * unit)))
-    if descent.passes > MOST_PASSES:
+    solver = RecursiveDescent.of(descent) or descent
+    if solver.passes > MOST_PASSES:
         enough = 1.2 * start.regularisation * (descent.passes / MOST_PASSES) ** 2  # ln ρ is about -√(Λ/c)
         raise ValueError(
             f"regularisation = {start.regularisation:g} needs {descent.passes} passes over the data, the limit is "
@@ -286,7 +291,7 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
         )
     radius = descent.reach + alone * (2 * objective.parameters + 100)  # exceeded with probability e⁻⁸⁰ at most
     finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), objective.parameters)
-    return Training(perturbation, descent, radius, finishing)
+    return Training(perturbation, descent, solver, radius, finishing)
 
 
 # --- the request -------------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from dbdp.algorithms.rows import RecursiveStages
 from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.algorithms.settings import NOISE_WINS
 from dbdp.controller import evaluation, requests, summaries
@@ -25,7 +28,8 @@ from dbdp.interfaces.sql.arguments import (
     training_request,
     tuning_request,
 )
-from dbdp.packing import grouping
+from dbdp.learning.objectives import Linear, objective_from
+from dbdp.packing import draws, grouping
 from dbdp.packing.options import Share
 from dbdp.packing.packer import sampled_rows, shuffle_and_pack
 from dbdp.packing.writers import named
@@ -199,6 +203,30 @@ def sampled_steps(name: str, states: list[bytes], options: str) -> list[bytes]:
     check_not_null(states=states, options=options)
     rows = sampled_rows(session, datasets.load(session, name), Share.from_data(json_value("options", options)))
     return [noisy_steps(state, rows) for state in states]
+
+
+@interface()
+def recursive_stages(table: str, model: bytes, centre: bytes, objective: str, stages: str) -> bytes:
+    """dbdp_internal.recursive_stages, with the caller's rights."""
+    check_not_null(blocks=table, model=model, centre=centre, objective=objective, stages=stages)
+    parsed, how = objective_from(objective), _stages(stages)
+    begin, middle = np.frombuffer(model, "<f8"), np.frombuffer(centre, "<f8")
+    if not isinstance(parsed, Linear) or {len(begin), len(middle)} != {parsed.parameters}:
+        raise ValueError(
+            f"model and centre have {len(begin)} and {len(middle)} numbers; pass as many as a linear objective has"
+        )
+    blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
+    return draws.recursive_stages(session, blocks_table, parsed, begin, middle, how).tobytes()
+
+
+def _stages(text: str) -> RecursiveStages:
+    """Return the stages of a JSON argument."""
+    try:
+        return RecursiveStages(**json_object("stages", text))
+    except TypeError:
+        raise ValueError(
+            "stages must have the numbers stages, steps, step, regularisation and rows; pass these alone"
+        ) from None
 
 
 @interface()

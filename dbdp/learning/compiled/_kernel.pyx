@@ -29,6 +29,8 @@ cdef extern from "_sgd.h" nogil:
                     double correction1, double correction2)
     void sgd_single_rows(const sgd_training *t, const float *row, long count, double *model, double *sum, long stride,
                          const double *steps, long first)
+    void recursive_rows(const sgd_training *t, const float *row, long count, double *model, double *direction,
+                        long stride, double step)
     unsigned long flush()
     void unflush(unsigned long former)
     void exponentials(const double *exponents, double *out, long count)
@@ -137,6 +139,24 @@ def loss_sums(loss, long target, const double[:, ::1] models, const float[:, ::1
         with nogil:
             sgd_add_losses(&how, &rows[0, 0], count, &wide[0, 0], candidates, stride, most, &sums[0])
     return np.asarray(sums)
+
+
+def recursive_steps(loss, long target, double[::1] model, double[::1] direction, const float[:, ::1] rows, double step,
+                    double regularisation):
+    """See `kernels.recursive_steps_reference`."""
+    cdef long count = rows.shape[0], stride = rows.shape[1], dimension = model.shape[0]
+    if dimension > stride - 1 or stride % 8 or direction.shape[0] != dimension:
+        raise ValueError(f"rows of {stride} places, a model of {dimension} and a direction of {len(direction)} "
+                         "coordinates do not fit each other")
+    cdef sgd_training how = _of_loss(loss, target, INFINITY, 1, regularisation, INFINITY)
+    cdef double[:, ::1] wide = _aligned(stride)
+    wide[0, :dimension] = model
+    wide[1, :dimension] = direction
+    if count:
+        with nogil:
+            recursive_rows(&how, &rows[0, 0], count, &wide[0, 0], &wide[1, 0], stride, step)
+    model[:] = wide[0, :dimension]
+    direction[:] = wide[1, :dimension]
 
 
 def noisy_updates(state, const float[:, ::1] rows, const long[::1] ends, const double[::1] step_sizes,

@@ -346,6 +346,31 @@ CLONED void sgd_single_rows(const sgd_training *t, const float *row, long count,
   }
 }
 
+/* One step for each row: model -= step * direction, and the direction changes as the row's gradient did, of its loss and the
+ * regulariser. The label's place of both vectors is 0. */
+CLONED void recursive_rows(const sgd_training *t, const float *row, long count, double *model, double *direction, long stride, double step) {
+  const float_masks NO_LABEL = {-1, -1, -1, -1, -1, -1, -1, 0};
+  double keep = 1.0 - step * t->regularisation;
+  for (; count > 0; count--, row += stride) {
+    lanes before = {0}, after = {0}, squares = {0};
+    for (long i = 0; i < stride; i += LANES) {
+      lanes x = i < stride - LANES ? load_floats(row + i) : load_masked(row + i, NO_LABEL), w = load(model + i);
+      before += x * w;
+      w -= step * load(direction + i);
+      store(model + i, w);
+      after += x * w;
+      squares += x * x;
+    }
+    pair norm2 = every(total(squares)), label = every(row[stride - 1]);
+    pair slopes = slopes_of(t, (pair){total(after), total(before)}, norm2, every(1.0), label);
+    row_slopes of = {.packed = {norm2 <= every(MAX_NORM2)}};
+    double change = slopes[0] - slopes[1];
+    for (long i = 0; i < stride; i += LANES)
+      store(direction + i, keep * load(direction + i) + change * load_packed(row + i, of, 0));
+    direction[stride - 1] = 0.0;
+  }
+}
+
 /* max(least, the largest absolute value of the numbers, 2⁻¹⁰²²), so that no row divides by 0; NaN is ignored. */
 INLINED double largest_size(const double *features, long dimension, double least) {
   pair most = every(least), size;
