@@ -27,7 +27,10 @@ def check_trainable(session: Session, dataset: Dataset, request: Request) -> Non
     if request.network is not None:
         release.network_of(dataset, request)
     session.check_rows(dataset)
-    _check_session(session, dataset, request)
+    if session.engine is None:
+        _check_session(session, dataset, request)
+    else:
+        session.engine.check(dataset, request)
 
 
 def _check_session(session: Session, dataset: Dataset, request: Request) -> None:

@@ -72,7 +72,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     dataset, request = paired(datasets.load(session, name), request)
     plan = algorithms.plan(request, known(session, dataset, request))
     receipt = Receipt.of(dataset, plan.explain() | request.naming, plan.guarantee)
-    check_trainable(session, dataset, request)
+    check_trainable(session, dataset, plan.request)
     with charged(session, dataset, receipt) as charge:
         with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
             released = release.with_standard_errors(dataset, request, plan.run(rows, progress))
@@ -116,6 +116,8 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
+    if session.engine is not None:
+        raise ValueError("groups are trained in PostgreSQL alone; register the rows of each group as a dataset")
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
     facts, is_private = known(session, dataset, request.base), grouping.is_private(dataset, request.group_by)
     return groups.plan(request, facts, sizes, is_private=is_private)

@@ -255,8 +255,14 @@ class PackedRows:
 def packed_rows(
     session: Session, dataset: Dataset, layout: Layout, progress: Progress = silent
 ) -> Iterator[PackedRows]:
-    """Yield packed rows in temporary tables of this session, or of one session for each slice; none is packed yet."""
+    """Yield packed rows in temporary tables of this session, or of one session for each slice; none is packed yet.
+
+    Where the session has an engine, the rows are the engine's.
+    """
     with ExitStack() as stack:
+        if session.engine is not None:
+            yield stack.enter_context(session.engine.rows(dataset, layout, progress))
+            return
         apart = layout.side_by_side and len(layout.slices) > 1 and not dataset.group  # this session has a group's rows
         workers = stack.enter_context(session.workers(len(layout.slices))) if apart else [session]
         here = _side_by_side(workers, dataset, layout, progress) if len(workers) > 1 else None

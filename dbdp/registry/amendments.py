@@ -43,6 +43,7 @@ def renew(
         If the role is not a member of the role that registered the dataset, or does not own the table.
     """
     former = _own(session, name, "renew its budget", reason)
+    _check_is_table(former)
     present = _registration(former)
     renewed = replace(
         present,
@@ -56,6 +57,44 @@ def renew(
     registering.end(session, former["id"])
     renewal = registering.Renewal(former["id"], reason, former["registered_by"], former["answer_seconds"])
     registering.enter(session, renewed, types, renewal)
+
+
+_PLACE = """
+update dbdp.dataset
+set place = $2, digest = $3, capacity = null
+where id = $1
+and registered_in = pg_current_xact_id_if_assigned()
+and capacity = rows
+and place is null
+returning id
+"""
+
+
+def place(session: ServerSession, name: str, place: str, digest: str) -> None:
+    """State where the rows of a new dataset are, whose table is empty; their number is the capacity, public from now.
+
+    Raises
+    ------
+    ValueError
+        If the dataset does not exist, or was not registered in this transaction, with a capacity and without a unit.
+    PermissionError
+        If the role is not a member of the role that registered the dataset.
+    """
+    row = rights.registered(session, name, action="state where its rows are")
+    if not session.query(_PLACE, row["id"], place, digest):
+        raise ValueError(
+            f"dataset {name!r} was not registered in this transaction with the number of its rows as capacity, and "
+            "without a unit; register files by Database.on_spark(spark).register_dataset"
+        )
+
+
+def _check_is_table(row: Row) -> None:
+    """Raise ValueError for a dataset whose rows are elsewhere: their number is public, and fixed with the files."""
+    if row["place"] is not None:
+        raise ValueError(
+            f"dataset {row['name']!r} has its rows at {row['place']}, and their number is fixed; register other files "
+            "as a dataset of their own"
+        )
 
 
 def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds: int | None) -> None:
@@ -103,6 +142,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
     """
     check_capacity(capacity)
     present = _own(session, name, "raise its capacity", reason)
+    _check_is_table(present)
     slots_of_one = present["max_rows"] or 1
     least = present["rows"] // slots_of_one + (present["capacity"] is not None)
     if capacity < least:

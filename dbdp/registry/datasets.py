@@ -67,6 +67,10 @@ class Dataset:
         Rényi orders of the caller's allowances by role, where they have their own.
     capacity : int | None
         At most so many rows, or units, are read, and their number is private; None: their number is public.
+    place : str | None
+        Where the rows are, as `spark:parquet:/path`; the table is empty then. None: in the table.
+    digest : str | None
+        A hash of public facts of the files at that place.
     """
 
     id: int
@@ -81,6 +85,8 @@ class Dataset:
     answer_seconds: int | None = None
     allowance_orders: Mapping[str, float] = field(default_factory=dict)
     capacity: int | None = None
+    place: str | None = None
+    digest: str | None = None
 
     @property
     def unit_rows(self) -> int:
@@ -115,7 +121,7 @@ select d.id,
        d.rows,
        d.declaration::pg_catalog.text as declaration,
        d.column_types::pg_catalog.text as column_types,
-       d.unit, d.max_rows, d.answer_seconds, d.capacity,
+       d.unit, d.max_rows, d.answer_seconds, d.capacity, d.place, d.digest,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted,
        (
@@ -197,6 +203,8 @@ def load(session: Session, name: str) -> Dataset:
         answer_seconds=row["answer_seconds"],
         allowance_orders=json.loads(row["allowance_orders"] or "{}"),
         capacity=row["capacity"],
+        place=row["place"],
+        digest=row["digest"],
     )
 
 
@@ -295,7 +303,7 @@ def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping
 
 
 def check_rows(session: ServerSession, dataset: Dataset) -> None:
-    """Raise ValueError if the table no longer has the registered, public number of rows, or of units.
+    """Raise ValueError if the rows are elsewhere, or no longer have their registered, public number, or that of units.
 
     With a capacity their number is private and may be any; only the right to read the table is checked.
 
@@ -304,6 +312,11 @@ def check_rows(session: ServerSession, dataset: Dataset) -> None:
     PermissionError
         If this role may not read the table.
     """
+    if dataset.place is not None:
+        raise ValueError(
+            f"the rows of dataset {dataset.name!r} are at {dataset.place}, which PostgreSQL does not read; train it "
+            "with Database.on_spark(spark).train, or dbdp train --engine spark"
+        )
     if dataset.capacity is not None:
         with session.reading(dataset.source):
             return

@@ -134,3 +134,10 @@ class Registration:
 def check_capacity(capacity: int) -> None:
     """Raise ValueError unless a capacity is a whole number within the limit."""
     checks.whole("capacity", capacity, 1, MAX_CAPACITY, "choose how many rows, or units, the table may come to have")
+
+
+def check_elsewhere(registration: Registration) -> None:
+    """Raise ValueError unless the registration can be of files: rows by themselves, of a public and fixed number."""
+    for name, value in (("unit", registration.unit), ("capacity", registration.capacity)):
+        if value is not None:
+            raise ValueError(f"{name} = {value!r} is for tables of PostgreSQL; leave it out to register files")

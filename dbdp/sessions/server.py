@@ -83,6 +83,8 @@ class ServerSession:
         The registry's functions, which this session calls itself, since its caller was checked.
     """
 
+    engine = None  # rows are read where they are stored
+
     def __init__(self, plpy: ModuleType, registry: Registry) -> None:
         self._plpy = plpy
         self._registry = registry

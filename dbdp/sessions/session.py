@@ -49,6 +49,22 @@ class Registered(Protocol):
         """Its name in dbdp.datasets."""
 
 
+class Engine(Protocol):
+    """The interface of a place other than the session's database where the rows of a dataset are read and trained on.
+
+    The session still plans, charges and stores; a dataset is a `dbdp.registry.datasets.Dataset`.
+    """
+
+    def check_rows(self, dataset: Any) -> None:
+        """Raise ValueError unless the rows are those that were registered, by public facts."""
+
+    def check(self, dataset: Any, request: Any) -> None:
+        """Raise ValueError unless a `dbdp.algorithms.Request` can be trained there; called before the charge."""
+
+    def rows(self, dataset: Any, layout: Any, progress: Any) -> AbstractContextManager[Any]:
+        """Return a context manager of the packed rows, a `dbdp.algorithms.rows.Rows`."""
+
+
 class Session(Protocol):
     """The interface that the controller needs of the place where SQL runs.
 
@@ -63,6 +79,10 @@ class Session(Protocol):
 
     `tests/sessions/test_session_contract.py` tests every implementation.
     """
+
+    @property
+    def engine(self) -> Engine | None:
+        """Where rows are read and trained on; None is the session's own database."""
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement; return its rows as dictionaries by column name.

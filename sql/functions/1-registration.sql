@@ -27,6 +27,15 @@ $body$;
 comment on function dbdp.register_dataset is
 'register a table as a dataset: features maps a column to [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"}, ["category", …] or {"length": d, "norm": bound}; the label has a positive value, classes, or label_bounds; all rows with one value of column unit are protected together, and at most max_rows of them are read; public_columns are public keys to group by; with a capacity at most so many rows, or units, are read, their number is private and may change, and without one it is public and fixed; the budget, epsilon and delta or rho and delta, never changes; rdp_order is the order of mode renyi, by default the one at which Gaussian noise costs least. For the owner of the table.';
 
+create or replace function dbdp_internal.place_dataset(dataset text, place text, digest text) returns void
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython place_dataset@
+$body$;
+comment on function dbdp_internal.place_dataset is 'internal: state where the rows of a dataset are whose table is empty, in the transaction that registered it with their number as its capacity; the number is public from then on';
+
 create or replace function dbdp.drop_dataset(name text) returns void
 language plpython3u
 set client_min_messages = error

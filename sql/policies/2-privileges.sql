@@ -51,7 +51,7 @@ $calling$;
 grant select, insert on dbdp.dataset, dbdp.ledger, dbdp.model, dbdp.allowance, dbdp.prediction_grant to dbdp_owner;
 grant select, insert on dbdp.outcome, dbdp.former_declaration, dbdp.former_answer_time, dbdp.former_capacity
 to dbdp_owner;
-grant update (dropped_at, declaration, column_types, answer_seconds, capacity, rows) on dbdp.dataset to dbdp_owner;
+grant update (dropped_at, declaration, column_types, answer_seconds, capacity, rows, place, digest) on dbdp.dataset to dbdp_owner;
 grant update (epsilon, delta, rdp_order, charge_limit, leak_limit, granted_by, granted_at, revoked_at)
 on dbdp.allowance to dbdp_owner;
 grant select, insert on dbdp.model_name, dbdp.name_grant to dbdp_owner;
@@ -140,7 +140,7 @@ grant select on
 to dbdp_analyst;
 
 grant execute on function
-  dbdp.register_dataset, dbdp.drop_dataset, dbdp_internal.check_rows, dbdp_internal.charge,
+  dbdp.register_dataset, dbdp_internal.place_dataset, dbdp.drop_dataset, dbdp_internal.check_rows, dbdp_internal.charge,
   dbdp.grant_training, dbdp.revoke_training,
   dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds,
   dbdp_internal.shuffle, dbdp_internal.sampled_steps, dbdp_internal.recursive_stages, dbdp_internal.resume, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate, dbdp_internal.sgd_epoch(bytea, bytea),

@@ -22,6 +22,9 @@ create table dbdp.dataset (
   reason text, -- of the renewal
   answer_seconds int, -- results computed from rows are returned at multiples of them after the charge; null: at once
   capacity bigint, -- at most so many rows, or units, are read; null: their number is public and fixed
+  place text, -- where the rows are, if not in the table, which is empty then and has their columns
+  digest text, -- a hash of public facts of the files at that place
+  constraint dataset_place check ((place is null) = (digest is null)),
   constraint dataset_capacity check (capacity * coalesce(max_rows, 1) = rows),
   constraint dataset_unit check ((unit is null) = (max_rows is null)),
   constraint dataset_renewal check ((renews is null) = (reason is null))

@@ -25,7 +25,8 @@ select d.name,
        d.renews,
        d.reason,
        d.answer_seconds,
-       d.capacity
+       d.capacity,
+       d.place
 from dbdp.dataset as d
 where d.dropped_at is null;
 comment on view dbdp.datasets is 'registered datasets that the role may train on: public facts and total budgets';

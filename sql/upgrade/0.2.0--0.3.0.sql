@@ -22,6 +22,10 @@ $policies$;
 alter table dbdp.dataset
   add column if not exists answer_seconds int,
   add column if not exists capacity bigint,
+  add column if not exists place text,
+  add column if not exists digest text,
+  drop constraint if exists dataset_place,
+  add constraint dataset_place check ((place is null) = (digest is null)),
   drop constraint if exists dataset_capacity,
   add constraint dataset_capacity check (capacity * coalesce(max_rows, 1) = rows);
 create table if not exists dbdp.model_name (

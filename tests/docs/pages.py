@@ -21,6 +21,7 @@ REASONS = (
     "needs a clean machine",
     "needs a container engine",
     "needs a remote server",
+    "needs Java and PySpark",
     "needs this source tree",
     "runs until it is stopped",
     "asks for an answer",

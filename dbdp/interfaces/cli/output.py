@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +28,17 @@ _BREAKS = 16  # characters; a longer word in a cell may be broken
 
 Url = Annotated[str | None, option(help="URL of the server; default DBDP_URL, else the private server.")]
 AsJson = Annotated[bool, option("--json", help="Print JSON.")]
+POSTGRESQL, SPARK = "postgresql", "spark"
+Engine = Annotated[
+    str,
+    option(
+        type=click.Choice([POSTGRESQL, SPARK]),
+        help="Where rows are read and trained on; spark: from files such as spark:parquet:/path.",
+    ),
+]
+Master = Annotated[
+    str | None, option(help="Where Spark runs, such as local[4]; by default where its own settings say.")
+]
 Positive = Annotated[str | None, option(help="The label's positive value.")]
 Negative = Annotated[str | None, option(help="Its negative value; default: any other.")]
 Labels = Annotated[list[str] | None, option("--class", help="A class of the label; repeat for each.")]
@@ -44,6 +56,21 @@ def opened(url: str | None) -> Iterator["Database"]:
 
     with connect(url) as database:
         yield database
+
+
+@contextmanager
+def opened_on(url: str | None, engine: str, master: str | None) -> Iterator["Database"]:
+    """Connect to a server, with Spark as the place where rows are read and trained on if that is the engine."""
+    if engine == POSTGRESQL:
+        if master is not None:
+            raise ValueError(f"--master {master} is for --engine spark; add that, or leave it out")
+        with opened(url) as database:
+            yield database
+        return
+    from dbdp.packing.spark.jobs import started
+
+    with opened(url) as database, started(master) as spark:
+        yield database.on_spark(spark)
 
 
 @contextmanager

@@ -8,11 +8,15 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.scores.bounds import BETA
 from dbdp.controller.options import HELP
 from dbdp.interfaces.cli.output import (
+    POSTGRESQL,
+    SPARK,
     AsJson,
     Delta,
+    Engine,
     Epsilon,
     LabelBounds,
     Labels,
+    Master,
     Negative,
     Positive,
     Url,
@@ -20,6 +24,7 @@ from dbdp.interfaces.cli.output import (
     json_file,
     numbers,
     opened,
+    opened_on,
     print_line,
     show,
     show_budget,
@@ -68,15 +73,17 @@ def register(
     rdp_order: Annotated[
         float | None, option(help="Rényi order of mode renyi; default: at which Gaussian noise costs least.")
     ] = None,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Register a table as a dataset: public facts and a total budget."""
-    with opened(url) as database:
+    with opened_on(url, engine, master) as database:
         database.register(
             Registration(
                 name=name,
-                source=quoted(database, table),
+                source=table if engine == SPARK else quoted(database, table),
                 label=label,
                 positive=positive,
                 negative=negative,

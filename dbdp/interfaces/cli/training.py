@@ -13,7 +13,7 @@ import click
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.checks import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
-from dbdp.interfaces.cli.output import AsJson, Url, opened, show, show_mapping
+from dbdp.interfaces.cli.output import POSTGRESQL, AsJson, Engine, Master, Url, opened, opened_on, show, show_mapping
 from dbdp.interfaces.cli.parameters import Commands, option
 from dbdp.privacy.accounting.budget import Budget
 
@@ -75,11 +75,18 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @app.command()
 @with_request_options
-def train(dataset: str, request: Request, as_json: AsJson = False, url: Url = None) -> None:
+def train(
+    dataset: str,
+    request: Request,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
     """Train a private model on a registered dataset, and store the release."""
     from dbdp.interfaces.python.progress import progress_bar
 
-    with opened(url) as database, progress_bar() as progress:
+    with opened_on(url, engine, master) as database, progress_bar() as progress:
         model = database.train(dataset, request, progress)
     _show_model(model, as_json)
 

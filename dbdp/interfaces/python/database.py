@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ import dbdp
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.errors import PREFIX
-from dbdp.sessions.session import Row
+from dbdp.sessions.session import Engine, Row
 from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class Predictions:
     kind: str
     rows: list[Row]
     answers: list[Any]
+
+
+def _is_place(source: Any) -> bool:
+    """Return whether a source is a place that an engine reads, and no table."""
+    return isinstance(source, str) and source.startswith("spark:")
 
 
 def connect(target: Any = None) -> Database:
@@ -174,11 +179,13 @@ class Database:
         The connection itself, for statements of your own.
     """
 
-    def __init__(self, connection: psycopg.Connection, *, owned: bool = False, lender: Any = None) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, *, owned: bool = False, lender: Any = None, engine: Engine | None = None
+    ) -> None:
         self.connection = connection
         self._owned = owned
         self._lender = lender  # whose collection would reset the connection, even in the middle of a statement
-        self._session = ClientSession(connection)
+        self._session = ClientSession(connection, engine)
         self._check_version()
 
     def __enter__(self) -> Database:
@@ -191,6 +198,27 @@ class Database:
         """Close the connection, if `connect` opened it."""
         if self._owned:
             self.connection.close()
+
+    def on_spark(self, spark: Any) -> Database:
+        """Return this connection with Apache Spark as the place where rows are read and trained on.
+
+        Its methods `register_dataset`, `train`, `tune` and `explain` take datasets whose rows are in Parquet files:
+        `register_dataset(name, "spark:parquet:/path", …)`. Budgets, receipts and models stay in PostgreSQL, the noise
+        is drawn in this process, and whoever may submit to the cluster can read the rows; see docs/scale.md.
+
+        Parameters
+        ----------
+        spark : pyspark.sql.SparkSession
+            A session of Spark 4.1 or later, whose workers have dbdp too.
+
+        Returns
+        -------
+        Database
+            The same connection.
+        """
+        from dbdp.packing.spark.engine import SparkEngine
+
+        return Database(self.connection, lender=self._lender, engine=SparkEngine(spark))
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement with parameters $1, $2, …; return its rows.
@@ -432,7 +460,7 @@ class Database:
         self.register(
             Registration(
                 name=name,
-                source=self.table(_table_name(source)) or _table_name(source),
+                source=source if _is_place(source) else self.table(_table_name(source)) or _table_name(source),
                 label=label,
                 features=features,
                 delta=delta,
@@ -465,6 +493,9 @@ class Database:
         ValueError
             If the table, the declaration or the budget is not accepted.
         """
+        if _is_place(registration.source):
+            self._register_files(registration)
+            return
         declaration = registration.declaration
         listed = {
             "features": json.dumps(dict(registration.features)),
@@ -475,6 +506,27 @@ class Database:
         arguments = {each.name: getattr(registration, each.name) for each in fields(registration)}
         with self._warning():
             self._call("register_dataset", {}, arguments | listed)
+
+    def _register_files(self, registration: Registration) -> None:
+        """Register files: an empty table with their columns stands for them, under the name of the dataset."""
+        from dbdp.registry.registration import check_elsewhere
+
+        check_elsewhere(registration)
+        engine: Any = self._session.engine
+        if engine is None:
+            raise ValueError(
+                f"source {registration.source!r} is read by Spark; call Database.on_spark(spark).register_dataset"
+            )
+        registration.check()
+        types, files = engine.described(registration)
+        table = sql.Identifier(registration.name)
+        columns = (sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items())
+        with self.connection.transaction():
+            self.connection.execute(sql.SQL("create table {} ({})").format(table, sql.SQL(", ").join(columns)))
+            name = self.table(table.as_string(self.connection))
+            self.register(replace(registration, source=str(name), capacity=files.rows))
+            placed = registration.name, registration.source, files.digest
+            self.query("select dbdp_internal.place_dataset($1, $2, $3)", *placed)
 
     def renew_budget(
         self,

@@ -68,6 +68,8 @@ class Dataset(Base):
         Charged results are delayed to a multiple of these seconds.
     capacity : int or None
         Largest number of rows, or of units, that is read; None for a public number.
+    place : str or None
+        Where the rows are, as `spark:parquet:/path`; None for a table of PostgreSQL.
     """
 
     __tablename__ = "datasets"
@@ -90,6 +92,7 @@ class Dataset(Base):
     reason: Mapped[str | None]
     answer_seconds: Mapped[int | None] = mapped_column(Integer)
     capacity: Mapped[int | None] = mapped_column(BigInteger)
+    place: Mapped[str | None]
 
 
 class Charge(Base):

@@ -53,6 +53,13 @@ def register_dataset(*values: Any) -> None:
     registering.register(session, Registration(**arguments | {"features": features}))
 
 
+@interface(in_own_transaction, session.as_owner)
+def place_dataset(name: str, place: str, digest: str) -> None:
+    """dbdp_internal.place_dataset, as dbdp_owner."""
+    check_not_null(dataset=name, place=place, digest=digest)
+    amendments.place(session, name, place, digest)
+
+
 @refusing(in_own_transaction)
 def drop_dataset(name: str) -> None:
     """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""

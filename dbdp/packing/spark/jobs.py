@@ -1,5 +1,7 @@
-"""Jobs of Spark: their settings for Arrow, and what is raised when one fails."""
+"""Sessions and jobs of Spark: how one is started, the settings for Arrow, and what is raised when a job fails."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +12,37 @@ _SETTINGS = {  # of one batch: rows to pack, and bytes of chunks and blocks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 24),
 }
+
+
+@contextmanager
+def started(master: str | None) -> Iterator[Any]:
+    """Yield a session of Spark, and stop it at the end.
+
+    Parameters
+    ----------
+    master : str | None
+        Where it runs, such as `local[4]` or `spark://host:7077`; None is what Spark's own settings name.
+
+    Raises
+    ------
+    ValueError
+        If PySpark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ValueError("Spark needs PySpark: pip install 'dbdp[spark]'") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("dbdp").config("spark.log.level", "ERROR")
+    try:
+        spark = (builder if master is None else builder.master(master)).getOrCreate()
+    except Exception as error:
+        named = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason is known'}"
+        raise ValueError(f"Spark did not start ({named}); install Java 17, and check --master {master}") from None
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 Blocks are DataFrames of (part, number, block), kept by Spark in memory and on disk. A part is a range of one secret
 order: for epochs a whole slice, which one task trains on; for sums a piece of a slice, so that many tasks share the
-work. The sums of the parts are collected and added exactly, so that they do not depend on the order of tasks.
+work. The sums of the parts are collected and added in the order of the parts, whatever the order of the tasks.
 """
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.datasets import Dataset
 
 PART_BYTES = 1 << 25  # packed rows of one task of a sum; a public fact, so that every cluster adds alike
+MOST_PARTS = 512  # whose sums the driver holds; of more rows each part is larger
 
 
 @dataclass
@@ -85,7 +85,9 @@ class SparkRows:
 
     def epoch_of(self, slices: Sequence[int], states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
         """As `epoch`, for some slices."""
-        joined = dict(zip(slices, map(b"".join, states), strict=True))
+        equal: dict[bytes, bytes] = {}  # equal states, as all are at the start, are sent to a worker once
+        numbered = zip(slices, map(b"".join, states), strict=True)
+        joined = {number: equal.setdefault(state, state) for number, state in numbered}
         task = workers.Epochs(tuple(joined.get(part, b"") for part in range(len(self.layout.slices))), passes)
         moved = self._scan(self.blocks(self.layout.slices), task, slices)
         return [[state.encode() for state in State.decode_each(each)] for each in moved]
@@ -142,7 +144,7 @@ class SparkRows:
         frame: Any = None,
         number: int | None = None,
     ) -> np.ndarray:
-        """Return the sum of an array over all blocks, or over those of one slice: correctly rounded of the parts'.
+        """Return the sum of an array over all blocks, or over those of one slice.
 
         Parameters
         ----------
@@ -158,16 +160,15 @@ class SparkRows:
         frame = self.blocks(self._pieces()) if frame is None else frame
         parts = range(len(self._pieces())) if number is None else self._parts_of(number)
         sums = [np.frombuffer(each, kind) for each in self._scan(frame, workers.Sum(of_block), parts)]
-        if kind == "<i8":
-            return np.sum(sums, axis=0)
-        return np.array([math.fsum(column) for column in zip(*sums, strict=True)])
+        return np.sum(sums, axis=0) if kind == "<i8" else _total(sums)
 
     def _pieces(self) -> tuple[int, ...]:
         """Return the sizes of the parts of sums: slices, cut into pieces of at most PART_BYTES."""
         return tuple(size for rows in self.layout.slices for size in self._cut(rows))
 
     def _cut(self, rows: int) -> list[int]:
-        most = max(1, PART_BYTES // (blocks.stride_of(self.layout.dimension) * blocks.ELEMENT.itemsize))
+        row_bytes = blocks.stride_of(self.layout.dimension) * blocks.ELEMENT.itemsize
+        most = max(1, PART_BYTES // row_bytes, -(-self.source.rows // MOST_PARTS))
         count = -(-rows // most)
         return [rows * (place + 1) // count - rows * place // count for place in range(count)]
 
@@ -250,6 +251,17 @@ def rows_on_spark(
         yield rows
     finally:
         rows.close()
+
+
+def _total(sums: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays in their order, with the errors of the additions added at the end (Neumaier)."""
+    total, errors = np.zeros_like(sums[0]), np.zeros_like(sums[0])
+    for each in sums:
+        moved = total + each
+        larger, smaller = (np.where(np.abs(total) >= np.abs(each), *pair) for pair in ((total, each), (each, total)))
+        errors += (larger - moved) + smaller
+        total = moved
+    return total + errors
 
 
 def _gradient(objective: str, model: np.ndarray, clip: float, piece: Piece) -> np.ndarray:

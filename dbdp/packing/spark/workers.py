@@ -21,6 +21,7 @@ from dbdp.learning.rows.encoding import HEADER_BYTES, Encoder, record_layout
 from dbdp.learning.state import State
 from dbdp.packing.spark.columns import LABEL, VALUES
 from dbdp.privacy.shuffling import KeyedOrder
+from dbdp.sessions.errors import PUBLIC_SQLSTATE
 
 CHANGED = "a source file changed while it was read"
 INCOMPLETE = "rows of the source are missing, or are there twice"
@@ -38,6 +39,8 @@ Pass = Callable[[Any, Batches], Batches]
 class PublicError(RuntimeError):
     """An error whose text is constant."""
 
+    sqlstate = PUBLIC_SQLSTATE  # so that the ledger has its text
+
 
 def guarded(function: Pass) -> Pass:
     """Replace the text of any error by a constant one, since it may quote a row."""
@@ -54,9 +57,10 @@ def guarded(function: Pass) -> Pass:
     return run
 
 
-def version(_batches: Batches) -> Batches:
-    """Return the version of dbdp that a worker has."""
-    yield pa.RecordBatch.from_pydict({"version": [dbdp.__version__]})
+def version(batches: Batches) -> Batches:
+    """Yield the version of dbdp that a worker has, for each batch."""
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"version": [dbdp.__version__]})
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ select d.id,
        d.id in (select o.id from dbdp.own_datasets as o) as own,
        d.declaration::text as declaration,
        d.column_types::text as column_types,
-       d.rows, d.unit, d.max_rows, d.answer_seconds, d.capacity,
+       d.rows, d.unit, d.max_rows, d.answer_seconds, d.capacity, d.place,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit
 from dbdp.dataset as d
 where d.name = $1

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import place_dataset
+
+return place_dataset(*args)

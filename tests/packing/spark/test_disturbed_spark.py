@@ -1,0 +1,65 @@
+"""Executors, workers and drivers that are killed: the same bytes, or a clean end whose charge stands."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import disturbed_spark
+import numpy as np
+import psycopg
+import pytest
+import sparks
+from test_spark_rows import KEY, in_numpy, trained
+
+from dbdp.interfaces.python.database import Database
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(disturbed_spark.__file__)
+FOLDERS = os.pathsep.join([str(SCRIPT.parent), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+
+
+def scripted(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": FOLDERS}
+    command = [sys.executable, str(SCRIPT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, list[int]]:
+    random = np.random.default_rng(1)
+    return random.normal(size=(1000, sparks.LENGTH)) / 3, random.choice([-1, 1], 1000).tolist()
+
+
+def test_whatever_is_killed_the_bytes_are_the_same(rows: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+    ended = scripted(str(sparks.write(tmp_path, *rows)), KEY.hex())
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found: dict[str, dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    packed = in_numpy(*rows)
+    expected = {"blocks": packed.tobytes(), "states": b"".join(each[0] for each in trained(packed, 3))}
+    for name, value in expected.items():
+        assert {stage: run[name] for stage, run in found.items()} == dict.fromkeys(
+            disturbed_spark.STAGES, hashlib.sha256(value).hexdigest()
+        )
+    assert len({run["sums"] for run in found.values()}) == 1
+    assert [stage for stage, run in found.items() if not run["disturbed"]] == ["nothing"]
+
+
+def test_a_driver_killed_after_its_charge_leaves_the_charge_and_no_model(
+    rows: tuple[np.ndarray, list[int]],
+    tmp_path: Path,
+    server_url: str,
+    database: Database,
+    connection: psycopg.Connection,
+) -> None:
+    name = "killed_driver"
+    try:
+        ended = scripted(str(sparks.write(tmp_path, *rows)), "killed", server_url, name)
+        assert ended.returncode < 0, ended.stderr[-3000:]
+        assert database.budget(name)["charged"] > 0
+        assert not database.query("select from dbdp.models where dataset = $1", name)
+    finally:
+        connection.execute(f"select dbdp.drop_dataset('{name}'); drop table public.{name}")

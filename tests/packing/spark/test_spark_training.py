@@ -1,0 +1,158 @@
+"""Datasets whose rows Spark reads: charged in PostgreSQL before the first job, and refused where they do not fit."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+from dbdp.algorithms import Request
+from dbdp.controller import ChargedError
+from dbdp.interfaces.cli.output import opened_on
+from dbdp.interfaces.python.database import Database
+from dbdp.packing.spark import workers
+from dbdp.packing.spark.engine import SparkEngine
+
+ROWS = 2000
+TRUE = np.array([2.0, -1.0, 0.5])
+REQUESTS = {
+    "default": Request(epsilon=1.0, delta=1e-7),
+    "shards": Request(epsilon=1.0, delta=1e-7, algorithm="bolt_on", shards=2, epochs=3),
+    "objective": Request(epsilon=1.0, delta=1e-7, algorithm="objective_perturbation"),
+}
+DECLARED: dict[str, Any] = {
+    "label": "y",
+    "positive": "1",
+    "negative": "-1",
+    "features": {"a": [-3, 3], "b": [-3, 3], "c": ["x", "y", "ü"]},
+    "epsilon": 50.0,
+    "delta": 1e-5,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("columns"))
+
+
+def write(folder: Path, rows: int = ROWS) -> Path:
+    """Write columns a, b, c and a label y."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    random = np.random.default_rng(4)
+    a, b = random.normal(size=(2, rows))
+    c = random.choice(["x", "y", "ü", "undeclared"], rows)
+    y = np.where(2 * a - b + (c == "x") + random.logistic(size=rows) > 0, 1, -1)
+    columns = {"a": pa.array(a), "b": pa.array(b, pa.float32()), "c": pa.array(c), "y": pa.array(y, pa.int32())}
+    pq.write_table(pa.table(columns), folder / "only.parquet", row_group_size=500)
+    return folder
+
+
+@pytest.fixture
+def on_spark(spark: Any, database: Database, schema: str) -> Database:
+    return database.on_spark(spark)
+
+
+@pytest.fixture
+def visits(on_spark: Database, schema: str, folder: Path) -> Iterator[str]:
+    """A dataset of files."""
+    name = f"visits_{schema}"
+    on_spark.register_dataset(name, f"spark:parquet:{folder}", **DECLARED)
+    yield name
+    on_spark.drop_dataset(name)
+
+
+def spent(database: Database, name: str) -> float:
+    return float(database.budget(name)["charged"])
+
+
+def test_a_training_charges_once_and_stores_a_model_that_learned(on_spark: Database, visits: str) -> None:
+    for request in REQUESTS.values():
+        before = len(on_spark.history(visits))
+        model = on_spark.train(visits, request)
+        assert len(on_spark.history(visits)) == before + 1
+        assert model.receipt["rows"] == ROWS
+        assert model.coefficients[0] > 0 > model.coefficients[1]
+    place = on_spark.query("select place from dbdp.datasets where name = $1", visits)[0]["place"]
+    assert place.startswith("spark:parquet:/")
+
+
+def test_the_exact_baseline_is_that_of_the_same_rows_in_postgresql(
+    on_spark: Database, database: Database, visits: str, schema: str, folder: Path, connection: psycopg.Connection
+) -> None:
+    import pyarrow.parquet as pq
+
+    connection.execute("create table same (a float8, b real, c text, y int)")
+    with connection.cursor().copy("copy same from stdin") as copy:
+        for row in pq.read_table(folder).to_pylist():
+            copy.write_row(row.values())
+    database.register_dataset(f"same_{schema}", f"{schema}.same", **DECLARED)
+    try:
+        models = [
+            each.baseline(name, Request(epsilon=1.0))
+            for each, name in ((on_spark, visits), (database, f"same_{schema}"))
+        ]
+    finally:
+        database.drop_dataset(f"same_{schema}")
+    assert models[0].errors == models[1].errors
+    assert np.allclose(models[0].coefficients, models[1].coefficients, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["PostgreSQL", "an analyst's SQL", "noise in every step", "groups"])
+def test_what_cannot_run_is_refused_before_the_charge(
+    how: str, on_spark: Database, database: Database, visits: str
+) -> None:
+    refused: dict[str, Callable[[], Any]] = {
+        "PostgreSQL": lambda: database.train(visits, REQUESTS["default"]),
+        "an analyst's SQL": lambda: database.query("select dbdp.dp_logreg($1, 1.0, 1e-7)", visits),
+        "noise in every step": lambda: on_spark.train(visits, Request(epsilon=1.0, delta=1e-7, algorithm="dp_sgd")),
+        "groups": lambda: on_spark.train_groups(visits, REQUESTS["shards"], group_by="c", groups=["x"]),
+    }
+    with pytest.raises(ValueError, match=r"PostgreSQL|every step"):
+        refused[how]()
+    assert spent(database, visits) == 0
+
+
+def test_files_that_were_replaced_are_refused_before_the_charge(
+    on_spark: Database, tmp_path: Path, schema: str
+) -> None:
+    name = f"replaced_{schema}"
+    on_spark.register_dataset(name, f"spark:parquet:{write(tmp_path)}", **DECLARED)
+    write(tmp_path, ROWS + 1)
+    with pytest.raises(ValueError, match="not those that dataset"):
+        on_spark.train(name, REQUESTS["shards"])
+    assert spent(on_spark, name) == 0
+    on_spark.drop_dataset(name)
+
+
+def test_files_replaced_after_the_charge_end_the_training_which_stays_charged(
+    on_spark: Database, tmp_path: Path, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"late_{schema}"
+    on_spark.register_dataset(name, f"spark:parquet:{write(tmp_path)}", **DECLARED)
+    monkeypatch.setattr(SparkEngine, "check", lambda *_: write(tmp_path, ROWS + 1))
+    with pytest.raises(ChargedError, match=workers.CHANGED):
+        on_spark.train(name, REQUESTS["shards"])
+    assert spent(on_spark, name) > 0
+    assert not on_spark.query("select from dbdp.models where dataset = $1", name)
+    (charge,) = on_spark.history(name)
+    assert charge["outcome"] == "failed"
+    on_spark.drop_dataset(name)
+
+
+def test_the_number_of_rows_of_files_stays_and_only_a_new_dataset_has_a_place(on_spark: Database, visits: str) -> None:
+    for sql in (
+        "select dbdp.raise_capacity($1, 'grown', 99999999)",
+        "select dbdp.renew_budget($1, 'a new year')",
+        "select dbdp_internal.place_dataset($1, 'spark:parquet:/other', 'other')",
+    ):
+        with pytest.raises(ValueError, match=r"fixed|not registered in this transaction"):
+            on_spark.query(sql, visits)
+
+
+def test_a_master_without_its_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match="add that, or leave it out"), opened_on(None, "postgresql", "local[1]"):
+        pass
