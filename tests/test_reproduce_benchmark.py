@@ -254,6 +254,7 @@ def test_the_page_has_the_picture_the_numbers_the_command_and_nothing_from_elsew
         assert page.text(row.item) in text and page.text(row.differs) in text
     for name in ("tiny", "formula-bolt_on"):
         assert [(tmp_path / f"{name}.{kind}").stat().st_size > 100 for kind in ("png", "svg", "csv")] == [True] * 3
+    assert "| dbdp (default) | 0.710 | 0.800 ± 0.0707 |" in (tmp_path / "tables.md").read_text()
     lines = (tmp_path / "tiny.csv").read_text().splitlines()
     assert lines[0].startswith("panel,dataset,loss,metric,series,method") and len(lines) == 1 + 3 + 4
 

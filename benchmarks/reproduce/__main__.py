@@ -106,8 +106,9 @@ def run(laboratory: Laboratory, store: Store, wanted: Sequence[Cell], until: flo
                 return
             left = timedelta(seconds=round(seconds_left(missing[place:], results)))
             progress.update(bar, description=f"{cell.dataset}, {cell.method}", left=str(left))
-            result = measured(cell, laboratory.measure)
-            store.write(result)
+            result, *_ = *store.done([cell]), None  # another run may have been faster
+            if result is None:
+                store.write(result := measured(cell, laboratory.measure))
             results.append(result)
             progress.advance(bar)
 

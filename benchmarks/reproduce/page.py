@@ -161,6 +161,23 @@ def table(points: Sequence[Point]) -> str:
     )
 
 
+def markdown(each: Section) -> str:
+    """Return the tables of a figure in Markdown."""
+    parts = [f"## {each.title}", "", each.says, "", f"`{each.command}`", "", *each.notes, ""]
+    for title in dict.fromkeys(point.panel.title for point in each.points):
+        points = [point for point in each.points if point.panel.title == title]
+        values = sorted({point.value for point in points})
+        parts += [
+            "| " + " | ".join([title, *(f"{value:g}" for value in values)]) + " |",
+            "|---" * (1 + len(values)) + "|",
+        ]
+        for label in dict.fromkeys(point.series.label for point in points):
+            of_series = {point.value: point for point in points if point.series.label == label}
+            parts.append("| " + " | ".join([label, *(shown(of_series.get(value)) for value in values)]) + " |")
+        parts.append("")
+    return "\n".join(parts)
+
+
 def shown(point: Point | None) -> str:
     """Return a mean with its deviation."""
     if point is None:

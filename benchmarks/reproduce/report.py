@@ -14,7 +14,7 @@ from benchmarks.reproduce.page import Section
 from benchmarks.reproduce.traces import TRACES_BY_NAME, Trace
 
 MOST_REPEATS = 30
-INDEX = "index.html"
+INDEX, TABLES = "index.html", "tables.md"
 
 
 def write(folder: Path, names: Sequence[str], *, full: bool) -> None:
@@ -34,6 +34,7 @@ def write(folder: Path, names: Sequence[str], *, full: bool) -> None:
     sections += [each for formula in FORMULAS_BY_NAME.values() for each in formula_section(folder, formula)]
     text = page.page(sections, facts(results, full), dict.fromkeys(failures))
     (folder / INDEX).write_text(text, encoding="utf-8")
+    (folder / TABLES).write_text("\n".join(page.markdown(each) for each in sections), encoding="utf-8")
 
 
 def results_of(store: Store, figure: Figure, full: bool) -> tuple[list[Result], list[Result]]:
