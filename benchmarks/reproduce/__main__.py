@@ -6,6 +6,7 @@ small run, the default, ends by itself after --minutes; the page has what there 
 
 import argparse
 import logging
+import shutil
 import signal
 import sys
 import time
@@ -40,6 +41,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="all values of every grid, all rows; hours, without limit")
     parser.add_argument("--minutes", type=float, help="end after so many; default: 18, with --full none")
     parser.add_argument("--folder", type=Path, default=Path("build/reproduce"), help="of results, pictures and page")
+    parser.add_argument("--images", type=Path, help="also copy the PNGs of these figures here, such as docs/images")
     parser.add_argument("--list", action="store_true", help="list the figures, and end")
     parser.add_argument("--page-only", action="store_true", help="measure nothing; draw what there is")
     return parser.parse_args(given)
@@ -68,8 +70,18 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     code = 0 if options.page_only else measure(options, [every[name] for name in names])
     report.write(options.folder, names, full=options.full)
+    if options.images:
+        copy(options.folder, names, options.images)
     CONSOLE.print(f"Written to {options.folder}: index.html, and a PNG, an SVG and a CSV of each figure.")
     return code
+
+
+def copy(folder: Path, names: Sequence[str], images: Path) -> None:
+    """Copy the pictures of figures that were drawn."""
+    images.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if (folder / f"{name}.png").exists():
+            shutil.copyfile(folder / f"{name}.png", images / f"{name}.png")
 
 
 def measure(options: argparse.Namespace, figures: Sequence[object]) -> int:
