@@ -14,7 +14,7 @@ from benchmarks import binary_copy
 from benchmarks.accuracy.datasets import BINARY, CLASSES, REGRESSION
 from benchmarks.reproduce.cells import Cell, Measured
 from benchmarks.reproduce.tasks import Task, task_of
-from benchmarks.reproduce.values import measured_model
+from benchmarks.reproduce.values import REGULARISATION, measured_model
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.database import connect
 
@@ -42,7 +42,8 @@ class ArrayDatabase:
         seconds = time.perf_counter() - start
         if request.network is not None:
             return {"training_seconds": seconds, "accuracy": self.network_accuracy(task, number)}
-        return {"training_seconds": seconds, **measured_model(task, cell.loss, self.models(number, task))}
+        penalty = options.get("regularisation", REGULARISATION)
+        return {"training_seconds": seconds, **measured_model(task, cell.loss, self.models(number, task), penalty)}
 
     def models(self, number: int, task: Task) -> np.ndarray:
         """Return the coefficients of a model, shape (K, d)."""

@@ -21,13 +21,14 @@ def loss_of(name: str) -> Loss:
     return loss_named(name, width=None, positive_weight=1.0, radius=1.0 if name == "squared" else None)
 
 
-def measured_model(task: Task, loss: str, models: np.ndarray) -> Measured:
+def measured_model(task: Task, loss: str, models: np.ndarray, regularisation: float = REGULARISATION) -> Measured:
     """Return accuracy or root mean squared error, and the objective with how far it is above the least."""
     scores = task.test @ models.T
     if task.data.task == CLASSES:
         return {"accuracy": float(np.mean(scores.argmax(axis=1) + 1 == task.test_labels))}
-    value = objective(task, loss, models[0])
-    above = {"objective": value, "excess": value - objective(task, loss, least(task, loss))}
+    value = objective(task, loss, models[0], regularisation)
+    best = objective(task, loss, least(task, loss, regularisation), regularisation)
+    above = {"objective": value, "excess": value - best}
     if task.data.task == BINARY:
         return {"accuracy": float(np.mean(np.where(scores[:, 0] > 0, 1, -1) == task.test_labels)), **above}
     low, high = task.data.declared["label_bounds"]
