@@ -17,7 +17,7 @@ from dbdp.learning.objectives import projected
 from dbdp.learning.rows import blocks
 from dbdp.privacy.mechanisms import ROOM
 
-FAILURE = 2.0**-40  # probability that the gradient is not small enough after the planned stages, for any rows
+FAILURE = 2.0**-100  # probability that the gradient is not small enough after the planned stages, for any rows
 TOGETHER = 10  # stages: rows that fit in memory are read once for all of them
 MOST_MEMORY = 64 << 20  # bytes of the rows that a stage draws
 _LENGTHS = tuple(2.0**power for power in range(1, 9))  # of a stage: steps, relative to (λ + c)/λ
