@@ -13,7 +13,7 @@ BUILD_FAILED = { echo "docker build failed: see its message above. If it could n
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-accuracy reproduce docs reference lint clean
+.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-accuracy reproduce docs reference lint clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -55,6 +55,9 @@ lock:  ## pin the Python packages of the image to their newest versions, with ha
 
 bench:  ## speed against a C aggregate, written to build/bench.json
 	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks
+
+bench-scale:  ## time and memory against the number of rows, drawn and written to build; ARGS may hold options
+	$(BOOTSTRAP) --extras bench,accuracy && .venv/bin/python -m benchmarks.scale $(ARGS)
 
 bench-accuracy:  ## accuracy beside other systems, written to build/accuracy; ARGS may hold options, such as --only adult
 	$(BOOTSTRAP) --extras accuracy && .venv/bin/python -m benchmarks.accuracy $(ARGS)

@@ -66,11 +66,11 @@ def drop(connection: psycopg.Connection, table: Table) -> None:
         drop_one(connection, name)
 
 
-def linear_model_rows(rows: int) -> tuple[np.ndarray, np.ndarray]:
+def linear_model_rows(rows: int, width: int = BENCH54.features) -> tuple[np.ndarray, np.ndarray]:
     """Return unit rows in random directions; a label is +1 with the model's probability."""
     random = np.random.default_rng(SEED)
-    model = random.normal(size=BENCH54.features)
-    features = random.normal(size=(rows, BENCH54.features))
+    model = random.normal(size=width)
+    features = random.normal(size=(rows, width))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     probability = 1 / (1 + np.exp(-4 * features @ model))
     return features, np.where(random.random(rows) < probability, 1.0, -1.0)

@@ -1,0 +1,1 @@
+"""Time and memory against the number of rows: `python -m benchmarks.scale`."""
