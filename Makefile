@@ -13,7 +13,7 @@ BUILD_FAILED = { echo "docker build failed: see its message above. If it could n
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-accuracy reproduce docs reference lint clean
+.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-accuracy reproduce docs reference lint clean test-spark bench-spark
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -33,6 +33,11 @@ test-slow:  ## the tests that take minutes
 
 test-statistical:  ## the tests that repeat an experiment many times
 	$(BOOTSTRAP) --extras test && .venv/bin/pytest -m statistical
+
+test-spark:  ## the tests of Apache Spark, the slow ones too; as root it installs a missing Java
+	java -version >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get install -qq --yes --no-install-recommends default-jre-headless; } \
+	  || { echo "Java is missing: install Java 17, as default-jre-headless" >&2; exit 1; }
+	$(BOOTSTRAP) --extras test,spark && .venv/bin/pytest tests/packing/spark -m "slow or not slow"
 
 image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for docker build
 	@docker info >/dev/null || { echo "no container engine is running: start one, or set DOCKER_HOST" >&2; exit 1; }
@@ -58,6 +63,9 @@ bench:  ## speed against a C aggregate, written to build/bench.json
 
 bench-scale:  ## time and memory against the number of rows, drawn and written to build; ARGS may hold options
 	$(BOOTSTRAP) --extras bench,accuracy && .venv/bin/python -m benchmarks.scale $(ARGS)
+
+bench-spark:  ## speed on Apache Spark beside MLlib, written to build/bench-spark.json; ARGS may hold numbers of rows
+	$(BOOTSTRAP) --extras spark && .venv/bin/python -m benchmarks.spark $(ARGS)
 
 bench-accuracy:  ## accuracy beside other systems, written to build/accuracy; ARGS may hold options, such as --only adult
 	$(BOOTSTRAP) --extras accuracy && .venv/bin/python -m benchmarks.accuracy $(ARGS)
