@@ -23,9 +23,9 @@ def test_every_side_of_ours_runs_and_leaves_no_dataset(connection, table):
         assert min(of_runs[name]() for name in own) > 0
         assert min(of_shuffling[name]() for name in ("ours", "ours from the array")) > 0
         assert min(side() for side in of_prediction.values()) > 0
-        models = connection.execute("select count(*) from dbdp.models where dataset = 'benchmark of bench54'")
+        models = connection.execute("select count(*) from dbdp.models_details where dataset = 'benchmark of bench54'")
         assert models.fetchone() == (4,)  # of the three whole runs, and of the prediction
-    left = connection.execute("select count(*) from dbdp.datasets where name like 'benchmark of%'")
+    left = connection.execute("select count(*) from dbdp.datasets_details where name like 'benchmark of%'")
     assert left.fetchone() == (0,)
 
 

@@ -14,6 +14,26 @@ create or replace function dbdp.budget(
   out left_share float8,
   out releases_left bigint,
   out of_epsilon float8,
+  out epsilon_left float8,
+  out epsilon float8,
+  out delta float8
+)
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing budget@
+$body$;
+comment on function dbdp.budget is
+'what a dataset has left: its share; how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta); and the largest epsilon of a single one at that delta; dbdp.budget_details has what was spent too';
+
+create or replace function dbdp.budget_details(
+  dataset text,
+  release_delta float8 default null,
+  release_epsilon float8 default null,
+  out left_share float8,
+  out releases_left bigint,
+  out of_epsilon float8,
   out of_delta float8,
   out epsilon_left float8,
   out epsilon float8,
@@ -35,9 +55,9 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing budget@
+@refusing budget_details@
 $body$;
-comment on function dbdp.budget is
+comment on function dbdp.budget_details is
 'what a dataset has left and has spent: releases_left is how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta), epsilon_left the largest epsilon of a single one at that delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
 
 create or replace function dbdp_internal.dataset_spent(dataset_id int, out spent_share float8, out unrecorded_share float8)

@@ -80,7 +80,7 @@ alter view dbdp.granted_models owner to dbdp_owner;
 alter view dbdp.watched_datasets owner to dbdp_owner;
 
 -- It reads as dbdp_owner too; a condition of the reader's is not evaluated on rows that the reader may not see.
-create or replace view dbdp.stat_datasets with (security_barrier) as
+create or replace view dbdp.stat_datasets_details with (security_barrier) as
 select d.id as period,
        d.name as dataset,
        d.registered_by,
@@ -118,8 +118,43 @@ cross join lateral (
 cross join lateral dbdp_internal.dataset_spent(d.id) as spent
 where d.dropped_at is null
 and d.id in (select w.id from dbdp.watched_datasets as w);
-comment on view dbdp.stat_datasets is 'for each dataset charges, how they ended, and seconds from a charge to its release; spent_share is the larger of the shares of epsilon and delta that are spent; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
-alter view dbdp.stat_datasets owner to dbdp_owner;
+comment on view dbdp.stat_datasets_details is 'for each dataset charges, how they ended, and seconds from a charge to its release; spent_share is the larger of the shares of epsilon and delta that are spent; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
+alter view dbdp.stat_datasets_details owner to dbdp_owner;
+
+create or replace view dbdp.stat_datasets with (security_invoker) as
+select v.dataset,
+       v.charges,
+       v.releases,
+       v.failures,
+       v.unfinished,
+       pg_catalog.round(v.mean_seconds::numeric, 3)::float8 as mean_seconds,
+       v.last_charge::date as last_charge,
+       pg_catalog.round(v.spent_share::numeric, 4)::float8 as spent_share
+from dbdp.stat_datasets_details as v;
+comment on view dbdp.stat_datasets is 'for each dataset charges, how they ended, mean seconds from a charge to its release, and the share of the budget that is spent; dbdp.stat_datasets_details has all figures; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
+comment on column dbdp.stat_datasets.dataset is 'Its name';
+comment on column dbdp.stat_datasets.charges is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets.releases is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets.failures is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets.unfinished is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets.mean_seconds is 'From a charge to its release';
+comment on column dbdp.stat_datasets.last_charge is 'Day of the last charge';
+comment on column dbdp.stat_datasets.spent_share is 'Part of the budget that was spent, and that was spent by charges without a row in the ledger';
+comment on column dbdp.stat_datasets_details.period is 'Number of the dataset; a renewed budget has another';
+comment on column dbdp.stat_datasets_details.dataset is 'Its name';
+comment on column dbdp.stat_datasets_details.registered_by is 'The role that registered it';
+comment on column dbdp.stat_datasets_details.registered_at is 'When it was registered';
+comment on column dbdp.stat_datasets_details.charges is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets_details.releases is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets_details.failures is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets_details.unfinished is 'Charges in the ledger, and how they ended';
+comment on column dbdp.stat_datasets_details.total_seconds is 'From a charge to its release';
+comment on column dbdp.stat_datasets_details.mean_seconds is 'From a charge to its release';
+comment on column dbdp.stat_datasets_details.max_seconds is 'From a charge to its release';
+comment on column dbdp.stat_datasets_details.last_charge is 'When the last charge was';
+comment on column dbdp.stat_datasets_details.last_release is 'When the last release was';
+comment on column dbdp.stat_datasets_details.spent_share is 'Part of the budget that was spent, and that was spent by charges without a row in the ledger';
+comment on column dbdp.stat_datasets_details.unrecorded_share is 'Part of the budget that was spent, and that was spent by charges without a row in the ledger';
 
 create or replace function dbdp_internal.allowance_spent(
   allowance int,
@@ -137,7 +172,7 @@ as $body$
 $body$;
 comment on function dbdp_internal.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent, and has left for one more release';
 
-create or replace view dbdp.allowances with (security_invoker) as
+create or replace view dbdp.allowances_details with (security_invoker) as
 select d.name as dataset,
        a.role,
        a.epsilon,
@@ -156,7 +191,36 @@ join dbdp.dataset as d on d.id = a.dataset_id
 cross join lateral dbdp_internal.allowance_spent(a.id) as spent
 where a.revoked_at is null
 and d.dropped_at is null;
-comment on view dbdp.allowances is 'which roles may train on which dataset: all releases of a role together are (epsilon, delta)-private by themselves; epsilon_left is the largest epsilon of one more release; without an epsilon only the dataset''s budget limits them';
+comment on view dbdp.allowances_details is 'which roles may train on which dataset: all releases of a role together are (epsilon, delta)-private by themselves; epsilon_left is the largest epsilon of one more release; without an epsilon only the dataset''s budget limits them';
+
+create or replace view dbdp.allowances with (security_invoker) as
+select v.dataset,
+       v.role,
+       v.epsilon,
+       v.delta,
+       pg_catalog.round(v.left_share::numeric, 4)::float8 as left_share,
+       v.epsilon_left
+from dbdp.allowances_details as v;
+comment on view dbdp.allowances is 'which roles may train on which dataset, and what each has left; dbdp.allowances_details has limits and charges';
+comment on column dbdp.allowances.dataset is 'Name of the dataset';
+comment on column dbdp.allowances.role is 'The role that may train';
+comment on column dbdp.allowances.epsilon is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
+comment on column dbdp.allowances.delta is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
+comment on column dbdp.allowances.left_share is 'Part of the allowance that is left';
+comment on column dbdp.allowances.epsilon_left is 'Largest ε of one more release with noise at the end, at a tenth of the dataset''s δ';
+comment on column dbdp.allowances_details.dataset is 'Name of the dataset';
+comment on column dbdp.allowances_details.role is 'The role that may train';
+comment on column dbdp.allowances_details.epsilon is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
+comment on column dbdp.allowances_details.delta is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
+comment on column dbdp.allowances_details.left_share is 'Part of the allowance that is left';
+comment on column dbdp.allowances_details.epsilon_left is 'Largest ε of one more release with noise at the end, at a tenth of the dataset''s δ';
+comment on column dbdp.allowances_details.charge_limit is 'Largest sum of charges, and the sum so far';
+comment on column dbdp.allowances_details.charged is 'Largest sum of charges, and the sum so far';
+comment on column dbdp.allowances_details.leak_limit is 'Largest sum of δ, and the sum so far';
+comment on column dbdp.allowances_details.leaked is 'Largest sum of δ, and the sum so far';
+comment on column dbdp.allowances_details.rdp_order is 'The Rényi order of its charges';
+comment on column dbdp.allowances_details.granted_by is 'The role that granted it';
+comment on column dbdp.allowances_details.granted_at is 'When it was granted';
 
 create or replace function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
 language plpython3u

@@ -131,11 +131,11 @@ grant execute on function
   dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
-  dbdp.model, dbdp.models, dbdp.summaries, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
+  dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
   dbdp.granted_names
 to dbdp_predictor;
 grant select on
-  dbdp.dataset, dbdp.datasets, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.prediction_grant, dbdp.model_name,
+  dbdp.dataset, dbdp.datasets, dbdp.datasets_details, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.allowances_details, dbdp.prediction_grant, dbdp.model_name,
   dbdp.name_grant
 to dbdp_analyst;
 
@@ -156,11 +156,11 @@ to dbdp_data_owner;
 -- Statistics.
 grant execute on function dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;
 grant execute on function dbdp_internal.dataset_spent to dbdp_data_owner;
-grant select on dbdp.stat_datasets to pg_read_all_stats, dbdp_data_owner;
+grant select on dbdp.stat_datasets, dbdp.stat_datasets_details to pg_read_all_stats, dbdp_data_owner;
 
 -- Reports of what was spent.
-grant execute on function dbdp.budget to dbdp_analyst;
-grant select on dbdp.history, dbdp.outcome to dbdp_analyst;
+grant execute on function dbdp.budget, dbdp.budget_details to dbdp_analyst;
+grant select on dbdp.history, dbdp.history_details, dbdp.outcome to dbdp_analyst;
 grant execute on function dbdp.check_ledger, dbdp_internal.record_outcome, dbdp.renew_budget, dbdp.redeclare, dbdp.answer_at_multiples,
   dbdp.raise_capacity
 to dbdp_data_owner;

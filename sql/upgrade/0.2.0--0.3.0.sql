@@ -75,6 +75,32 @@ begin
 end
 $allowances$;
 
+-- Views, and dbdp.budget, show what fits a screen; the wide ones that they were have other names, also in users' views.
+do $views$
+declare
+  wide text;
+  reporting regprocedure;
+begin
+  for reporting in
+    select p.oid
+    from pg_catalog.pg_proc as p
+    where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
+    and p.proname in ('budget', 'try_budget')
+    and p.pronargs = 3
+  loop
+    execute pg_catalog.format(
+      'alter function %s rename to %I', reporting,
+      (select p.proname from pg_catalog.pg_proc as p where p.oid = reporting) || '_details');
+  end loop;
+  foreach wide in array array['datasets', 'models', 'summaries', 'history', 'allowances', 'stat_datasets'] loop
+    if pg_catalog.to_regclass('dbdp.' || wide) is not null
+    and pg_catalog.to_regclass('dbdp.' || wide || '_details') is null then
+      execute pg_catalog.format('alter view dbdp.%I rename to %I', wide, wide || '_details');
+    end if;
+  end loop;
+end
+$views$;
+
 -- Functions that are gone, or whose arguments or results changed.
 drop function if exists
   dbdp.register_dataset(

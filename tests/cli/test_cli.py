@@ -57,7 +57,7 @@ def test_a_bad_request_is_one_line_that_names_it():
 def ward(connection: psycopg.Connection) -> None:
     """A small table to register."""
     connection.execute("drop table if exists ward")
-    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = 'ward'")
+    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where name = 'ward'")
     connection.execute("create table ward as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
 
 

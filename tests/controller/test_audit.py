@@ -78,7 +78,7 @@ def in_server(url: str, name: str, options: dict[str, Any]) -> np.ndarray:
 select array_agg(r.model) from generate_series(1, {TOGETHER}) as i,
 lateral dbdp.{interfaces[options["loss"]]}({name!r}, epochs => {options["epochs"]} + 0 * i, {given}) as r"""
     sql = sql.replace("loss => 'huber_svm', ", "")
-    released = "select coefficients[1] from dbdp.models where id = any (%s)"
+    released = "select coefficients[1] from dbdp.models_details where id = any (%s)"
     with psycopg.connect(url, autocommit=True) as connection:
         models = [connection.execute(sql).fetchone() for _ in range(RELEASES // TOGETHER)]
         return np.array([row[0] for made in models for row in connection.execute(released, made)])

@@ -170,7 +170,9 @@ def test_after_a_bad_request_the_next_one_is_served(connection, dataset, interfa
     with pytest.raises((psycopg.Error, ValueError)):
         train(connection, interface, dataset, epsilon=0.0)
     train(connection, interface, dataset)
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (dataset,)).fetchone() == (1,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (dataset,)).fetchone() == (
+        1,
+    )
 
 
 def test_explain_refuses_what_training_refuses(connection, dataset):

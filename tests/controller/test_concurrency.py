@@ -53,7 +53,7 @@ def test_eight_sessions_at_once_never_overspend_by_a_unit(server_url, connection
     assert spent(name) == (5 * 123_456_789, 0)
     sql = "select charge from dbdp.ledger as l join dbdp.dataset as d on d.id = dataset_id where d.name = %s"
     assert connection.execute(sql, (name,)).fetchall() == [(123_456_789,)] * 5
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (5,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (5,)
 
 
 def test_a_session_that_ends_holds_no_lock(server_url, connection, table, register):
@@ -178,7 +178,7 @@ def test_two_registrations_at_once_make_one_dataset(server_url, connection, sche
     assert len(errors) == 1
     assert "is registered already" in errors[0]
     assert connection.execute(
-        "select count(*) from dbdp.datasets where source like %s", (f"{schema}.%",)
+        "select count(*) from dbdp.datasets_details where source like %s", (f"{schema}.%",)
     ).fetchone() == (1,)
 
 
@@ -189,7 +189,7 @@ def test_sessions_train_on_one_dataset_side_by_side(server_url, connection, tabl
         for session in (first, second, first, second):
             session.execute("set statement_timeout = '120s'")
             session.execute(TRAIN, (name, 1.0, 0.0))
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (4,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (4,)
 
 
 def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(server_url, connection, table, register, spent):

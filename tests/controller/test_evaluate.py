@@ -50,7 +50,9 @@ def test_one_evaluation_is_one_charge_that_is_explained(database, connection, wi
     figures = database.evaluate(model, name, epsilon=5)
     assert [row["figure"] for row in figures] == ["accuracy", "majority_share", "auc"]
     assert all(0 <= row["value"] <= 1 and row["plus_minus"] > 0 for row in figures)
-    charges = connection.execute("select algorithm, epsilon, outcome from dbdp.history where dataset = %s", (name,))
+    charges = connection.execute(
+        "select algorithm, epsilon, outcome from dbdp.history_details where dataset = %s", (name,)
+    )
     assert charges.fetchall() == [("evaluation", 5.0, "shown")]
     assert (planned["epsilon"], planned["cells"]) == (5.0, 40)
     assert spent(name)[0] == round(planned["charge"] * 1e9)

@@ -79,7 +79,7 @@ def released(connection: psycopg.Connection, name: str) -> int:
 
 
 def declared(connection: psycopg.Connection, name: str) -> dict[str, Any]:
-    return connection.execute("select declaration from dbdp.datasets where name = %s", (name,)).fetchone()[0]
+    return connection.execute("select declaration from dbdp.datasets_details where name = %s", (name,)).fetchone()[0]
 
 
 # --- what is counted ------------------------------------------------------------------------------------

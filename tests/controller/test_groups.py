@@ -80,7 +80,7 @@ def trained(
 
 
 def released(connection: psycopg.Connection, name: str) -> int:
-    return connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone()[0]
+    return connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone()[0]
 
 
 def ledger(connection: psycopg.Connection, name: str) -> list[tuple]:
@@ -460,7 +460,7 @@ def test_only_other_columns_of_plain_types_can_be_public(table, register, column
 
 
 def test_public_columns_are_declared_alike_through_every_interface(connection, database, dataset):
-    name, sql = dataset(), "select declaration from dbdp.datasets where name = %s"
+    name, sql = dataset(), "select declaration from dbdp.datasets_details where name = %s"
     declared = connection.execute(sql, (name,)).fetchone()[0]
     assert declared["public_columns"] == ["g"]
     connection.execute("select dbdp.drop_dataset(%s)", (name,))

@@ -30,7 +30,7 @@ def private_peak_mb(pid: int) -> float:
 @pytest.fixture
 def large(connection: psycopg.Connection, database: Database) -> str:
     """A registered table of 300,000 rows whose first feature numbers them."""
-    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = 'large'")
+    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where name = 'large'")
     connection.execute("drop table if exists large")
     connection.execute(
         f"create table large as select array_prepend(i::float8, array_fill(1.0::float8, array[{FEATURES - 1}])) as x, "

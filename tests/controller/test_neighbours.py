@@ -136,7 +136,9 @@ def twins(server_url: str) -> Iterator[Twins]:
         )
         with exact.installed(connection):
             yield Twins(connection)
-        for (name,) in connection.execute("select name from dbdp.datasets where source like 'twins.%'").fetchall():
+        for (name,) in connection.execute(
+            "select name from dbdp.datasets_details where source like 'twins.%'"
+        ).fetchall():
             connection.execute("select dbdp.drop_dataset(%s)", (name,))
         connection.execute("drop schema twins cascade")
 

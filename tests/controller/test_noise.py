@@ -22,7 +22,7 @@ select model from dbdp.dp_logreg($1, epsilon => 1, delta => $2, mechanism => $3,
 @pytest.fixture
 def nothing(connection: psycopg.Connection, database: Database) -> str:
     """A dataset in which no label is known: every row is the zero row, and the exact model is 0."""
-    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = 'nothing'")
+    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where name = 'nothing'")
     connection.execute("drop table if exists nothing")
     connection.execute(
         f"create table nothing as select array_fill(0.1::float8, array[{LENGTH}]) as x, 7 as y "
@@ -39,7 +39,7 @@ def release(database: Database, dataset: str, interface: str, mechanism: str) ->
     delta = DELTAS[mechanism]
     if interface == "server":
         [made] = database.query(ON_THE_SERVER, dataset, delta, mechanism)
-        [row] = database.query("select coefficients, receipt from dbdp.models where id = $1", made["model"])
+        [row] = database.query("select coefficients, receipt from dbdp.models_details where id = $1", made["model"])
         return row["coefficients"], row["receipt"]["noise_scale"]
     request = dbdp.Request(epsilon=1.0, delta=delta, epochs=1, batch_size=25, mechanism=mechanism)
     model = database.train(dataset, request)

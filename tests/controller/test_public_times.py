@@ -67,7 +67,9 @@ def test_a_score_answers_no_earlier_than_the_multiple(connection, name):
 
 
 def test_what_the_ledger_shows_has_the_time_after_the_wait(connection, name):
-    late = "select extract(epoch from ended_at - charged_at) from dbdp.history where dataset = %s order by id desc"
+    late = (
+        "select extract(epoch from ended_at - charged_at) from dbdp.history_details where dataset = %s order by id desc"
+    )
     connection.execute(SET, (name, 1))
     connection.execute(TRAIN, (name,))
     assert connection.execute(late, (name,)).fetchone()[0] >= 0.9
@@ -167,7 +169,7 @@ def test_only_the_role_that_registered_the_dataset_sets_the_time(connection, nam
 
 
 def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(connection, name):
-    now = "select answer_seconds from dbdp.datasets where name = %s"
+    now = "select answer_seconds from dbdp.datasets_details where name = %s"
     connection.execute(SET, (name, 10))
     connection.execute("select dbdp.renew_budget(%s, 'because')", (name,))
     connection.execute("""select dbdp.redeclare(%s, 'because', '{"x": {"length": 3, "norm": 2}}')""", (name,))
@@ -200,7 +202,7 @@ def test_a_time_that_cannot_be_is_refused(connection, name, reason, seconds, mes
 def test_an_old_snapshot_does_not_escape_a_new_time(server_url, connection, name, spent):
     with psycopg.connect(server_url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        old.execute("select 1 from dbdp.datasets")
+        old.execute("select 1 from dbdp.datasets_details")
         connection.execute(SET, (name, LATE))
         with pytest.raises(psycopg.errors.SerializationFailure):
             old.execute(TRAIN, (name,))

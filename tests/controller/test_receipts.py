@@ -166,7 +166,7 @@ def test_a_receipt_keeps_its_names_in_their_order(database, names, kind):
 def test_the_server_answers_the_same_names_as_a_client(database, names):
     options = "epsilon => 2, delta => 1e-6, algorithm => 'bolt_on', batch_size => 40"
     [trained] = database.query(f"select model from dbdp.dp_logreg($1, {options})", names["binary"])
-    stored = database.query("select receipt::text as r from dbdp.models where id = $1", trained["model"])
+    stored = database.query("select receipt::text as r from dbdp.models_details where id = $1", trained["model"])
     explained = database.query(f"select dbdp.dp_explain($1, {options})::text as r", names["binary"])
     assert list(json.loads(stored[0]["r"])) == golden()["bolt_on"]
     assert list(json.loads(explained[0]["r"])) == golden()["explained bolt_on"]

@@ -273,7 +273,9 @@ def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
         assert_nothing_stays(connection, opened)
     assert connection.execute(TEMPORARY).fetchall() == []
     assert spent(numbered) == (CHARGE_UNITS, 0)
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (numbered,)).fetchone() == (0,)
+    assert connection.execute(
+        "select count(*) from dbdp.models_details where dataset = %s", (numbered,)
+    ).fetchone() == (0,)
 
 
 @pytest.mark.slow
@@ -322,7 +324,7 @@ def owner(connection: psycopg.Connection, schema: str) -> Iterator[str]:
     yield name
     connection.execute("reset session authorization; reset role")
     for (dataset,) in connection.execute(
-        "select name from dbdp.datasets where source like %s", (f"{schema}.%",)
+        "select name from dbdp.datasets_details where source like %s", (f"{schema}.%",)
     ).fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
     connection.execute(f"drop owned by {name} cascade; drop role {name}")

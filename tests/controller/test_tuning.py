@@ -182,7 +182,7 @@ def test_nothing_but_the_chosen_model_is_stored(connection, database, dataset, m
     name = dataset()
     model = database.tune(name, tuning_of(method=method))
     stored = connection.execute(
-        "select id, coefficients, intercept, receipt from dbdp.models where dataset = %s", (name,)
+        "select id, coefficients, intercept, receipt from dbdp.models_details where dataset = %s", (name,)
     ).fetchall()
     assert stored == [(model.id, model.coefficients, model.intercept, model.receipt)]
     charged = "select algorithm from dbdp.ledger join dbdp.dataset as d on d.id = dataset_id where name = %s"
@@ -418,4 +418,4 @@ def test_a_tuning_that_fails_after_its_charge_reports_the_charge(connection, dat
     with pytest.raises(ChargedError, match=r"after its charge, which stands: column 'x' of .* is now gone"):
         database.tune(name, tuning_of(epsilon=1.0), report)
     assert spent(name) == (10**9, 10**13)
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)

@@ -139,7 +139,7 @@ def test_the_extension_can_be_created_again(fresh):
         with psycopg.connect(fresh, autocommit=True) as connection:
             trained(connection)
             connection.execute("drop extension dbdp; drop table kept; create extension dbdp cascade")
-            assert connection.execute("select count(*) from dbdp.models").fetchone() == (0,)
+            assert connection.execute("select count(*) from dbdp.models_details").fetchone() == (0,)
 
 
 def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh):
@@ -208,7 +208,7 @@ def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh):
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute(f"create role {name}; alter schema public owner to {name}; set role {name}")
         connection.execute("drop schema public cascade; reset role")
-        assert connection.execute("select count(*) from dbdp.datasets").fetchone() == (0,)
+        assert connection.execute("select count(*) from dbdp.datasets_details").fetchone() == (0,)
         connection.execute(f"drop role {name}")
 
 

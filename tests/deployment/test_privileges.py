@@ -39,7 +39,7 @@ def roles(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str
     yield names
     connection.execute("reset session authorization")
     for (name,) in connection.execute(
-        "select name from dbdp.datasets where source like %s", (f"{schema}.%",)
+        "select name from dbdp.datasets_details where source like %s", (f"{schema}.%",)
     ).fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
     for name in names.values():
@@ -62,7 +62,7 @@ def test_an_analyst_trains_explains_predicts_and_lists(connection, dataset, role
     with acting(connection, roles["analyst"]):
         model = connection.execute(TRAIN, (dataset,)).fetchone()[0]
         assert connection.execute("select dbdp.dp_explain(%s, 1)->>'algorithm'", (dataset,)).fetchone() == (CHOSEN,)
-        left = connection.execute("select charged, epsilon_left from dbdp.budget(%s)", (dataset,)).fetchone()
+        left = connection.execute("select charged, epsilon_left from dbdp.budget_details(%s)", (dataset,)).fetchone()
         assert left == (1, 99)
         sql = (
             "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is null, "
@@ -72,9 +72,11 @@ def test_an_analyst_trains_explains_predicts_and_lists(connection, dataset, role
         connection.execute("create temporary table rows_of_mine (x float8[])")
         with pytest.raises(psycopg.Error, match="trained on the array in column 'x', not on a row"):
             connection.execute("select dbdp.predict(%s, r) from (select 1 as z) as r", (model,))
-        assert connection.execute("select count(*) from dbdp.datasets where name = %s", (dataset,)).fetchone() == (1,)
+        assert connection.execute(
+            "select count(*) from dbdp.datasets_details where name = %s", (dataset,)
+        ).fetchone() == (1,)
         released = connection.execute(
-            "select receipt->>'released_by' from dbdp.models where id = %s", (model,)
+            "select receipt->>'released_by' from dbdp.models_details where id = %s", (model,)
         ).fetchone()
     assert released == (roles["analyst"],)
 
@@ -194,18 +196,18 @@ INTERFACES = [
     "dbdp.summary_pca(1)",
     "dbdp.summary_correlations(1)",
     "dbdp.dp_explain('{}', 1)",
-    "dbdp.budget('{}')",
+    "dbdp.budget_details('{}')",
     "dbdp.predict(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
     "dbdp.predict_class(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_value(1, '{{1,2,3}}'::float8[])",
     "dbdp_internal.model_description(1)",
-    "count(*) from dbdp.datasets",
-    "count(*) from dbdp.models",
-    "count(*) from dbdp.summaries",
+    "count(*) from dbdp.datasets_details",
+    "count(*) from dbdp.models_details",
+    "count(*) from dbdp.summaries_details",
     "count(*) from dbdp.dataset",
     "count(*) from dbdp.ledger",
-    "count(*) from dbdp.allowances",
+    "count(*) from dbdp.allowances_details",
     "count(*) from dbdp.prediction_grant",
     "dbdp_internal.own_roles()",
     "dbdp.grant_prediction(1, session_user)",
@@ -231,7 +233,7 @@ def test_python_trains_where_the_role_may(connection, dataset, roles, kind):
     assert model.receipt["released_by"] == roles[kind]
     assert fitted.coef_.shape == (1, 3)
     stored = connection.execute(
-        "select coefficients, intercept from dbdp.models where id = %s", (fitted.model_id_,)
+        "select coefficients, intercept from dbdp.models_details where id = %s", (fitted.model_id_,)
     ).fetchone()
     assert np.array_equal(stored[0], fitted.coef_[0])
     assert stored[1] == fitted.intercept_[0]
@@ -435,7 +437,7 @@ def test_a_client_that_turned_policies_off_trains_and_has_them_off_behind_it(con
             assert connection.execute("show row_security").fetchone() == ("off",)
             connection.execute("commit" if command == "begin" else "select")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
-            connection.execute("select from dbdp.datasets")
+            connection.execute("select from dbdp.datasets_details")
         connection.execute("reset row_security")
 
 

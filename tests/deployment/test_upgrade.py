@@ -295,7 +295,7 @@ def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old)
             None,
             "released",
         ]
-        assert connection.execute("select rows, capacity from dbdp.datasets").fetchone() == (60, None)
+        assert connection.execute("select rows, capacity from dbdp.datasets_details").fetchone() == (60, None)
         connection.execute("insert into rows_of_1 values (0.5, 1, 1)")
         with pytest.raises(psycopg.Error, match=r"61 rows, .* registered with 60; .* dbdp\.raise_capacity"):
             connection.execute("select dbdp.dp_logreg('kept', 0.01)")
@@ -401,11 +401,11 @@ def test_an_allowance_of_a_former_version_may_spend_what_it_could_and_shows_what
         same = connection.execute(
             "select (o.charge_limit, o.charged, o.leak_limit, o.leaked, o.implied) "
             "= (a.charge_limit, a.charged, a.leak_limit, a.leaked, a.epsilon) "
-            "from allowed as o left join dbdp.allowances as a using (dataset, role) where o.epsilon is not null"
+            "from allowed as o left join dbdp.allowances_details as a using (dataset, role) where o.epsilon is not null"
         ).fetchall()
         assert same == [(True,)] * 2
         connection.execute("set session authorization old_anna")
-        left = "select charge_limit - charged from dbdp.allowances where dataset = 'people'"
+        left = "select charge_limit - charged from dbdp.allowances_details where dataset = 'people'"
         (before,) = connection.execute(left).fetchone()
         connection.execute("select dbdp.dp_logreg('people', 0.1, 1e-8, 'bolt_on')")
         (after,) = connection.execute(left).fetchone()

@@ -19,7 +19,7 @@ def place(connection: psycopg.Connection) -> Iterator[str]:
     name = f"fuzz_{secrets.token_hex(4)}"
     connection.execute(f"{ROLES}; create schema {name} authorization {OWNER}; grant usage on schema {name} to public")
     yield name
-    for (dataset,) in connection.execute("select name from dbdp.datasets").fetchall():
+    for (dataset,) in connection.execute("select name from dbdp.datasets_details").fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
     connection.execute(f"drop schema {name} cascade; drop owned by {ANALYST}, {OWNER} cascade")
     connection.execute(f"drop role {ANALYST}, {OWNER}")

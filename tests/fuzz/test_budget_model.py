@@ -219,7 +219,9 @@ class AnySession(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.session.execute("rollback")
-        for (name,) in self.session.execute("select name from dbdp.datasets where name in ('a', 'b')").fetchall():
+        for (name,) in self.session.execute(
+            "select name from dbdp.datasets_details where name in ('a', 'b')"
+        ).fetchall():
             self.session.execute("select dbdp.drop_dataset(%s)", (name,))
         self.session.execute("drop table if exists one, two")
 

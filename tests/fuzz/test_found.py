@@ -63,7 +63,10 @@ def test_a_receipt_stops_nobody_from_listing_the_models(vectors, receipt):
     assert vectors.attempt(*call("store_release", options)).sqlstate == "DP001"
     sound = options | {"receipt": '{"algorithm": "a", "epsilon": 1, "delta": 0}'}
     assert vectors.attempt(*call("store_release", sound), stores=1).error is None
-    assert vectors.ledger.execute("select count(*) from dbdp.models where receipt ->> 'x' is null").fetchone()[0] > 0
+    assert (
+        vectors.ledger.execute("select count(*) from dbdp.models_details where receipt ->> 'x' is null").fetchone()[0]
+        > 0
+    )
 
 
 def test_a_model_that_is_not_finite_is_not_stored(vectors):

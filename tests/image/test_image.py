@@ -39,7 +39,7 @@ select dbdp.register_dataset(
     epsilon => 9, delta => 1e-3, mode => 'basic')"""
 TRAIN = "select model from dbdp.dp_logreg('kept', epsilon => 1)"
 CHARGED = "select last_value from dbdp.charge_1"
-SPENT = "select charged from dbdp.budget('kept')"
+SPENT = "select charged from dbdp.budget_details('kept')"
 COMPILERS = "cc gcc c++ g++ clang as ld make cmake cython pip pip3 apt-file"
 
 
@@ -181,7 +181,7 @@ def test_a_restart_keeps_models_and_charges_and_so_does_a_kill(create):
     created.start()
     with created.connect() as connection:
         assert connection.execute(CHARGED).fetchone() == (2 * once,)
-        assert connection.execute("select array_agg(id) from dbdp.models").fetchone() == ([1],)
+        assert connection.execute("select array_agg(id) from dbdp.models_details").fetchone() == ([1],)
         assert connection.execute("select bool_and(ok) from dbdp.check_ledger()").fetchone() == (True,)
 
 

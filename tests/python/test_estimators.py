@@ -267,7 +267,7 @@ def test_nothing_is_left_behind_after(private, monkeypatch, action, error):
 def test_the_charge_and_the_released_model_stay(private):
     features, labels = points()
     model = dbdp.LogisticRegression(epsilon=1 / 3, delta=1e-7, bounds=2.0).fit(features, labels)
-    sql = "select outcome, charge::float8, models from dbdp.history order by id desc limit 1"
+    sql = "select outcome, charge::float8, models from dbdp.history_details order by id desc limit 1"
     assert private.execute(sql).fetchone() == ("released", pytest.approx(1 / 3), [model.model_id_])
     assert left_behind(private) == 0
 

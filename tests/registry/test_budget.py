@@ -65,7 +65,9 @@ def test_a_release_is_charged_as_the_accountant_computes(
         expected = cost(BUDGETS[mode], epsilon, delta)
         assert spent(name) == (count * expected[0], count * expected[1])
     assert ledger(connection, name) == [(*expected, epsilon, delta, "bolt_on", "postgres")] * 2
-    receipt = connection.execute("select receipt from dbdp.models where dataset = %s limit 1", (name,)).fetchone()[0]
+    receipt = connection.execute(
+        "select receipt from dbdp.models_details where dataset = %s limit 1", (name,)
+    ).fetchone()[0]
     assert receipt["charge"] == expected[0] / CHARGE_UNITS
     assert receipt["leak"] == expected[1] / LEAK_UNITS
     assert (receipt["mode"], receipt["order"]) == (mode, BUDGETS[mode].order)
@@ -86,7 +88,7 @@ def test_a_rollback_keeps_the_charge(connection, table, register, spent):
     with connection.transaction(force_rollback=True):
         assert connection.execute(TRAIN, (name, 1.0, 0.0)).fetchone()[0] > 0
     assert spent(name) == (CHARGE_UNITS, 0)
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
 
 
 def test_a_client_that_rolls_back_keeps_the_charge(server_url, table, register, spent):
@@ -166,7 +168,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
     assert "secret" not in str(error.value)
     assert spent(name)[0] == CHARGE_UNITS
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
     assert left_behind(connection) == []
 
 
@@ -183,7 +185,7 @@ def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(connection
     with pytest.raises(KeyboardInterrupt):
         by(connection, "client", name, algorithm, interrupted)
     assert spent(name)[0] == CHARGE_UNITS
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
     assert left_behind(connection) == []
 
 
@@ -208,7 +210,7 @@ def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
     with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, name):
         by(connection, "server", name, algorithm, **LASTING[algorithm])
     assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
-    assert connection.execute("select count(*) from dbdp.models where dataset = %s", (name,)).fetchone() == (0,)
+    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
     assert left_behind(connection) == []
 
 
@@ -382,5 +384,5 @@ def test_noise_is_fresh_in_each_release(connection, table, register):
     for _ in range(2):
         connection.execute("select setseed(0.5)")
         connection.execute(TRAIN, (name, 1.0, 0.0))
-    models = connection.execute("select coefficients from dbdp.models where dataset = %s", (name,)).fetchall()
+    models = connection.execute("select coefficients from dbdp.models_details where dataset = %s", (name,)).fetchall()
     assert not np.array_equal(models[0], models[1])

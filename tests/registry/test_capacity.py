@@ -382,7 +382,7 @@ def test_a_raised_capacity_keeps_budget_grants_and_models_and_is_on_record(
     number = database.query("select id from dbdp.dataset where name = $1 and dropped_at is null", name)
     assert (number, spent(name)[0]) == (before[1], 2 * before[0][0])
     assert (first["capacity"], second["capacity"]) == (500, 700)
-    assert database.query("select rows, capacity from dbdp.datasets where name = $1", name) == [
+    assert database.query("select rows, capacity from dbdp.datasets_details where name = $1", name) == [
         {"rows": 700, "capacity": 700}
     ]
     (former,) = database.query(
@@ -415,7 +415,7 @@ def test_a_capacity_of_units_is_raised_by_units(connection, schema, register):
     numbered(connection, 10)
     name = registered(register, unit="patient", max_rows=3)
     raise_to(connection, name, 25)
-    rows = "select rows, capacity from dbdp.datasets where name = %s"
+    rows = "select rows, capacity from dbdp.datasets_details where name = %s"
     assert connection.execute(rows, (name,)).fetchone() == (75, 25)
     receipt = train(connection, name, "dp_sgd")
     expected = {"neighbours": "change-one-unit", "unit": "patient", "max_rows": 3, "capacity": 25}
@@ -457,7 +457,7 @@ def test_a_capacity_that_is_raised_during_a_training_ends_it(connection, clinic,
 
 def test_a_renewal_keeps_the_capacity_or_states_another(connection, clinic, register, database):
     name = register(clinic, **DECLARED, capacity=500)
-    sql = "select capacity from dbdp.datasets where name = $1"
+    sql = "select capacity from dbdp.datasets_details where name = $1"
     for given, expected in (({}, 500), ({"capacity": 300}, 300), ({"capacity": 1000}, 1000)):
         database.renew_budget(name, "a new quarter", **given)
         assert database.query(sql, name) == [{"capacity": expected}]

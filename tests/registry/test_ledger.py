@@ -44,7 +44,7 @@ def one(connection: psycopg.Connection, sql: str, *parameters: Any) -> Row:
 
 
 def history(connection: psycopg.Connection, name: str) -> list[Row]:
-    return ClientSession(connection).query("select * from dbdp.history where dataset = $1 order by id", name)
+    return ClientSession(connection).query("select * from dbdp.history_details where dataset = $1 order by id", name)
 
 
 def number_of(connection: psycopg.Connection, name: str) -> int:
@@ -52,7 +52,7 @@ def number_of(connection: psycopg.Connection, name: str) -> int:
 
 
 def budget(connection: psycopg.Connection, name: str, release_delta: float = 0.0) -> Row:
-    return one(connection, "select * from dbdp.budget($1, $2)", name, release_delta)
+    return one(connection, "select * from dbdp.budget_details($1, $2)", name, release_delta)
 
 
 def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str | None]]:
@@ -77,7 +77,7 @@ def test_history_shows_who_charged_what_and_the_resulting_model(connection, tabl
     assert row["event"] == {"event": "SphericalLaplaceDpEvent", "epsilon": 1.0, "dimension": 4}
     assert (row["charge"], row["leak"], row["period"]) == (1, 0, number_of(connection, name))
     assert row["charged_at"] <= row["ended_at"]
-    receipt = one(connection, "select receipt from dbdp.models where id = $1", model)["receipt"]
+    receipt = one(connection, "select receipt from dbdp.models_details where id = $1", model)["receipt"]
     assert receipt["ledger"] == row["id"]
 
 
@@ -214,15 +214,15 @@ def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(connection, ta
 def test_as_many_releases_fit_as_are_left_and_not_one_more(connection, table, register, mode):
     """By default of a tenth of ε and δ each: ten of an unspent basic budget, also of 1.1, whose tenth is no float."""
     name = register(table, epsilon=1.1, delta=3e-6, mode=mode)
-    fresh = one(connection, "select * from dbdp.budget($1)", name)
+    fresh = one(connection, "select * from dbdp.budget_details($1)", name)
     assert (fresh["of_epsilon"], fresh["of_delta"], fresh["epsilon_left"]) == (0.11, 3e-7, fresh["epsilon_left"])
     assert mode != "basic" or fresh["releases_left"] == 10
     assert fresh["epsilon_left"] <= 1.1
     train(connection, "server", name, 0.6, 1e-7)
-    left = one(connection, "select * from dbdp.budget($1, 1e-7, 0.2)", name)
+    left = one(connection, "select * from dbdp.budget_details($1, 1e-7, 0.2)", name)
     for passed in range(left["releases_left"]):
         train(connection, "server", name, 0.2, 1e-7)
-        rest = one(connection, "select * from dbdp.budget($1, 1e-7, 0.2)", name)
+        rest = one(connection, "select * from dbdp.budget_details($1, 1e-7, 0.2)", name)
         assert rest["releases_left"] == left["releases_left"] - passed - 1
     with pytest.raises(psycopg.Error, match="does not cover this release"):
         train(connection, "server", name, 0.2, 1e-7)
@@ -230,7 +230,9 @@ def test_as_many_releases_fit_as_are_left_and_not_one_more(connection, table, re
 
 def test_a_budget_of_the_least_epsilon_is_shown(connection, table, register):
     """A tenth of it would be less than any release has."""
-    left = one(connection, "select * from dbdp.budget($1)", register(table, epsilon=2e-9, delta=0.0, mode="basic"))
+    left = one(
+        connection, "select * from dbdp.budget_details($1)", register(table, epsilon=2e-9, delta=0.0, mode="basic")
+    )
     assert (left["of_epsilon"], left["releases_left"], left["epsilon_left"]) == (1e-9, 2, 2e-9)
 
 
@@ -247,7 +249,7 @@ def test_an_unknown_dataset_or_delta_is_refused_by_name(connection, table, regis
     with pytest.raises(psycopg.Error, match=r"release_delta = 1.0 must be at least 0 and below 1"):
         budget(connection, name, 1.0)
     with pytest.raises(psycopg.Error, match=r"release_epsilon = 0.0 must be between 1e-09 and 1e\+06"):
-        one(connection, "select * from dbdp.budget($1, release_epsilon => 0)", name)
+        one(connection, "select * from dbdp.budget_details($1, release_epsilon => 0)", name)
 
 
 # --- odometers that nobody can trust ---------------------------------------------------------------------
@@ -402,7 +404,7 @@ def test_a_renewal_counts_the_rows_anew(connection, table, register):
     connection.execute("insert into t select * from t limit 7")
     connection.execute("select dbdp.renew_budget(%s, 'seven more patients')", (name,))
     train(connection, "server", name)
-    assert one(connection, "select rows from dbdp.datasets where name = $1", name) == {"rows": 67}
+    assert one(connection, "select rows from dbdp.datasets_details where name = $1", name) == {"rows": 67}
 
 
 AMENDMENTS = {

@@ -54,7 +54,7 @@ class Stage:
         return self.superuser.execute(BY_NUMBER, (model,)).fetchone()[0]
 
     def spent(self) -> list[tuple]:
-        sql = "select charge, leak from dbdp.history where dataset = %s"
+        sql = "select charge, leak from dbdp.history_details where dataset = %s"
         return self.superuser.execute(sql, (self.data,)).fetchall()
 
 
@@ -97,9 +97,9 @@ def test_a_name_is_the_latest_version_and_each_has_its_own_reference(stage):
     assert stage.predicts("alice", stage.name) == of[second]
     assert stage.predicts("alice", f"{stage.name}@1") == of[first]
     assert stage.predicts("alice", str(first)) == of[first]
-    listed = stage["alice"].execute("select id, name, version from dbdp.models order by version").fetchall()
+    listed = stage["alice"].execute("select id, name, version from dbdp.models_details order by version").fetchall()
     assert listed == [(first, stage.name, 1), (second, stage.name, 2)]
-    receipt = stage["alice"].execute("select receipt from dbdp.models where id = %s", (second,)).fetchone()[0]
+    receipt = stage["alice"].execute("select receipt from dbdp.models_details where id = %s", (second,)).fetchone()[0]
     assert (receipt["name"], receipt["model_version"]) == (stage.name, 2)
 
 
@@ -199,7 +199,7 @@ def test_an_old_snapshot_scores_by_no_revoked_name_and_trains_no_version_twice(s
     with stage.fresh("eve") as eve, stage.fresh("alice") as alice:
         for session in (eve, alice):
             session.execute("begin isolation level repeatable read")
-            session.execute("select count(*) from dbdp.models")
+            session.execute("select count(*) from dbdp.models_details")
         eve.execute(score, (stage.name, stage.data))
         stage.train("alice")
         stage["alice"].execute(REVOKE, (stage.name, stage.role("eve")))

@@ -65,7 +65,8 @@ select (select count(*) from dbdp.dataset where source_name like %(schema)s || '
 def test_the_public_facts_are_stored_as_declared(connection, array_table, register, mode):
     name = register(array_table, mode=mode, epsilon=2.0, delta=1e-6)
     stored = connection.execute(
-        "select rows, epsilon, delta, mode, charge_limit, leak_limit, declaration from dbdp.datasets where name = %s",
+        "select rows, epsilon, delta, mode, charge_limit, leak_limit, declaration "
+        "from dbdp.datasets_details where name = %s",
         (name,),
     ).fetchone()
     budget = Budget.of(epsilon=2.0, delta=1e-6, mode=mode)
@@ -78,7 +79,9 @@ def test_every_type_of_column_can_be_declared_and_trained_on(connection, schema,
     connection.execute(MIXED)
     name = register("mixed", features=MIXED_FEATURES)
     connection.execute(TRAIN, (name,))
-    names = connection.execute("select feature_names from dbdp.models where dataset = %s", (name,)).fetchone()[0]
+    names = connection.execute("select feature_names from dbdp.models_details where dataset = %s", (name,)).fetchone()[
+        0
+    ]
     assert names[:6] == ["d", "dd", "n", "i", "r", "bits"]
     assert names[6:9] == ["e=sad", "e=happy", "e=it's"]
 
@@ -145,7 +148,9 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
             connection.execute(TRAIN, (name,))
         else:
             LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
-        model = connection.execute("select id, feature_names from dbdp.models where dataset = %s", (name,)).fetchone()
+        model = connection.execute(
+            "select id, feature_names from dbdp.models_details where dataset = %s", (name,)
+        ).fetchone()
         assert model[1] == ["Col\"um'n %", "sel;ect=a'b", 'sel;ect=c"d']
         scored = connection.execute(f"select dbdp.predict(%s, w) from {weird} as w", (model[0],)).fetchall()
         assert len(scored) == 20
@@ -168,7 +173,7 @@ insert into p select array[.1, .2, .3], i % 2, i % 3 % 2 from generate_series(1,
         connection.execute(TRAIN, (name,))
     else:
         LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
-    assert connection.execute("select rows from dbdp.datasets where name = %s", (name,)).fetchone() == (30,)
+    assert connection.execute("select rows from dbdp.datasets_details where name = %s", (name,)).fetchone() == (30,)
 
 
 def test_a_partition_of_a_registered_table_has_no_budget_of_its_own(connection, schema, register):
@@ -390,7 +395,7 @@ def test_a_dropped_dataset_is_unknown(connection, array_table, register):
     for sql in (TRAIN, "select dbdp.drop_dataset(%s)", "select dbdp.dp_explain(%s, epsilon => 1)"):
         with pytest.raises(psycopg.Error, match=f"dataset '{name}' is not registered"):
             connection.execute(sql, (name,))
-    assert connection.execute("select count(*) from dbdp.datasets where name = %s", (name,)).fetchone() == (0,)
+    assert connection.execute("select count(*) from dbdp.datasets_details where name = %s", (name,)).fetchone() == (0,)
 
 
 CHANGES = {
@@ -491,7 +496,7 @@ def test_a_label_of_every_kind_is_declared_through_every_interface(
             source = f"{schema}.{array_table}"
             done = CliRunner().invoke(app, ["register", name, source, *flags[kind], *options])
             assert done.exit_code == 0, done.output
-        sql = "select declaration::text from dbdp.datasets where name = %s"
+        sql = "select declaration::text from dbdp.datasets_details where name = %s"
         results.append(connection.execute(sql, (name,)).fetchone()[0])
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
     declaration = Declaration.from_json(results[0])

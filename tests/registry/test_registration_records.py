@@ -237,6 +237,6 @@ def test_bins_and_scales_reach_the_catalogue_through_every_interface(
     ]
     for way in ways:
         way()
-        sql = "select declaration -> 'features' from dbdp.datasets where name = %s"
+        sql = "select declaration -> 'features' from dbdp.datasets_details where name = %s"
         assert connection.execute(sql, (name,)).fetchone() == (stated,)
         connection.execute("select dbdp.drop_dataset(%s)", (name,))

@@ -149,7 +149,7 @@ def test_a_stored_model_has_the_shape_of_its_kind(connection, schema, register, 
     )
     sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
     model = connection.execute(sql, (name, *given)).fetchone()[0]
-    stored = "select coefficients, intercepts, intercept from dbdp.models where id = %s"
+    stored = "select coefficients, intercepts, intercept from dbdp.models_details where id = %s"
     expected = (*given, None if kind == "classes" else 0.5)
     assert connection.execute(stored, (model,)).fetchone() == expected
 
@@ -181,5 +181,5 @@ def test_a_model_of_another_shape_is_refused(connection, schema, register, case)
         connection.execute(
             "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}')", (name, coefficients, intercepts)
         )
-    sql = "select count(*) from dbdp.models where dataset = %s"
+    sql = "select count(*) from dbdp.models_details where dataset = %s"
     assert connection.execute(sql, (name,)).fetchone() == (0,)

@@ -109,7 +109,7 @@ def stage(server_url: str, connection: psycopg.Connection, schema: str) -> Itera
         )
     yield made
     connection.execute("reset session authorization")
-    for (name,) in connection.execute("select name from dbdp.datasets where source like %s", (f"{schema}.%",)):
+    for (name,) in connection.execute("select name from dbdp.datasets_details where source like %s", (f"{schema}.%",)):
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
     roles = connection.execute("select rolname from pg_roles where rolname like %s", (f"%{schema}",)).fetchall()
     for (role,) in roles:
@@ -184,7 +184,7 @@ def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(
     stage.grant("alice")
     model = stage.train("alice")
     with stage.acting("alice") as alice:
-        assert alice.execute("select source from dbdp.datasets where name = %s", (stage.name,)).fetchone()
+        assert alice.execute("select source from dbdp.datasets_details where name = %s", (stage.name,)).fetchone()
         alice.execute(INTERFACES["explaining"].format(stage.name))
         assert alice.execute(MATRIX, (model, stage.name)).fetchone() == (True,)
     with stage.acting("owner") as owner:
@@ -192,7 +192,7 @@ def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(
     with refused(UNKNOWN.format(stage.name)):
         stage.train("alice")
     with stage.acting("alice") as alice:
-        assert alice.execute("select from dbdp.datasets where name = %s", (stage.name,)).fetchall() == []
+        assert alice.execute("select from dbdp.datasets_details where name = %s", (stage.name,)).fetchall() == []
         assert alice.execute(PREDICT, (model,)).fetchone() == (True,)  # what was released stays released
 
 
@@ -228,7 +228,7 @@ def test_an_allowance_that_is_none_is_refused_in_clear_words(stage, what):
     given, message = WRONG[what]
     with stage.acting("owner") as owner, refused(message):
         owner.execute(f"select dbdp.grant_training('{stage.name}', {given})".encode())
-    assert stage.one("select count(*) from dbdp.allowances where dataset = %s", stage.name) == 0
+    assert stage.one("select count(*) from dbdp.allowances_details where dataset = %s", stage.name) == 0
 
 
 def test_what_was_not_granted_cannot_be_revoked(stage):
@@ -432,7 +432,9 @@ def test_two_analysts_at_once_overdraw_neither_an_allowance_nor_the_budget(stage
 
 
 def order_of(stage: Stage) -> float | None:
-    return stage.one("select rdp_order from dbdp.allowances where dataset = %s and role = %s", stage.name, stage.alice)
+    return stage.one(
+        "select rdp_order from dbdp.allowances_details where dataset = %s and role = %s", stage.name, stage.alice
+    )
 
 
 def test_the_order_of_an_allowance_is_fixed_by_its_first_charge(stage):
@@ -479,7 +481,7 @@ def test_a_charge_waits_for_a_grant_and_counts_at_its_order(stage):
     request = Request(epsilon=0.2, delta=1e-7, epochs=1, batch_size=20)
     cost = budget.allowance(2.0).cost(release_of(request))[0]
     with stage.session("owner") as owner, stage.session("alice") as alice, stage.session("alice") as old:
-        old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances")
+        old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances_details")
         with ThreadPoolExecutor(1) as pool:
             owner.execute("begin")
             owner.execute(GRANT, (stage.name, stage.alice, 2.0))
@@ -496,7 +498,7 @@ def test_a_grant_waits_for_another_and_fixes_the_order_that_was_spent_at(stage):
     """Of two first grants at once the second reads the odometers when it has the row; an old snapshot is refused."""
     stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
     with stage.session("owner") as first, stage.session("owner") as second, stage.session("owner") as old:
-        old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances")
+        old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances_details")
         with ThreadPoolExecutor(1) as pool:
             first.execute("begin")
             first.execute(GRANT, (stage.name, stage.alice, 0.5))
@@ -563,7 +565,7 @@ def test_a_plan_shows_what_the_callers_allowance_would_be_charged(stage):
     assert planned["charge"] * CHARGE_UNITS == pytest.approx(stage.spent())
     with stage.acting("owner") as owner:
         assert "allowance_charges" not in owner.execute(explain, (stage.name,)).fetchone()[0]
-    left = "select epsilon_left from dbdp.allowances where dataset = %s and role = %s"
+    left = "select epsilon_left from dbdp.allowances_details where dataset = %s and role = %s"
     stage.train("alice", stage.one(left, stage.name, stage.alice), 1e-6)
     assert stage.one(left, stage.name, stage.alice) < 0.05
 
@@ -605,7 +607,7 @@ def test_of_several_teams_the_first_by_name_that_covers_a_release_is_charged(sta
         stage.connection.execute(GRANT, (stage.name, role, epsilon))
     for epsilon in (0.8, 0.8, 0.2):
         stage.train("alice", epsilon)
-    sql = "select role::text, charged from dbdp.allowances where dataset = %s order by role"
+    sql = "select role::text, charged from dbdp.allowances_details where dataset = %s order by role"
     assert stage.connection.execute(sql, (stage.name,)).fetchall() == [(first, 1.0), (second, 0.8)]
     with refused(f"the allowance of role '{first}'"):
         stage.train("alice", 1.3)
@@ -644,10 +646,12 @@ def test_set_role_neither_adds_a_right_nor_removes_one(stage):
     with stage.session("bob") as bob:
         bob.execute(TRAIN, (stage.name, 1.0, 0.0))  # a member of alice
         bob.execute(f"set role {stage.alice}")
-        assert bob.execute("select count(*) from dbdp.models where dataset = %s", (stage.name,)).fetchone() == (2,)
+        assert bob.execute("select count(*) from dbdp.models_details where dataset = %s", (stage.name,)).fetchone() == (
+            2,
+        )
     with stage.session("alice") as alice:
         alice.execute("set role none")
-        own = "select array_agg(id) from dbdp.models where dataset = %s"
+        own = "select array_agg(id) from dbdp.models_details where dataset = %s"
         assert alice.execute(own, (stage.name,)).fetchone() == ([model],)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             alice.execute(f"set role {stage.bob}")
@@ -670,8 +674,8 @@ def seen(stage: Stage, kind: str | None) -> Seen:
     results = []
     for sql in (
         "select charged_by::text from dbdp.ledger where charged_by like '%{0}' order by 1",
-        "select id from dbdp.models where receipt ->> 'released_by' like '%{0}' order by 1",
-        "select role::text from dbdp.allowances where role like '%{0}' order by 1",
+        "select id from dbdp.models_details where receipt ->> 'released_by' like '%{0}' order by 1",
+        "select role::text from dbdp.allowances_details where role like '%{0}' order by 1",
         "select id from dbdp.model where released_by like '%{0}' order by 1",
         "select role::text from dbdp.allowance where role like '%{0}' order by 1",
     ):
@@ -747,7 +751,7 @@ def test_rows_of_roles_that_are_gone_raise_nothing(stage):
         owner.execute("select dbdp.grant_prediction(%s, %s)", (model, stage.bob))
     stage.connection.execute(f"drop owned by {stage.alice}; drop role {stage.alice}")
     with stage.acting("owner") as owner:
-        assert owner.execute("select count(*) from dbdp.models where id = %s", (model,)).fetchone() == (1,)
+        assert owner.execute("select count(*) from dbdp.models_details where id = %s", (model,)).fetchone() == (1,)
         owner.execute(REVOKE, (stage.name, stage.alice))
     stage.connection.execute(f"alter table t owner to postgres; drop owned by {stage.owner}; drop role {stage.owner}")
     with stage.session("bob") as bob:
@@ -817,7 +821,7 @@ def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage, released):
         alice.execute("select dbdp.grant_prediction(%s, %s)", (released, stage.app))
     with stage.session("app") as app:
         assert app.execute(PREDICT, (released,)).fetchone() == (True,)
-        listed = app.execute("select id from dbdp.models where dataset = %s", (stage.name,)).fetchall()
+        listed = app.execute("select id from dbdp.models_details where dataset = %s", (stage.name,)).fetchall()
         assert listed == [(released,)]
         for statement in (
             INTERFACES["explaining"].format(stage.name),
@@ -843,7 +847,7 @@ def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_
     with stage.acting("alice") as alice:
         summary = alice.execute("select summary from dbdp.dp_summarize(%s, 1, 1e-6)", (stage.name,)).fetchone()[0]
     spent, statements = stage.spent(), [f"select dbdp.{call.format(summary)}" for call in SUMMARY_CALLS]
-    listed = "select count(*) from dbdp.summaries"
+    listed = "select count(*) from dbdp.summaries_details"
     for kind in ("app", "bob", "rival"):
         with stage.acting(kind) as other:
             assert other.execute(listed).fetchone() == (0,)

@@ -16,7 +16,7 @@ CHARGE = "select ledger_id from dbdp_internal.charge(%s, %s)"
 OF_TWO = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 2, "delta": 0}, "epsilon": 2, "delta": 0}'
 PLAN = f'{{"algorithm": "some", "guarantee": {OF_TWO}}}'
 SECONDS = (
-    "select extract(epoch from ended_at - charged_at)::float8 from dbdp.history "
+    "select extract(epoch from ended_at - charged_at)::float8 from dbdp.history_details "
     "where dataset = %s and outcome = 'released'"
 )
 WATCHERS = {"monitor": "pg_monitor", "analyst": "dbdp_analyst", "rival": "dbdp_data_owner", "stranger": None}
@@ -35,7 +35,7 @@ def watchers(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, 
 
 
 def statistics(connection: psycopg.Connection, name: str) -> list[Row]:
-    return ClientSession(connection).query("select * from dbdp.stat_datasets where dataset = $1", name)
+    return ClientSession(connection).query("select * from dbdp.stat_datasets_details where dataset = $1", name)
 
 
 def test_statistics_count_charges_by_how_they_ended(connection, table, register):
@@ -91,7 +91,7 @@ def test_a_readers_condition_is_not_evaluated_on_rows_of_others(connection, tabl
         "create function noted(seen text) returns boolean language plpgsql cost 0.0001 as "
         "$$begin raise exception 'saw %', seen; end$$"
     )
-    seen = "select dataset from dbdp.stat_datasets where noted(dataset)"
+    seen = "select dataset from dbdp.stat_datasets_details where noted(dataset)"
     with acting(connection, watchers["monitor"]), pytest.raises(psycopg.errors.RaiseException, match="saw "):
         connection.execute(seen)
     with acting(connection, watchers["rival"]):

@@ -341,7 +341,7 @@ def test_units_are_compared_by_built_in_code_alone(connection, schema, register,
     for number, value in enumerate(values.split(", ")):
         connection.execute(f"insert into t values ({value}, {number + 1}, 1)")
     name = registered(register, "t", 4, 2)
-    assert database.query("select rows from dbdp.datasets where name = $1", name) == [{"rows": 2 * expected}]
+    assert database.query("select rows from dbdp.datasets_details where name = $1", name) == [{"rows": 2 * expected}]
     found = np.concatenate(packed(connection, name))
     assert len(found) == 2 * expected
     assert database.train(name, Request(1.0, batch_size=1)).receipt["units"] == expected

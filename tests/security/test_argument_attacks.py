@@ -52,7 +52,7 @@ USUAL = {
     "candidates": """'[{{"epochs": 1}}, {{"epochs": 2}}]'""",
 }
 
-OF_SUMMARIES = {"summary": "(select max(id) from dbdp.summaries)", "target": "'y'"}
+OF_SUMMARIES = {"summary": "(select max(id) from dbdp.summaries_details)", "target": "'y'"}
 
 
 def signature(session: psycopg.Connection, interface: str) -> list[tuple[str, str]]:
@@ -249,7 +249,7 @@ def test_odd_registrations_are_refused_in_clear_words(arena, owner, dataset, arg
         else:
             assert (argument, value) in {("name", "'{sql}'"), ("positive", "'1e999'")}, value
             owner.execute(
-                "select dbdp.drop_dataset(name) from dbdp.datasets where source like %s", (f"%{dataset}_odd%",)
+                "select dbdp.drop_dataset(name) from dbdp.datasets_details where source like %s", (f"%{dataset}_odd%",)
             )
 
 

@@ -257,9 +257,10 @@ def test_an_old_snapshot_does_not_hide_a_trap(trapper):
 
 
 SEEN = """concat_ws(',',
-    (select count(*) from dbdp.datasets where name = '{d}'), (select count(*) from dbdp.models where id = {m}),
-    (select count(*) from dbdp.history where dataset = '{d}'),
-    (select count(*) from dbdp.allowances where dataset = '{d}'),
+    (select count(*) from dbdp.datasets_details where name = '{d}'),
+    (select count(*) from dbdp.models_details where id = {m}),
+    (select count(*) from dbdp.history_details where dataset = '{d}'),
+    (select count(*) from dbdp.allowances_details where dataset = '{d}'),
     (select count(*) from dbdp.own_datasets where id in (select id from dbdp.dataset where name = '{d}')),
     (select count(*) from dbdp.open_datasets as o join dbdp.dataset as d on d.id = o.id where d.name = '{d}'),
     '{o}' = any (dbdp_internal.own_roles()))"""
@@ -321,8 +322,8 @@ def test_the_refusal_names_the_relation_its_owner_and_the_remedy(arena, trapper,
 def test_a_superusers_renewal_and_correction_leave_the_dataset_its_owners(arena, admin, owner, dataset):
     admin.execute("select dbdp.renew_budget(%s, 'because', epsilon => 9)", (dataset,))
     admin.execute("select dbdp.redeclare(%s, 'because', positive => '0', negative => '1')", (dataset,))
-    assert owner.execute("select epsilon from dbdp.budget(%s)", (dataset,)).fetchone() == (9,)
-    registered = "select registered_by from dbdp.datasets where name = %s"
+    assert owner.execute("select epsilon from dbdp.budget_details(%s)", (dataset,)).fetchone() == (9,)
+    registered = "select registered_by from dbdp.datasets_details where name = %s"
     assert owner.execute(registered, (dataset,)).fetchone() == (arena.names["owner"],)
     admin.execute("select dbdp.grant_training(%s, %s)", (dataset, arena.names["analyst"]))
     owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, arena.names["analyst"]))
@@ -363,7 +364,7 @@ def odometers(admin: psycopg.Connection) -> Odometers:
 def old(session: psycopg.Connection, level: str) -> None:
     """Begin a transaction whose snapshot is taken."""
     session.execute(f"begin isolation level {level}")
-    session.execute("select count(*) from dbdp.datasets")
+    session.execute("select count(*) from dbdp.datasets_details")
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -84,10 +84,10 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
         database, name
     ),
     "score": lambda database, name: database.score(
-        database.query("select max(id) as id from dbdp.models")[0]["id"], name, "accuracy", epsilon=1.0
+        database.query("select max(id) as id from dbdp.models_details")[0]["id"], name, "accuracy", epsilon=1.0
     ),
     "dataset_of": lambda database, name: database.dataset_of(
-        database.query("select source from dbdp.datasets where name = $1", name)[0]["source"]
+        database.query("select source from dbdp.datasets_details where name = $1", name)[0]["source"]
     ),
 }
 ONCE = ["--repeats", "1", "--yes"]
@@ -208,7 +208,7 @@ def test_no_command_plans_a_statement_on_the_table(host, tmp_path, command):
     """Of a superuser, whose rights would be all."""
     guest = "superuser"
     name = host.table("the expression of an index")
-    model = host.session.execute("select max(id) from dbdp.models").fetchone()[0]
+    model = host.session.execute("select max(id) from dbdp.models_details").fetchone()[0]
     words = {"d": name, "t": f"{host.schema}.{name}", "m": model, "file": tmp_path / "picture.png"}
     given = [each.format(**words) for each in COMMANDS[command]]
     done = CliRunner().invoke(app, [*given, "--url", host.url(guest)])
@@ -270,10 +270,13 @@ def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
 def test_a_refused_training_of_a_client_charges_nothing(host):
     name = host.table("what no query needs")
     host.session.execute(f"delete from {name} where ctid = (select min(ctid) from {name})")
-    before = json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone())
+    before = json.dumps(host.session.execute("select charged::text from dbdp.budget_details(%s)", (name,)).fetchone())
     with connect(host.url("rival")) as database, pytest.raises(ValueError, match="has 59 rows"):
         database.train(name, Request(1.0, **SMALL))
-    assert json.dumps(host.session.execute("select charged::text from dbdp.budget(%s)", (name,)).fetchone()) == before
+    assert (
+        json.dumps(host.session.execute("select charged::text from dbdp.budget_details(%s)", (name,)).fetchone())
+        == before
+    )
 
 
 @pytest.mark.parametrize("kind", others_slow(["an array", "columns", "classes", "a number"], "columns"))

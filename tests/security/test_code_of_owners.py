@@ -201,7 +201,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_inte
     maintain(arena, admin, owner, spied, command)
     sql = "select distinct who, loot from seen where session = 'postgres'"
     assert owner.execute(sql).fetchall() == [(schema, "DP001")]
-    assert admin.execute("select count(*) from dbdp.datasets where name = %s", (other,)).fetchone() == (1,)
+    assert admin.execute("select count(*) from dbdp.datasets_details where name = %s", (other,)).fetchone() == (1,)
     admin.execute("select dbdp.drop_dataset(%s)", (other,))  # it may, where it calls by itself
 
 

@@ -13,7 +13,8 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 pytestmark = pytest.mark.security
 
-PUBLIC = "select receipt::jsonb - array['model', 'ledger', 'released_at', 'released_by'] from dbdp.models where id = %s"
+PUBLIC = """
+select receipt::jsonb - array['model', 'ledger', 'released_at', 'released_by'] from dbdp.models_details where id = %s"""
 REFUSING = {"default_transaction_read_only": "on", "transaction_read_only": "on"}
 TOO_SHORT = ("statement_timeout", "transaction_timeout")
 
@@ -176,7 +177,9 @@ def test_the_seed_of_a_session_decides_nothing(analyst, dataset):
         numbers.append(analyst.execute("select random()").fetchone())
         analyst.execute("select setseed(0.25)")
         model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
-        models.append(analyst.execute("select coefficients from dbdp.models where id = %s", (model,)).fetchone()[0])
+        models.append(
+            analyst.execute("select coefficients from dbdp.models_details where id = %s", (model,)).fetchone()[0]
+        )
     assert numbers[0] == numbers[1]
     assert not np.array_equal(models[0], models[1])
 

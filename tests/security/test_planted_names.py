@@ -201,7 +201,7 @@ def path(request: pytest.FixtureRequest, world: World) -> Iterator[str]:
     world.set_path(request.param)
     yield request.param
     with connections.opened(world.urls["alice"]) as alice:
-        for row in ClientSession(alice).query("select name from dbdp.datasets"):
+        for row in ClientSession(alice).query("select name from dbdp.datasets_details"):
             alice.execute("select dbdp.drop_dataset(%s)", (row["name"],))
 
 

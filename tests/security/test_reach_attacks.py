@@ -186,7 +186,7 @@ def test_eight_sessions_that_roll_back_and_cancel_spend_one_budget_to_the_unit(a
     assert spent(name)[0] % CHARGE_UNITS == 0
     assert left_behind(admin) == []
     sql = """
-select (select count(*) from dbdp.models where dataset = %s), coalesce(sum(l.charge), 0)
+select (select count(*) from dbdp.models_details where dataset = %s), coalesce(sum(l.charge), 0)
 from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name = %s"""
     models, recorded = admin.execute(sql, (name, name)).fetchone()
     assert models * CHARGE_UNITS <= recorded <= spent(name)[0]

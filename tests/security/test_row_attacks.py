@@ -30,7 +30,7 @@ CRAFTED = {  # the array of one row
 }
 RECEIPT = (
     "select receipt::jsonb - array['model', 'ledger', 'dataset', 'released_at', 'released_by'] "
-    "from dbdp.models where id = %s"
+    "from dbdp.models_details where id = %s"
 )
 INTERFACES = {
     "dp_logreg": "select model from dbdp.dp_logreg(%s, 1, epochs => 2)",

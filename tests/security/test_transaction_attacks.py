@@ -145,7 +145,7 @@ class Account:
         assert left == 0
         assert models <= rows <= charges
         assert left_behind(self._admin) == []
-        half = "select count(*) from dbdp.models where dataset = %s and receipt ->> 'version' is null"
+        half = "select count(*) from dbdp.models_details where dataset = %s and receipt ->> 'version' is null"
         assert self._admin.execute(half, (self._name,)).fetchone() == (0,)
         return charges
 
@@ -194,4 +194,4 @@ def test_the_same_role_stops_its_training_from_another_session_and_gains_nothing
             attacker.execute(f"select {function}(%s)", (victim.info.backend_pid,))
             assert training.result() in ("57014", "57P01")
         assert Account(admin, dataset).check(spent) == number + 1
-    assert admin.execute("select count(*) from dbdp.models where dataset = %s", (dataset,)).fetchone() == (0,)
+    assert admin.execute("select count(*) from dbdp.models_details where dataset = %s", (dataset,)).fetchone() == (0,)

@@ -371,5 +371,5 @@ def test_a_server_closed_by_the_remedy_serves_clients_as_before():
         session = arena.session("analyst")
         assert attempt(session, "select reltuples from pg_class") == "42501"
         assert session.execute(TRAIN, (name,)).fetchone()
-        assert session.execute("select charged from dbdp.budget(%s)", (name,)).fetchone()[0] == 1
+        assert session.execute("select charged from dbdp.budget_details(%s)", (name,)).fetchone()[0] == 1
         assert session.execute("select dbdp.dp_class_balance(%s, 1)", (name,)).fetchone()

@@ -79,7 +79,7 @@ def name(table: str, register: Register) -> str:
 
 
 def outcomes(connection: psycopg.Connection, name: str) -> list[tuple[Any, ...]]:
-    sql = "select outcome, detail, models from dbdp.history where dataset = %s order by id"
+    sql = "select outcome, detail, models from dbdp.history_details where dataset = %s order by id"
     return connection.execute(sql, (name,)).fetchall()
 
 
@@ -514,6 +514,6 @@ SPOILT = {
 @pytest.mark.parametrize(("kind", "change"), SPOILT)
 def test_a_model_that_does_not_fit_is_refused_with_one_text_and_not_stored(place, connection, name, kind, change):
     assert place.run(stored, name, kind, plan(0.5), change) == SPOILT[kind, change]
-    sql = "select count(*) from dbdp.models where dataset = %s"
+    sql = "select count(*) from dbdp.models_details where dataset = %s"
     assert connection.execute(sql, (name,)).fetchone() == (0,)
     assert outcomes(connection, name) == [(None, None, None)]

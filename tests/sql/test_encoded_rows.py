@@ -156,7 +156,7 @@ def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(connection
     now = scores(connection, number, "unit")
     assert connection.execute(OLD, (number,)).fetchone() == (True,)
     before = of_design(connection, number, "unit")
-    sql = "select coefficients, intercept from dbdp.models where id = %s"
+    sql = "select coefficients, intercept from dbdp.models_details where id = %s"
     coefficients, intercept = connection.execute(sql, (number,)).fetchone()
     named = dict(zip(declaration.feature_names, coefficients, strict=True))
     rows = connection.execute("select j, a, w, s, f, c from t").fetchall()

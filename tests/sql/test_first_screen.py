@@ -24,6 +24,8 @@ SHOWN = {
     "dp_score": "select dbdp.dp_score(max(id), %s, 'accuracy', 1) from dbdp.models",
     "dp_class_balance": "select dbdp.dp_class_balance(%s, 1)",
 }
+VIEWS = ("datasets", "models", "summaries", "history", "allowances", "stat_datasets")
+DATASET = "admissions"  # a name of usual length
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ def test_a_first_screen_fits_80_columns(connection, server_url, people, function
 
 def test_a_receipt_in_one_line_would_not_fit(connection, server_url, people):
     connection.execute(f"select dbdp.dp_logreg(%s, {GIVEN})", (people["classes"],))
-    lines = psql(server_url, "select id, receipt from dbdp.models order by id desc limit 1")
+    lines = psql(server_url, "select id, receipt from dbdp.models_details order by id desc limit 1")
     assert max(map(columns, lines)) > 5 * WIDTH
 
 
@@ -77,7 +79,7 @@ def test_the_statement_that_trains_reads_receipt_and_weights_too(connection, peo
         (people["classes"],),
     ).fetchone()
     model, charge, feature = row[0], *row[-2:]
-    stored = connection.execute("select receipt from dbdp.models where id = %s", (model,)).fetchone()[0]
+    stored = connection.execute("select receipt from dbdp.models_details where id = %s", (model,)).fetchone()[0]
     assert (charge, feature) == (stored["charge"], "age")
     assert connection.execute("select dbdp.receipt(%s, 'no such entry')", (model,)).fetchone() == (None,)
     with pytest.raises(psycopg.Error, match="model 999999999 does not exist"):
@@ -104,3 +106,28 @@ def test_a_row_says_which_model_it_is_and_whether_noise_is_expected_to_win(conne
     assert (clear["version"], clear["noisy"]) == (None, False)
     network = trained("epsilon => 1, delta => 1e-6, algorithm => 'dp_sgd', network => 'mlp:4', epochs => 1")
     assert network["noisy"] is None
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_fits_100_columns_and_each_of_its_columns_has_a_comment(connection, server_url, people, view):
+    """Of a dataset and a role of usual length; the control is the view's details, which have more columns."""
+    connection.execute(f"select dbdp.dp_train(%s, {GIVEN}, name => 'listed')", (people["classes"],))
+    connection.execute("select dbdp.dp_summarize(%s, 0.5, 1e-6)", (people["classes"],))
+    wide = connection.execute(f"select * from dbdp.{view}_details limit 0").description
+    narrow = connection.execute(f"select * from dbdp.{view} limit 0").description
+    assert len(narrow) <= 8 <= len(wide) or view == "summaries"
+    lines = psql(server_url, f"select * from dbdp.{view}")
+    longer = max(len(people["classes"]) - len(DATASET), 0)  # in the columns of the dataset, its table and its role
+    assert max(map(columns, lines)) <= 100 + 3 * longer, "\n".join(lines)
+    without = "select count(*) from pg_attribute where attrelid = %s::regclass and attnum > 0 and {} is null"
+    for name in (view, f"{view}_details"):
+        described = without.format("col_description(attrelid, attnum)")
+        assert connection.execute(described, (f"dbdp.{name}",)).fetchone() == (0,), name
+
+
+def test_a_budget_fits_100_columns(server_url, people):
+    lines = psql(server_url, f"select * from dbdp.budget('{people['classes']}', 1e-6)")
+    assert len(lines) >= 4
+    assert max(map(columns, lines)) <= 100, "\n".join(lines)
+    wide = psql(server_url, f"select * from dbdp.budget_details('{people['classes']}', 1e-6)")
+    assert max(map(columns, wide)) > 2 * 100

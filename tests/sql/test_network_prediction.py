@@ -270,7 +270,7 @@ def test_the_view_shows_the_network_and_the_table_its_parameters(connection, sch
     model = stored(connection, name, "mlp:4")
     connection.execute("select dbdp_internal.store_release(%s, '{1, 2, 3}', '{0.5}', '{}')", (name,))
     columns = "network, coefficients, intercepts, intercept, receipt ->> 'algorithm'"
-    sql = f"select {columns} from dbdp.models where dataset = %s order by id"
+    sql = f"select {columns} from dbdp.models_details where dataset = %s order by id"
     assert connection.execute(sql, (name,)).fetchall() == [
         (model.network, None, None, None, "none"),
         (None, [1.0, 2.0, 3.0], [0.5], 0.5, None),
@@ -316,7 +316,7 @@ def test_a_network_that_does_not_fit_is_refused(connection, schema, register, ca
     name, sql = register("t"), "select dbdp_internal.store_network(%s, %s::json, %s::float8[], '{}')"
     with pytest.raises(psycopg.Error, match=f"dbdp: .*({message})"):
         connection.execute(sql, (name, json.dumps(data), parameters))
-    count = "select count(*) from dbdp.models where dataset = %s"
+    count = "select count(*) from dbdp.models_details where dataset = %s"
     assert connection.execute(count, (name,)).fetchone() == (0,)
     connection.execute(sql, (name, json.dumps(of(SMALL)), FINE))
     assert connection.execute(count, (name,)).fetchone() == (1,)

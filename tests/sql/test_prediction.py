@@ -743,7 +743,7 @@ def decided(
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_scored_by_the_models_of_every_kind(connection, schema, register, kind):
     model, coefficients, intercepts = of_kind(connection, register, kind)
-    names = connection.execute("select feature_names from dbdp.models where id = %s", (model,)).fetchone()[0]
+    names = connection.execute("select feature_names from dbdp.models_details where id = %s", (model,)).fetchone()[0]
     rows = trimmed(connection)
     decisions = np.array(
         [

@@ -8,8 +8,8 @@ ROWS = "array[.1, .2, i / 99.0]::float8[] as x, i % 2 as y from generate_series(
 FACTS = {
     "odometers": "select sequencename, last_value, sequenceowner from pg_sequences "
     "where schemaname = 'dbdp' order by 1",
-    "budgets": "select b.*::text from dbdp.datasets as d, dbdp.budget(d.name) as b order by 1",
-    "allowances": "select a::text from dbdp.allowances as a order by 1",
+    "budgets": "select b.*::text from dbdp.datasets_details as d, dbdp.budget_details(d.name) as b order by 1",
+    "allowances": "select a::text from dbdp.allowances_details as a order by 1",
     "predictions": "select m.id, i, encode(float8send(dbdp.predict_probability(m.id, array[.1, .2, i / 99.0])), 'hex') "
     "from dbdp.models as m, generate_series(1, 60) as i order by 1, 2",
     "members": "select roleid::regrole::text, member::regrole::text from pg_auth_members order by 1, 2",

@@ -10,5 +10,5 @@ def released(connection: psycopg.Connection, training: str, parameters: Any = ()
     """Run a call such as `dbdp.dp_logreg('t', 1)`; return its rows with what dbdp.models has of each model."""
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(f"select * from {training}", parameters).fetchall()
-        models = "select coefficients, intercept, intercepts, receipt from dbdp.models where id = %s"
+        models = "select coefficients, intercept, intercepts, receipt from dbdp.models_details where id = %s"
         return [row | cursor.execute(models, (row["model"],)).fetchone() for row in rows]

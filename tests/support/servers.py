@@ -92,7 +92,7 @@ def in_memory() -> Path | None:
 
 def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: object) -> None:
     """Close the datasets that meet a condition."""
-    names = connection.execute(f"select name from dbdp.datasets where {condition}", parameters)
+    names = connection.execute(f"select name from dbdp.datasets_details where {condition}", parameters)
     for (name,) in names.fetchall():
         connection.execute("select dbdp.drop_dataset(%s)", (name,))
 

@@ -33,7 +33,7 @@ def ended(client, answer):
 
 
 def releases(session, dataset):
-    return session.execute("select releases from dbdp.budget(%s)", (dataset,)).fetchone()[0]
+    return session.execute("select releases from dbdp.budget_details(%s)", (dataset,)).fetchone()[0]
 
 
 def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, people, as_owner, monkeypatch):
@@ -129,7 +129,7 @@ def table(people):
     with people.login("owner") as session:
         session.execute(f'create table {name} as select x[1] as a, y::text as b, x, y as "c\'<b>" from ({ROWS}) as r')
         yield name
-        session.execute("select dbdp.drop_dataset(name) from dbdp.datasets where source = %s", (name,))
+        session.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where source = %s", (name,))
         session.execute(f"drop table {name}")
 
 
@@ -145,7 +145,7 @@ def test_a_table_is_registered_by_the_fields_of_its_columns(owner, as_owner, tab
     answer = owner.post("/register", data=form)
     assert answer.status_code == 303, words(answer.text)
     assert "is registered" in words(owner.get(answer.headers["location"]).text)
-    sql = "select declaration -> 'features', epsilon, capacity from dbdp.datasets where name = %s"
+    sql = "select declaration -> 'features', epsilon, capacity from dbdp.datasets_details where name = %s"
     declared, epsilon, capacity = as_owner.execute(sql, (form["name"],)).fetchone()
     assert set(declared) == {"a", "c'<b>"} and declared["a"] == [0, 1]
     assert (epsilon, capacity) == (2, 90)
@@ -172,7 +172,7 @@ def test_a_registration_that_is_refused_shows_the_form_again_with_what_was_typed
     assert shown in words(unescape(answer.text))
     if "source" not in changed:
         assert f'value="{form["name"]}"' in answer.text
-    assert not as_owner.execute("select from dbdp.datasets where name = %s", (form["name"],)).fetchall()
+    assert not as_owner.execute("select from dbdp.datasets_details where name = %s", (form["name"],)).fetchall()
 
 
 def test_a_table_of_another_role_is_not_offered(people, table):
@@ -187,7 +187,7 @@ def test_values_in_quotes_may_have_commas():
 
 
 def test_a_budget_is_renewed_with_a_reason_and_by_its_owner_alone(owner, analyst, people, as_owner):
-    sql = "select reason, epsilon from dbdp.datasets where name = %s"
+    sql = "select reason, epsilon from dbdp.datasets_details where name = %s"
     form = fields_of(owner.get("/renew", params={"dataset": people.odd}).text, "/renew")
     assert owner.post("/renew", data=form | {"reason": " "}).status_code == 400
     assert owner.post("/renew", data=form | {"reason": "r", "epsilon": "x"}).status_code == 400
@@ -225,6 +225,6 @@ def test_who_neither_released_a_model_nor_owns_its_dataset_may_not_grant_predict
 
 def test_the_overview_shows_what_is_left_and_the_last_charges(owner, people, as_owner):
     text = words(owner.get("/overview").text)
-    share = as_owner.execute("select left_share from dbdp.budget(%s)", (people.dataset,)).fetchone()[0]
+    share = as_owner.execute("select left_share from dbdp.budget_details(%s)", (people.dataset,)).fetchone()[0]
     assert re.search(rf"{people.dataset} [\d.]+ % of ε = 100", text), share
     assert people.names["analyst"] in text.partition("Last charges")[2]

@@ -116,7 +116,7 @@ def test_a_name_of_somebody_elses_that_resolves_to_this_machine_is_refused(owner
 
 def granted(people: People) -> bool:
     with people.login("owner") as session:
-        sql = "select count(*) from dbdp.allowances where role = %s"
+        sql = "select count(*) from dbdp.allowances_details where role = %s"
         return session.execute(sql, (people.names["rival"],)).fetchone() != (0,)
 
 

@@ -43,7 +43,7 @@ def test_metrics_are_the_statistics_of_the_datasets_that_the_pages_role_may_see(
     shown = samples(answer)
     with people.admin() as admin:
         row = admin.execute(
-            "select charges, releases, total_seconds, spent_share from dbdp.stat_datasets where dataset = %s",
+            "select charges, releases, total_seconds, spent_share from dbdp.stat_datasets_details where dataset = %s",
             (people.dataset,),
         ).fetchone()
     names = ("charges_total", "release_seconds_count", "release_seconds_sum", "budget_spent_ratio")

@@ -69,7 +69,7 @@ def test_a_role_without_rights_sees_which_grants_it_needs(people):
 
 def test_nothing_that_is_looked_at_changes_a_budget(owner, people):
     with people.login("owner") as session:
-        sql = "select charged, recorded, releases from dbdp.budget(%s)"
+        sql = "select charged, recorded, releases from dbdp.budget_details(%s)"
         before = session.execute(sql, (people.dataset,)).fetchone()
         for path in [*LISTS, f"/dataset?name={people.dataset}", f"/plan?dataset={people.dataset}&epsilon=5"]:
             assert owner.get(path).status_code == 200
@@ -81,7 +81,7 @@ def test_a_request_that_reads_cannot_write(shared_site, people):
     with pytest.raises(Exception, match="refused"), server.acting() as database:
         database.grant_training(people.dataset, people.names["rival"])
     with people.login("owner") as session:
-        sql = "select from dbdp.allowances where role = %s"
+        sql = "select from dbdp.allowances_details where role = %s"
         assert not session.execute(sql, (people.names["rival"],)).fetchall()
 
 
@@ -92,7 +92,7 @@ def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(analyst, peop
     text = words(analyst.get("/plan", params=options).text)
     for key in ("sensitivity", "noise_scale", "charge"):
         assert number(plan[key]) in text
-    sql = "select left_share, charge_limit from dbdp.budget(%s)"
+    sql = "select left_share, charge_limit from dbdp.budget_details(%s)"
     share, limit = as_owner.execute(sql, (people.dataset,)).fetchone()
     needed = plan["charge"] / float(limit)
     assert f"part of the budget {percent(needed)}" in text
@@ -178,7 +178,7 @@ def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner, people)
 
 def test_a_receipt_has_every_entry_that_is_stored(owner, people):
     with people.login("owner") as session:
-        sql = "select receipt from dbdp.models where id = %s"
+        sql = "select receipt from dbdp.models_details where id = %s"
         receipt = session.execute(sql, (people.models["owner"],)).fetchone()[0]
     text = owner.get("/model", params={"id": people.models["owner"]}).text
     shown = text.partition("The receipt as it is stored")[0]
@@ -189,7 +189,7 @@ def test_a_receipt_has_every_entry_that_is_stored(owner, people):
 
 
 def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):
-    rival, sql = people.names["rival"], "select epsilon from dbdp.allowances where role = %s"
+    rival, sql = people.names["rival"], "select epsilon from dbdp.allowances_details where role = %s"
     options = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}
     with people.login("owner") as session:
         page = owner.get("/allowances/grant", params=options).text
@@ -265,7 +265,7 @@ def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(owner, as_own
     text = owner.get("/ledger", params={"dataset": renewed}).text
     rows = [words("<main>" + row) for row in text.partition("<tbody")[2].split("<tr")[1:]]
     charged, period = as_owner.execute(
-        "select b.charged, d.id from dbdp.dataset as d, dbdp.budget(d.name) as b "
+        "select b.charged, d.id from dbdp.dataset as d, dbdp.budget_details(d.name) as b "
         "where d.name = %s and d.dropped_at is null",
         (renewed,),
     ).fetchone()

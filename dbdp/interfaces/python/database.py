@@ -741,7 +741,7 @@ class Database:
         list of dict
             A row of dbdp.allowances for each.
         """
-        return self.query("select * from dbdp.allowances order by dataset, role")
+        return self.query("select * from dbdp.allowances_details order by dataset, role")
 
     def datasets(self) -> list[Row]:
         """Return the datasets that this role may train on.
@@ -751,7 +751,7 @@ class Database:
         list of dict
             A row of dbdp.datasets for each.
         """
-        return self.query("select * from dbdp.datasets order by name")
+        return self.query("select * from dbdp.datasets_details order by name")
 
     def budget(self, name: str, *, release_delta: float | None = None, release_epsilon: float | None = None) -> Row:
         """Return what a dataset has spent and has left; see dbdp.budget.
@@ -774,7 +774,7 @@ class Database:
         ValueError
             If there is no such dataset.
         """
-        sql = "select * from dbdp.budget($1, $2::float8, $3::float8)"
+        sql = "select * from dbdp.budget_details($1, $2::float8, $3::float8)"
         return self.query(sql, name, release_delta, release_epsilon)[0]
 
     def spending(self, name: str) -> list[Row]:
@@ -791,7 +791,7 @@ class Database:
             `role`, `charge` and `releases` (their number), largest charge first.
         """
         return self.query(
-            "select h.charged_by as role, sum(h.charge) as charge, count(*) as releases from dbdp.history as h "
+            "select h.charged_by as role, sum(h.charge) as charge, count(*) as releases from dbdp.history_details as h "
             "join dbdp.dataset as d on d.id = h.period where d.name = $1 and d.dropped_at is null "
             "group by h.charged_by order by charge desc, role",
             name,
@@ -810,7 +810,7 @@ class Database:
         list of dict
             A row of dbdp.history for each.
         """
-        return self.query("select * from dbdp.history where dataset = $1 or $1 is null order by id", name)
+        return self.query("select * from dbdp.history_details where dataset = $1 or $1 is null order by id", name)
 
     def check_ledger(self) -> list[Row]:
         """Check that ledger, odometers and limits agree, for each registration of this role.
@@ -830,7 +830,7 @@ class Database:
         list of dict
             A row of dbdp.models for each.
         """
-        return self.query("select * from dbdp.models order by id")
+        return self.query("select * from dbdp.models_details order by id")
 
     def weights(self, model: int | str) -> list[Row]:
         """Return the coefficients and intercepts of a linear model, as `pandas.DataFrame` takes them.
@@ -870,7 +870,9 @@ class Database:
         ValueError
             If there is no such model.
         """
-        rows = self.query("select receipt from dbdp.models where id = dbdp_internal.model_number($1::text)", str(model))
+        rows = self.query(
+            "select receipt from dbdp.models_details where id = dbdp_internal.model_number($1::text)", str(model)
+        )
         if not rows:
             raise ValueError(f"model {model} does not exist; see dbdp.models")
         receipt: dict[str, Any] = rows[0]["receipt"]
@@ -1379,7 +1381,7 @@ class Database:
         ValueError
             If there is none.
         """
-        rows = self.query("select receipt from dbdp.summaries where id = $1", number)
+        rows = self.query("select receipt from dbdp.summaries_details where id = $1", number)
         if not rows:
             raise ValueError(f"summary {number} does not exist; see dbdp.summaries")
         return Summary(number, rows[0]["receipt"], self.query)
@@ -1392,7 +1394,7 @@ class Database:
         list of dict
             A row of dbdp.summaries for each.
         """
-        return self.query("select * from dbdp.summaries order by id")
+        return self.query("select * from dbdp.summaries_details order by id")
 
     def baseline(self, dataset: str, request: Request) -> Baseline:
         """Train a linear model WITHOUT privacy, for a role that may read the table; nothing is stored.

@@ -72,7 +72,7 @@ class Dataset(Base):
         Where the rows are, as `spark:parquet:/path`; None for a table of PostgreSQL.
     """
 
-    __tablename__ = "datasets"
+    __tablename__ = "datasets_details"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
 
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -128,7 +128,7 @@ class Charge(Base):
         More about a failure.
     """
 
-    __tablename__ = "history"
+    __tablename__ = "history_details"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -179,7 +179,7 @@ class Model(Base):
         Its version under that name.
     """
 
-    __tablename__ = "models"
+    __tablename__ = "models_details"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -216,7 +216,7 @@ class Summary(Base):
         What was done and what it cost.
     """
 
-    __tablename__ = "summaries"
+    __tablename__ = "summaries_details"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -255,7 +255,7 @@ class Allowance(Base):
         When.
     """
 
-    __tablename__ = "allowances"
+    __tablename__ = "allowances_details"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
 
     dataset: Mapped[str] = mapped_column(primary_key=True)
@@ -314,7 +314,7 @@ class Statistics(Base):
         Part of the budget that was spent, and that was spent by charges without a row in the ledger.
     """
 
-    __tablename__ = "stat_datasets"
+    __tablename__ = "stat_datasets_details"
     __table_args__ = {"schema": "dbdp"}  # noqa: RUF012
 
     period: Mapped[int] = mapped_column(primary_key=True)

@@ -458,10 +458,12 @@ def _shown(plan: dict[str, Any]) -> str:
 def _in_lines(value: Any, depth: int = 1) -> str:
     """Write JSON with a line for each entry of an object and each object of a list, as psql then shows it."""
     if isinstance(value, dict):
-        items = [f"{json.dumps(name)}: {_in_lines(each, depth + 1)}" for name, each in value.items()]
+        items = [
+            f"{json.dumps(name, ensure_ascii=False)}: {_in_lines(each, depth + 1)}" for name, each in value.items()
+        ]
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
         items = [_in_lines(each, depth + 1) for each in value]
     else:
-        return json.dumps(value)
+        return json.dumps(value, ensure_ascii=False)
     first, last = "{}" if isinstance(value, dict) else "[]"
     return first + f",\n{' ' * depth}".join(items) + last

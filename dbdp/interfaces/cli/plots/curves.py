@@ -365,13 +365,13 @@ _ALLOWED = """
 select a.role::text as role,
        coalesce(a.charge_limit, 'infinity') - a.charged as charge,
        coalesce(a.leak_limit, 'infinity') - a.leaked as leak
-from dbdp.allowances as a
+from dbdp.allowances_details as a
 join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
 where d.name = $1
 and a.role = any (dbdp_internal.own_roles())
 and not d.id in (select o.id from dbdp.own_datasets as o)
 and (a.role = session_user or not exists (
-    select from dbdp.allowances as own where own.dataset = $1 and own.role = session_user
+    select from dbdp.allowances_details as own where own.dataset = $1 and own.role = session_user
 ))
 """
 

@@ -16,7 +16,7 @@ select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_a
        d.registered_by = any (dbdp_internal.own_roles()) as own,
        row_number() over (order by d.name) as place,
        concat_ws(' ', d.name, d.source, d.mode, d.unit, d.registered_by, d.declaration::text) as words
-from dbdp.datasets as d
+from dbdp.datasets_details as d
 """
 MODELS = """
 select m.id, m.name || '@' || m.version as reference, m.dataset, m.algorithm, m.receipt ->> 'loss' as loss,
@@ -24,23 +24,23 @@ select m.id, m.name || '@' || m.version as reference, m.dataset, m.algorithm, m.
        (m.receipt ->> 'released_at')::timestamptz as released_at,
        -m.id as place,
        concat_ws(' ', m.id, m.name, m.dataset, m.algorithm, m.receipt ->> 'loss', m.receipt ->> 'released_by') as words
-from dbdp.models as m
+from dbdp.models_details as m
 """
 LEDGER = """
 select h.*, d.dropped_at is not null as is_over,
        (select count(*) from dbdp.dataset as o where o.name = d.name) > 1 as is_one_of_several,
        -h.id as place, concat_ws(' ', h.dataset, h.charged_by, h.algorithm, h.outcome) as words
-from dbdp.history as h
+from dbdp.history_details as h
 join dbdp.dataset as d on d.id = h.period
 """
 ALLOWANCES = """
 select a.*, d.own, d.epsilon as dataset_epsilon,
        row_number() over (order by a.role, a.dataset) as place,
        concat_ws(' ', a.role, a.dataset, a.granted_by) as words
-from dbdp.allowances as a
+from dbdp.allowances_details as a
 join (
   select name, epsilon, registered_by = any (dbdp_internal.own_roles()) as own
-  from dbdp.datasets
+  from dbdp.datasets_details
 ) as d on d.name = a.dataset
 """
 _PAGE = """
@@ -133,4 +133,4 @@ def own_dataset(database: Database, name: str, action: str) -> Row:
 
 def names(database: Database) -> list[str]:
     """Return the names of the datasets that the role may train on, 1,000 at most."""
-    return [row["name"] for row in database.query("select name from dbdp.datasets order by name limit 1000")]
+    return [row["name"] for row in database.query("select name from dbdp.datasets_details order by name limit 1000")]

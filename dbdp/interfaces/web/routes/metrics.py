@@ -18,7 +18,7 @@ select s.period, s.dataset, s.charges, s.releases, s.failures, s.unfinished, s.t
        extract(epoch from s.last_charge)::float8 as last_charge,
        extract(epoch from s.last_release)::float8 as last_release,
        s.spent_share, s.unrecorded_share
-from dbdp.stat_datasets as s
+from dbdp.stat_datasets_details as s
 order by s.period
 """
 

@@ -26,13 +26,13 @@ _MODEL = """
 select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt,
        r.released_by = any (dbdp_internal.own_roles())
            or r.dataset_id in (select o.id from dbdp.own_datasets as o) as own
-from dbdp.models as m
+from dbdp.models_details as m
 join dbdp.model as r on r.id = m.id
 where m.id = $1::int8
 """
 _CHARGES = """
 select h.charged_at, h.charge
-from dbdp.history as h
+from dbdp.history_details as h
 join dbdp.dataset as d on d.id = h.period
 where d.name = $1::text
 and d.dropped_at is null
@@ -47,8 +47,8 @@ select has_table_privilege('dbdp.prediction_grant', 'select') as reads,
 """
 _OVERVIEW = """
 select d.name as dataset, b.left_share, b.epsilon, b.epsilon_left, b.releases_left, b.of_epsilon
-from dbdp.datasets as d
-cross join lateral dbdp.budget(d.name) as b
+from dbdp.datasets_details as d
+cross join lateral dbdp.budget_details(d.name) as b
 order by d.name
 limit $1
 """
@@ -139,7 +139,7 @@ def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: 
     with visit.database() as database:
         listing = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
         own = database.query(
-            "select name from dbdp.datasets where registered_by = any (dbdp_internal.own_roles()) order by name"
+            "select name from dbdp.datasets_details where registered_by = any (dbdp_internal.own_roles()) order by name"
         )
     return visit.page("allowances.html", listing=listing, own=[row["name"] for row in own], dataset=dataset)
 

@@ -16,7 +16,7 @@ from dbdp.interfaces.web.views.refusals import Refusal, missing_model
 from dbdp.interfaces.web.views.rendering import link
 
 router = APIRouter(default_response_class=HTMLResponse)
-_DATASET_OF = "select m.dataset from dbdp.models as m where m.id = $1::int8"
+_DATASET_OF = "select m.dataset from dbdp.models_details as m where m.id = $1::int8"
 Text = Annotated[str, Query(max_length=100)]
 
 

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import budget
+
+return budget(*args)
