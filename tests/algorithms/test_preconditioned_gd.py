@@ -343,7 +343,7 @@ def test_the_predicted_loss_halves_where_the_rows_double(is_classifier, outputs,
     for each in (facts, replace(facts, rows=40_000)):
         signal = each.rows / (10 * analytic_noise_multiplier(1.0, 1e-6))
         sentence = planned(each, **request).details["predicted_loss"]
-        assert sentence.startswith(f"about {loss / signal:.2g} ") and f"n·μ/d is {signal:.3g}" in sentence
+        assert sentence.startswith(f"about {loss / signal:.2g} ") and len(sentence) < 75
 
 
 @pytest.mark.parametrize("case", REFUSED)

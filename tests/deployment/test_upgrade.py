@@ -436,9 +436,9 @@ def test_after_an_update_the_ledger_agrees_and_every_dataset_trains(old_roles, m
             ("units", "dp_logreg", 1e-8),
             ("rho", "dp_logreg", 1e-8),
         ):
-            before = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
+            before = connection.execute("select charged from dbdp.budget_details(%s)", (dataset,)).fetchone()[0]
             receipt = released(connection, f"dbdp.{function}(%s, 0.05, %s)", (dataset, delta))[0]["receipt"]
-            charged = connection.execute("select charged from dbdp.budget(%s)", (dataset,)).fetchone()[0]
+            charged = connection.execute("select charged from dbdp.budget_details(%s)", (dataset,)).fetchone()[0]
             assert float(charged - before) == pytest.approx(receipt["charge"], rel=1e-6)
         connection.execute("select setval('dbdp.charge_1', 1)")
         with pytest.raises(psycopg.Error, match="the odometers of the budget of dataset 'people' were wound back"):

@@ -121,8 +121,8 @@ def predicted_loss(signal: float, facts: Facts) -> str:
     if facts.is_classifier:
         loss, of = 15 * math.sqrt(facts.outputs) / signal, "points of accuracy"
     else:
-        loss, of = 100 / signal, "per cent of the root mean squared error"
-    return f"about {loss:.2g} {of}, from half to twice that on other tables: n·μ/d is {signal:.3g}"
+        loss, of = 100 / signal, "% of the root mean squared error"
+    return f"about {loss:.2g} {of}, half to twice that elsewhere"
 
 
 def accumulated_noise(passes: int, averaged: int) -> float:
