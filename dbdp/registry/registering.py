@@ -50,6 +50,11 @@ class Renewal:
 
 
 _FIRST = Renewal()
+_EPSILON_WITHOUT_PROMISE = 20.0
+_REMEDY_OF_TEXT = (
+    "; for numbers written as text alter the column's type (using column::float8), for words declare them: "
+    "categories of a feature, positive or classes of a label"
+)
 
 
 def register(session: ServerSession, registration: Registration) -> None:
@@ -109,6 +114,7 @@ returning id""",
     )
     odometers.create(session, odometers.OF_DATASET, inserted[0]["id"])
     _warn_of_delta(session, budget.delta, rows // (registration.max_rows or 1))
+    _warn_of_epsilon(session, budget.epsilon)
 
 
 def _warn_of_delta(session: ServerSession, delta: float, units: int) -> None:
@@ -118,6 +124,15 @@ def _warn_of_delta(session: ServerSession, delta: float, units: int) -> None:
             f"delta = {delta:g} is at least 1/{units}, one over the number of rows or units that are protected: it "
             f"would allow one to be published as it is; a budget does not change, so drop the dataset and register it "
             f"with about delta => {0.1 / units:.0e}"
+        )
+
+
+def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
+    """Warn the owner of an ε that promises next to nothing."""
+    if epsilon >= _EPSILON_WITHOUT_PROMISE:
+        session.warn(
+            f"epsilon = {epsilon:g} promises next to nothing: with what is released, an attacker's odds on a record may "
+            f"change by a factor of e^{epsilon:g}; 1 or less is strong, and above about 4 little is left"
         )
 
 
@@ -241,7 +256,10 @@ def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[
         )
     present = "enum" if types[column].startswith("enum ") else types[column]
     if present not in kinds:
-        raise ValueError(f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}")
+        raise ValueError(
+            f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}"
+            f"{_REMEDY_OF_TEXT if kinds == NUMERIC_TYPES and present in _LABEL_TYPES else ''}"
+        )
 
 
 def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:

@@ -454,6 +454,14 @@ def test_what_would_be_misread_is_refused_with_the_remedy(given, X, y, told):
         dbdp.LogisticRegression(**NEAR_EXACT | {"classes": [0, 1]} | given).fit(X, y)
 
 
+def test_a_regression_on_words_names_the_first_and_the_remedy():
+    X, _ = points()
+    with pytest.raises(
+        ValueError, match="y has a value that is not a number, such as 'b'; pass numbers, or use Logist"
+    ):
+        dbdp.Ridge(**NEAR_EXACT, bounds=2.0, label_bounds=[0, 1]).fit(X, np.array(["1"] + ["b"] * (len(X) - 1)))
+
+
 @pytest.mark.usefixtures("private")
 def test_label_bounds_that_are_not_a_pair_are_refused():
     for bounds in (5, [1, 2, 3], ["a", "b"]):

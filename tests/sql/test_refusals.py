@@ -150,3 +150,43 @@ def test_a_client_shows_the_servers_warnings_as_pythons(connection, database, sc
             database.grant_training(dataset, role)
     finally:
         connection.execute(f"drop role {role}")
+
+
+@pytest.mark.parametrize(("epsilon", "warns"), [(19.9, False), (20, True)])
+def test_an_epsilon_that_promises_next_to_nothing_is_a_warning(connection, schema, dataset, epsilon, warns):
+    texts = []
+    connection.add_notice_handler(lambda notice: texts.append(notice.message_primary))
+    sql = REGISTER.replace("1, 1e-3)", f"{epsilon}, 1e-3)")
+    with connection.transaction(force_rollback=True):
+        connection.execute(sql, (f"{dataset}_u", f"{schema}.u"))
+    assert [text.startswith(f"dbdp: epsilon = {epsilon} promises next to nothing") for text in texts] == [True] * warns
+
+
+def test_a_label_of_words_with_bounds_is_refused_at_registration_with_the_remedy(connection, schema, dataset):
+    """The control is the same table with a label of numbers."""
+    connection.execute("create table words as select x, y::text as y from u")
+    sql = REGISTER.replace("'y', '1', ", "label => 'y', label_bounds => array[0, 1], features => ")
+    sql = sql.replace(", 1, 1e-3)", ", epsilon => 1, delta => 1e-3)")
+    text = refusal(connection, sql, f"{dataset}_u", f"{schema}.words").message_primary
+    assert "column 'y'" in text
+    assert "is text; it must be one of smallint" in text
+    assert text.endswith("for words declare them: categories of a feature, positive or classes of a label")
+    with connection.transaction(force_rollback=True):
+        connection.execute(sql, (f"{dataset}_u", f"{schema}.u"))
+
+
+def test_a_grant_by_name_to_a_role_that_may_not_predict_is_a_warning(connection, schema, dataset):
+    """The control is the role once it may."""
+    connection.execute(f"select dbdp.dp_logreg(%s, 1, name => 'of_{schema}')", (dataset,))
+    texts = []
+    connection.add_notice_handler(lambda notice: texts.append(notice.message_primary))
+    role = f"predictor_{schema}"
+    connection.execute(f"create role {role}")
+    try:
+        for _ in range(2):
+            connection.execute("select dbdp.grant_prediction(%s::text, %s)", (f"of_{schema}", role))
+            connection.execute(f"grant dbdp_predictor to {role}")
+    finally:
+        connection.execute(f"drop owned by {role}; drop role {role}")
+    assert len(texts) == 1
+    assert f"role '{role}' is not a member of dbdp_predictor, and so may not predict yet" in texts[0]

@@ -137,6 +137,7 @@ def grant_prediction(session: ServerSession, model: int | str, role: str) -> Non
     _check_role(session, role)
     if names.is_name(model):
         names.grant(session, str(model), role)
+        _warn_without(session, role, "dbdp_predictor", "predict")
         return
     model = names.number(session, model)
     _check_released(session, model, action="grant prediction with it")

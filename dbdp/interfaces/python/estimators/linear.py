@@ -755,7 +755,13 @@ class _Regressor(_Scored, RegressorMixin, _Estimator):
         return self._scores(X)[:, 0]
 
     def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
-        numbers = y.astype(np.float64)
+        try:
+            numbers = y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"y has a value that is not a number, such as {_first_word(y)!r}; pass numbers, or use "
+                "LogisticRegression or LinearSVC for classes"
+            ) from None
         if not np.isfinite(numbers).all():
             raise ValueError("y contains NaN or infinity; leave those rows out")
         is_read = self.label_bounds is None
@@ -857,6 +863,16 @@ def _groups(side: Side, rows: np.ndarray, texts: Mapping[int, np.ndarray]) -> tu
     known = {category: place for place, category in enumerate(side.feature.categories)}
     places = np.array([known.get(text, -1) for text in texts[side.place]], np.int64)
     return groups_of(side, places, places), np.zeros(len(rows))
+
+
+def _first_word(values: np.ndarray) -> Any:
+    """Return the first of some labels that is not a number."""
+    for value in values.tolist():
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return values[0]
 
 
 def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:
