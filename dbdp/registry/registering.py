@@ -131,7 +131,7 @@ def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
     """Warn the owner of an ε that promises next to nothing."""
     if epsilon >= _EPSILON_WITHOUT_PROMISE:
         session.warn(
-            f"epsilon = {epsilon:g} promises next to nothing: with what is released, an attacker's odds on a record may "
+            f"epsilon = {epsilon:g} promises next to nothing: from what is released, the odds on a record may "
             f"change by a factor of e^{epsilon:g}; 1 or less is strong, and above about 4 little is left"
         )
 

@@ -10,7 +10,7 @@ from site_of_tests import ROWS, csrf_of, served, visiting, words
 
 from dbdp.interfaces.web.accounts.connections import Server
 from dbdp.interfaces.web.accounts.jobs import Job, Jobs
-from dbdp.interfaces.web.routes import register_form
+from dbdp.interfaces.web.routes import plan_form, register_form
 from dbdp.interfaces.web.views.refusals import Refusal
 
 
@@ -34,6 +34,41 @@ def ended(client, answer):
 
 def releases(session, dataset):
     return session.execute("select releases from dbdp.budget_details(%s)", (dataset,)).fetchone()[0]
+
+
+def test_an_empty_plan_begins_with_an_epsilon_and_a_delta_that_can_be_planned(owner, people, as_owner):
+    units = "coalesce(capacity, rows / coalesce(max_rows, 1))"
+    sql = f"select epsilon, delta, {units} from dbdp.datasets_details where name = %s"
+    epsilon, delta, units = as_owner.execute(sql, (people.dataset,)).fetchone()
+    text = owner.get("/plan", params={"dataset": people.dataset}).text
+    values = {name: re.search(rf'name="{name}" value="([^"]*)"', text)[1] for name in ("epsilon", "delta")}
+    assert float(values["epsilon"]) == min(1, epsilon)
+    assert float(values["delta"]) * 10 <= min(1 / units, delta) <= float(values["delta"]) * 100 or delta == 0
+    assert "<option selected>auto</option>" in text
+    planned = words(owner.get("/plan", params={"dataset": people.dataset} | values).text)
+    assert "What it would cost" in planned and "Warning" not in planned.partition("The plan in full")[0]
+    first, _, folded = text.partition("<details>")
+    assert [name for name in ("epsilon", "delta", "algorithm", "loss", "epochs") if f'name="{name}"' in first] == [
+        "epsilon",
+        "delta",
+        "algorithm",
+    ]
+    assert 'name="loss"' in folded
+
+
+@pytest.mark.parametrize(
+    ("facts", "epsilon", "delta", "loss"),
+    [
+        ({"epsilon": 4, "delta": 1e-5, "units": 25000, "is_number": False}, "1", "1e-06", "logistic"),
+        ({"epsilon": 0.5, "delta": 1e-3, "units": 100000, "is_number": True}, "0.5", "1e-06", "huber_regression"),
+        ({"epsilon": 2, "delta": 1e-3, "units": 999999, "is_number": False}, "1", "1e-07", "logistic"),
+        ({"epsilon": 2, "delta": 0, "units": 10, "is_number": False}, "1", "0", "logistic"),
+    ],
+)
+def test_what_a_plan_begins_with_follows_from_public_facts(facts, epsilon, delta, loss):
+    fields, _ = plan_form.read({})
+    texts = {field.name: field.text for field in plan_form.suggested(fields, facts)}
+    assert (texts["epsilon"], texts["delta"], texts["loss"], texts["algorithm"]) == (epsilon, delta, loss, "auto")
 
 
 def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, people, as_owner, monkeypatch):

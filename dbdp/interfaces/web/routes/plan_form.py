@@ -1,5 +1,6 @@
 """The form of a plan: read its fields as a request, and write a request as SQL."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from dbdp.algorithms import ALGORITHMS, AUTO, Request
 from dbdp.controller.options import help_of, options
 from dbdp.learning.losses import LOSSES
 
-_FIRST = ("epsilon", "delta", "algorithm", "loss", "epochs", "batch_size", "regularisation")
+_FIRST = ("epsilon", "delta", "algorithm")
 _CHOICES = {"algorithm": (AUTO, *ALGORITHMS), "loss": tuple(LOSSES)}
 _LARGEST = 2**31  # bound of SQL's int
 
@@ -78,6 +79,31 @@ def read(texts: Mapping[str, str]) -> tuple[list[Field], Request | None]:
         fields.append(Field(each.name, help_of(each.name), _CHOICES.get(each.name, ()), shown, problem))
     is_complete = "epsilon" in values and not any(field.problem for field in fields)
     return fields, Request(**values) if is_complete else None
+
+
+def suggested(fields: list[Field], facts: Mapping[str, Any]) -> list[Field]:
+    """Return the fields of an empty form with values to begin with.
+
+    Parameters
+    ----------
+    fields : list of Field
+        The fields, as nothing was typed.
+    facts : mapping
+        Public facts of the dataset: `epsilon` and `delta` of its budget, `units` that it protects, and whether its
+        label `is_number`.
+
+    Returns
+    -------
+    list of Field
+        ε is 1, or the budget's if that is less; δ the power of ten at or below 1/(10 n) and a tenth of the budget's δ,
+        or 0 if that is 0; the loss suits the label.
+    """
+    most = min(0.1 / max(facts["units"], 1), facts["delta"] / 10)
+    delta = 10.0 ** math.floor(math.log10(most) + 1e-9) if most > 0 else 0.0
+    texts = {"epsilon": f"{min(1.0, facts['epsilon']):g}", "delta": f"{delta:g}"}
+    if facts["is_number"]:
+        texts["loss"] = "huber_regression"
+    return [replace(field, text=texts.get(field.name, field.text)) for field in fields]
 
 
 def marked(fields: list[Field], message: str) -> list[Field]:

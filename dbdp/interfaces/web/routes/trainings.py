@@ -36,6 +36,13 @@ and (a.role = session_user or not exists (
 order by a.role
 """
 
+_FACTS = """
+select d.epsilon, d.delta, coalesce(d.capacity, d.rows / coalesce(d.max_rows, 1)) as units,
+       coalesce(pg_catalog.json_typeof(d.declaration -> 'label_bounds'), 'null') <> 'null' as is_number
+from dbdp.datasets_details as d
+where d.name = $1::text
+"""
+
 
 @router.get("/plan")
 def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
@@ -44,6 +51,9 @@ def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
     fields, training = plan_form.read(texts)
     with visit.database() as database:
         names = lists.names(database)
+        if not texts and names:
+            known = database.query(_FACTS, dataset or names[0])
+            fields = plan_form.suggested(fields, known[0]) if known else fields
     planned, problem = None, None
     try:
         if training is not None:
