@@ -29,24 +29,40 @@ DATASET = "adult"
 def run(database: Database, console: Console, *, elsewhere: bool = False) -> None:
     """Run the demo on a database; commands that follow name it where it is elsewhere, not the default one."""
     rows, origin = adult.read(adult.download)
-    console.rule("1. data")
+    console.rule("1. a table becomes a dataset, with a budget")
     console.print(origin, highlight=False, soft_wrap=True, markup=False)
     load(database, rows)
-    statements = [_registration(database), _explanation(database, console)]
+    _show(console, _registration(database))
+    console.rule("2. the plan, before anything is spent")
+    plan, statement = _explanation(database)
+    _show(console, statement)
+    console.print(f"{plan['algorithm']}; the noise costs {plan['predicted_loss']}", highlight=False, soft_wrap=True)
     console.rule("3. train, in the server")
     released, statement = _train_in_sql(database)
-    console.print_json(json.dumps(database.receipt(released["model"])))
-    console.rule("4. train, from Python: the same controller, one query for each epoch")
+    _show(console, statement)
+    _spent(database, console, released["model"])
+    console.rule("4. train, from Python")
     estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
-    console.print_json(json.dumps(estimator.receipt_))
-    console.rule("5. the SQL of all this")
-    for text in [*statements, statement, _scoring_sql(released["model"])]:
-        console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
-    console.rule(f"6. accuracy on the held-out rows, at ε = {EPSILON:g} and δ = {DELTA:g}")
+    text = f'dbdp.LogisticRegression(epsilon={EPSILON:g}, delta={DELTA:g}).fit("{DATASET}")'
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    _spent(database, console, estimator.model_id_)
+    console.rule(f"5. accuracy on the held-out rows, at ε = {EPSILON:g} and δ = {DELTA:g}")
+    _show(console, _scoring_sql(released["model"]))
     _accuracies(database, console, rows, released["model"], estimator)
     console.rule("what to do next")
     for line in _next_steps(database, released["model"], elsewhere):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _show(console: Console, text: str) -> None:
+    console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
+
+
+def _spent(database: Database, console: Console, model: int) -> None:
+    """Print what a model is, and what is left of the budget."""
+    left = database.budget(DATASET)["left_share"]
+    text = f"model {model}, (ε = {EPSILON:g}, δ = {DELTA:g})-private; {left:.0%} of the budget is left"
+    console.print(text, highlight=False, soft_wrap=True)
 
 
 def load(database: Database, text: str) -> None:
@@ -86,6 +102,7 @@ def _next_steps(database: Database, model: int, elsewhere: bool) -> list[str]:
         f"psql {target}  # continue with the SQL above",
         f"dbdp predict {model} demo.adult_holdout --limit 3{option}  # a prediction costs nothing",
         f"dbdp budget {DATASET}{option}  # what is left of the budget",
+        f"dbdp weights {model}{option}  # its coefficients, with the standard errors of the noise",
         "README.md continues with a table of your own, docs/tutorials has ten minutes for each role, "
         "and `dbdp --help` lists the commands.",
     ]
@@ -105,26 +122,24 @@ def _statement(text: LiteralString, **values: Any) -> str:
 
 
 def _registration(database: Database) -> str:
-    statement = _statement(
-        _REGISTRATION,
-        dataset=DATASET,
-        label=adult.LABEL,
-        positive=adult.POSITIVE,
-        negative=adult.NEGATIVE,
-        features=json.dumps(adult.DECLARED),
-        epsilon=BUDGET_EPSILON,
-        delta=BUDGET_DELTA,
-    )
-    database.query(statement)
-    return statement
+    """Register the dataset, and return the statement with the first of its features."""
+    facts: dict[str, Any] = {
+        "dataset": DATASET,
+        "label": adult.LABEL,
+        "positive": adult.POSITIVE,
+        "negative": adult.NEGATIVE,
+    }
+    facts |= {"epsilon": BUDGET_EPSILON, "delta": BUDGET_DELTA}
+    database.query(_statement(_REGISTRATION, features=json.dumps(adult.DECLARED), **facts))
+    first = dict(list(adult.DECLARED.items())[:1])
+    others = f", … {len(adult.DECLARED) - 1} more}}"
+    return _statement(_REGISTRATION, features=json.dumps(first)[:-1] + others, **facts)
 
 
-def _explanation(database: Database, console: Console) -> str:
-    console.rule("2. the plan, before anything is spent")
+def _explanation(database: Database) -> tuple[dict[str, Any], str]:
     text: LiteralString = "select dbdp.dp_explain({dataset}, epsilon => {epsilon}, delta => {delta});"
     statement = _statement(text, dataset=DATASET, epsilon=EPSILON, delta=DELTA)
-    console.print_json(json.dumps(database.query(statement)[0]["dp_explain"]))
-    return statement
+    return database.query(statement)[0]["dp_explain"], statement
 
 
 def _train_in_sql(database: Database) -> tuple[dict[str, Any], str]:
