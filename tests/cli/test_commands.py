@@ -404,7 +404,8 @@ def test_a_right_that_is_missing_has_a_remedy(server_url, connection):
     refused = run_here("datasets", DBDP_URL=stranger)
     assert refused.returncode == 1
     assert (
-        "permission denied for view datasets; an administrator can grant to this role dbdp_data_owner" in refused.stderr
+        "permission denied for view datasets_details; an administrator can grant to this role dbdp_data_owner"
+        in refused.stderr
     )
     connection.execute("create table for_eyes as select i as age, i % 2 = 0 as ill from generate_series(0, 50) as i")
     connection.execute(
