@@ -66,6 +66,7 @@ comment on column dbdp.datasets_details.max_rows is 'Largest number of rows of a
 comment on column dbdp.datasets_details.renews is 'Number of the registration whose budget this one renews';
 comment on column dbdp.datasets_details.reason is 'Reason of that renewal';
 comment on column dbdp.datasets_details.answer_seconds is 'Charged results are delayed to a multiple of these seconds';
+comment on column dbdp.datasets_details.place is 'URL of the file, or the name elsewhere, of a dataset that is not a table here; null for a table';
 comment on column dbdp.datasets_details.capacity is 'Largest number of rows, or of units, that is read; null for a public number';
 
 create or replace view dbdp.models_details with (security_invoker) as
