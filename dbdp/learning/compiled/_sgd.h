@@ -91,19 +91,10 @@ INLINED pair exp_of(pair x) {
  * Proof. With y = e^x <= 1, z = y / (2 + y) <= 1/3: log(1 + y) = 2 artanh z = 2z(1 + z^2/3 + z^4/5 + ...). The terms from
  * z^34/35 on are below 9^-17 / 35 * 9/8 < 0.02u. y errs by 4u, of which log(1 + y) takes no more, as y / (1 + y) <=
  * log(1 + y); z by 2u, which the series makes at most 2.3u; the sum, in [1, 1.04], by 1.2u, the last product by 1u. */
-INLINED pair log1p_of(pair y) {
-  pair z = y / (2.0 + y), z2 = z * z, sum = every(1 / 33.0);
+INLINED pair log1p_exp_of(pair x) {
+  pair y = exp_of(where(x > every(0.0), every(0.0), x)), z = y / (2.0 + y), z2 = z * z, sum = every(1 / 33.0);
   for (int odd = 31; odd > 0; odd -= 2) sum = sum * z2 + 1.0 / odd;
   return 2.0 * z * sum;
-}
-INLINED pair log1p_exp_of(pair x) { return log1p_of(exp_of(where(x > every(0.0), every(0.0), x))); }
-
-/* log x for finite x >= 1, within 8u, relative to max(1, log x): of x = 2^k (1 + y), 0 <= y < 1, k log 2 + log(1 + y). */
-INLINED pair log_of(pair x) {
-  const double MAGIC = 0x1.8p52, LOG2 = 0x1.62e42fefa39efp-1;
-  pair_mask bits = (pair_mask)x, mantissa = (pair_mask)every(1.0) | (bits & 0xfffffffffffffLL);
-  pair k = (pair)((pair_mask)every(MAGIC) + ((bits >> 52) - 1023)) - MAGIC;
-  return k * LOG2 + log1p_of((pair)mantissa - 1.0);
 }
 
 /* Apply a function to every number of an array; an odd last one is computed beside a 0. */
@@ -153,10 +144,12 @@ INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair lengt
   return (pair)(valid & (pair_mask)slope);
 }
 
-/* The losses of two rows, as losses.py writes them; for the logistic loss see `add_logistic`. */
+/* The losses of two rows, as losses.py writes them. */
 INLINED pair loss_of(const sgd_training *t, pair score, pair label) {
   pair margin = label * score, value;
-  if (t->loss == HUBER_SVM) {
+  if (t->loss == LOGISTIC)
+    value = clamped(-margin, every(0.0), every(INFINITY)) + log1p_exp_of(-size_of(margin));
+  else if (t->loss == HUBER_SVM) {
     pair within = clamped((1.0 + t->width) - margin, every(0.0), every(2.0 * t->width));
     value = within * within / (4.0 * t->width) + clamped((1.0 - t->width) - margin, every(0.0), every(INFINITY));
   } else {
@@ -265,67 +258,8 @@ INLINED void add_losses(const sgd_training *t, const float *row, const double *m
   }
 }
 
-/* Logistic losses: of margins m, each at least `lowest`, at which a loss is `most`, max(-m, 0) and log(1 + e^-|m|). The latter
- * are logarithms of products: of rows of weight t->weight, and of the others.
- *
- * Proof that a row's loss errs by less than 16u: e^-|m| by 4u of itself, which log(1 + y) halves, 1 + y by u, the product by u,
- * and its logarithm, of at most PRODUCTS rows, by 8u of 0.7 for each; the lowest margin by a few u, and its loss by no more. */
-#define PRODUCTS 512 /* rows of a product, below 2^512 */
-INLINED void add_logistic(const sgd_training *t, const float *row, const double *models, long candidates, long stride, const double *lowest, double *sums, double *products, int rows) {
-  pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}};
-  for (long c = 0; c < candidates; c++) {
-    dots(row, models + c * stride, stride, rows, dot, norm2);
-    pair weighted, others, linear = every(0.0);
-    memcpy(&weighted, products + 4 * c, sizeof weighted);
-    memcpy(&others, products + 4 * c + 2, sizeof others);
-    for (int p = 0; p < (rows + 1) / 2; p++) {
-      pair label = {0};
-      for (int r = 2 * p; r < rows && r < 2 * p + 2; r++) label[r % 2] = row[(r + 1) * stride - 1];
-      pair_mask valid = taken(t, &label) & (norm2[p] <= every(MAX_NORM2)), positive = label > every(0.0);
-      pair margin = label * dot[p], low = where(positive, every(lowest[0]), every(lowest[1]));
-      margin = where(margin < low, low, margin);
-      pair_mask y = valid & (pair_mask)exp_of(-size_of(margin));
-      weighted *= 1.0 + (pair)(positive & y);
-      others *= 1.0 + (pair)(~positive & y);
-      pair above = where(margin < every(0.0), -margin, every(0.0)) * where(positive, every(t->weight), every(1.0));
-      linear += (pair)(valid & (pair_mask)above);
-    }
-    sums[c] += linear[0] + linear[1];
-    memcpy(products + 4 * c, &weighted, sizeof weighted);
-    memcpy(products + 4 * c + 2, &others, sizeof others);
-  }
-}
-
-INLINED void end_products(const sgd_training *t, long candidates, double *sums, double *products) {
-  for (long c = 0; c < candidates; c++, products += 4) {
-    pair logs = log_of((pair){products[0] * products[1], products[2] * products[3]});
-    sums[c] += t->weight * logs[0] + logs[1];
-    for (int i = 0; i < 4; i++) products[i] = 1.0;
-  }
-}
-
-/* The margin below which a loss of this weight is above `most`. */
-INLINED double lowest_margin(double most, double weight) { return -log(expm1(most / weight)); }
-
-INLINED void sgd_add_logistic(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums, double *products) {
-  double lowest[2] = {lowest_margin(most, t->weight), lowest_margin(most, 1.0)};
-  for (long i = 0; i < 4 * candidates; i++) products[i] = 1.0;
-  while (count > 0) {
-    long here = count < PRODUCTS ? count : PRODUCTS;
-    count -= here;
-    for (; here >= ROWS; here -= ROWS, row += ROWS * stride) add_logistic(t, row, models, candidates, stride, lowest, sums, products, ROWS);
-    for (; here > 0; here--, row += stride) add_logistic(t, row, models, candidates, stride, lowest, sums, products, 1);
-    end_products(t, candidates, sums, products);
-  }
-}
-
-/* Add the losses of `count` rows, each at most `most`, for each of the models (candidates × stride); products has room for four
- * numbers of each. */
-CLONED void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums, double *products) {
-  if (t->loss == LOGISTIC) {
-    sgd_add_logistic(t, row, count, models, candidates, stride, most, sums, products);
-    return;
-  }
+/* Add the losses of `count` rows, each at most `most`, for each of the models (candidates × stride). */
+CLONED void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums) {
   for (; count >= ROWS; count -= ROWS, row += ROWS * stride) add_losses(t, row, models, candidates, stride, most, sums, ROWS);
   for (; count > 0; count--, row += stride) add_losses(t, row, models, candidates, stride, most, sums, 1);
 }
