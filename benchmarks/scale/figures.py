@@ -22,22 +22,23 @@ def lines(results: Sequence[Result], features: int, measure: str) -> dict[str, l
     }
 
 
-def draw(results: Sequence[Result], folder: Path) -> None:
+def draw(results: Sequence[Result], folder: Path, measures: Sequence[str] = tuple(MEASURES)) -> None:
     """Draw time and memory against the number of rows, one column for each number of features."""
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, rcParams
 
+    rcParams["svg.hashsalt"] = "dbdp"  # the same results give the same bytes
     widths = sorted({result.features for result in results})
-    size = 3.6 * len(widths), 3 * len(MEASURES)
-    figure, axes = pyplot.subplots(len(MEASURES), len(widths), figsize=size, squeeze=False, layout="constrained")
-    for row, measure in zip(axes, MEASURES, strict=True):
+    size = 3.6 * len(widths), 3 * len(measures)
+    figure, axes = pyplot.subplots(len(measures), len(widths), figsize=size, squeeze=False, layout="constrained")
+    for row, measure in zip(axes, measures, strict=True):
         for axis, features in zip(row, widths, strict=True):
             _plot(axis, lines(results, features, measure), measure, features)
     axes[0][0].legend()
     for ending in ("svg", "png"):
-        figure.savefig(folder / f"scale.{ending}")
+        figure.savefig(folder / f"scale.{ending}", metadata={"Date": None} if ending == "svg" else None)
     pyplot.close(figure)
 
 
