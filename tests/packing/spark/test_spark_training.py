@@ -76,7 +76,7 @@ def test_a_training_charges_once_and_stores_a_model_that_learned(on_spark: Datab
         assert len(on_spark.history(visits)) == before + 1
         assert model.receipt["rows"] == ROWS
         assert model.coefficients[0] > 0 > model.coefficients[1]
-    place = on_spark.query("select place from dbdp.datasets where name = $1", visits)[0]["place"]
+    place = on_spark.query("select place from dbdp.datasets_details where name = $1", visits)[0]["place"]
     assert place.startswith("spark:parquet:/")
 
 
