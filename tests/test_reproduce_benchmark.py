@@ -280,6 +280,16 @@ def test_pictures_of_the_named_figures_are_copied(tmp_path):
     assert [path.name for path in images.iterdir()] == ["formula-gaussian.png"]
 
 
+def test_every_picture_of_the_summary_is_small_and_has_the_command_that_makes_it():
+    docs = Path(__main__.__file__).parents[2] / "docs"
+    text = (docs / "experiments.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(images/(.+?)\.png\)", text)
+    assert len(shown) == len(set(shown)) == 12 and set(shown) <= EVERY.keys()
+    for name in shown:
+        assert (docs / "images" / f"{name}.png").stat().st_size <= 60_000, name
+        assert f'make reproduce ARGS="--figure {name} --images docs/images"' in text, name
+
+
 def test_figures_are_listed_and_an_unknown_one_is_refused(capsys):
     assert __main__.main(["--list"]) == 0
     listed = capsys.readouterr().out

@@ -118,7 +118,7 @@ def run(laboratory: Laboratory, store: Store, wanted: Sequence[Cell], until: flo
                 return
             left = timedelta(seconds=round(seconds_left(missing[place:], results)))
             progress.update(bar, description=f"{cell.dataset}, {cell.method}", left=str(left))
-            result, *_ = *store.done([cell]), None  # another run may have been faster
+            result, *_ = *store.done([cell]), None  # another run may have had it
             if result is None:
                 store.write(result := measured(cell, laboratory.measure))
             results.append(result)

@@ -1,6 +1,6 @@
 """The cells of the experiments: one training each, named by its content, so that figures share them.
 
-Every result is a file of its own, so that an interrupted run goes on where it was, and several may run side by side.
+Every result is a file of its own, so that an interrupted run goes on where it was.
 """
 
 import hashlib
