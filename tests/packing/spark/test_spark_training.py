@@ -12,6 +12,8 @@ from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.output import opened_on
 from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.on_spark import PredictionTransformer
 from dbdp.packing.spark import workers
 from dbdp.packing.spark.engine import SparkEngine
 
@@ -156,3 +158,18 @@ def test_the_number_of_rows_of_files_stays_and_only_a_new_dataset_has_a_place(on
 def test_a_master_without_its_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="add that, or leave it out"), opened_on(None, "postgresql", "local[1]"):
         pass
+
+
+def test_an_estimator_fits_on_spark_and_predicts_there_what_it_predicts_here(
+    on_spark: Database, visits: str, spark: Any, folder: Path
+) -> None:
+    import pandas as pd
+    from pyspark.ml import Pipeline
+
+    fitted = LogisticRegression(epsilon=1.0, delta=1e-7, progress=False).fit(on_spark, visits)
+    frame = spark.read.parquet(str(folder)).limit(50)
+    missing = frame.limit(1).selectExpr("cast(null as double) as a", "b", "c", "y")
+    rows = Pipeline(stages=[PredictionTransformer(fitted)]).fit(frame).transform(frame.union(missing)).collect()
+    here = pd.DataFrame([row.asDict() for row in rows[:-1]])
+    assert here.pop("prediction").tolist() == fitted.predict(here[["a", "b", "c"]]).tolist()
+    assert rows[-1].prediction is None
