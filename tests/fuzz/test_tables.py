@@ -66,11 +66,12 @@ def explained_by_the_client(watch: Watch, options: dict[str, Any]) -> Any:
 
 
 def predicts(watch: Watch, table: Table, model: int) -> None:
-    """Predict for the rows that it was trained on, one by one: a prediction or null."""
+    """Predict for the rows that it was trained on: predictions or nulls, but for an array of another shape."""
     for interface in INTERFACES[table.kind]:
         argument = f"source.{quoted(table.columns[0][0])}" if "norm" in str(table.declared["features"]) else "source"
         found = watch.attempt(f"select dbdp.{interface}({model}, {argument}) from t as source")
-        assert len(found.rows or []) == len(table.rows)
+        if found.error is None or "the array has" not in found.message:
+            assert len(found.rows or []) == len(table.rows)
 
 
 def quoted(name: str) -> str:

@@ -218,9 +218,9 @@ def test_hostile_rows_are_projected_to_zero_rows_without_a_word(connection, sche
     for row in ("null, 1", "'{1, NaN, 2}', 1", "'{1, Infinity, 2}', 1", "'{1, 2}', 1", "'{1, 2, 3}', null"):
         connection.execute(f"insert into hostile values ({row})")
     connection.execute("insert into hostile values ('{1e308, -1e308, 1e308}', 1)")
+    name = register("hostile", features={"x": {"length": 3, "norm": 1}}, negative="0", intercept=False)
     notices: list[str] = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
-    name = register("hostile", features={"x": {"length": 3, "norm": 1}}, negative="0", intercept=False)
     connection.execute("set client_min_messages = log")
     rows = np.concatenate(shuffled(connection, name, 2, projection={"dimension": 2, "seed": 0}))
     assert sorted(rows.any(axis=1).tolist()) == [False] * 5 + [True]

@@ -230,14 +230,19 @@ def observed(arena: Arena, name: str, key: str) -> tuple[Counter[tuple[str, str]
 def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
     """What is counted on one table, on the other, and on the first again.
 
-    Before it a session calls each function once: the first time it looks the function up, and loads what it needs.
+    Before it a session calls each function once: the first time it looks the function up, and loads what it needs. What
+    a row decides differs in each of three attempts; pages of catalogues that a vacuum in between changes do not.
     """
     session, (sql, others) = arena.session(CALLER.get(key, "analyst")), CALLS[key]
     function = sql.partition("(")[0]
     if (session, function) not in CALLED:
         session.execute(sql, (pair["one"], *others)).fetchall()
         CALLED.append((session, function))
-    return [observed(arena, pair[each], key) for each in (*PAIR, "one")]
+    for _ in range(3):
+        found = [observed(arena, pair[each], key) for each in (*PAIR, "one")]
+        if found[0] == found[1] == found[2]:
+            break
+    return found
 
 
 @pytest.mark.parametrize("key", CALLS)

@@ -53,6 +53,7 @@ QUOTED = {
     "registry.spending.odometers.Account.set": "one of two words, and a number",
     "registry.spending.odometers.create": "one of two words, and a number",
     "registry.spending.odometers.read": "one of two words, and a number",
+    "packing.draws._Rows._pieces": _TEMPORARY,
     "packing.packer._group_of": _TEMPORARY,
     "packing.writers.BlockWriter.__init__": _TEMPORARY,
     "packing.writers.Buckets.__init__": _TEMPORARY,
