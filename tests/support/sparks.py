@@ -44,6 +44,7 @@ def spark_session(master: str = "local[2]", **more: str) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # where a machine's name has no address
     builder = SparkSession.builder.master(master).appName("dbdp tests")
     for name, value in (SETTINGS | more).items():
         builder = builder.config(name, value)
