@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
+from dbdp.learning.objectives import objective_from
 
 
 def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -176,3 +177,23 @@ def tally_from(data: dict[str, Any]) -> Tally:
     """Return the tally of `as_data`."""
     fields = dict(data)
     return _KINDS[fields.pop("kind")](**fields)
+
+
+def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, Any]) -> np.ndarray:
+    """Return the tally of packed rows by their labels and a model's scores; a zero row has no label.
+
+    Parameters
+    ----------
+    vectors : np.ndarray, shape (P,)
+        The linear models, one after the other, or the parameters of a network.
+    rows : np.ndarray, shape (n, stride)
+        The rows.
+    described : dict[str, Any]
+        `tally` as `as_data` describes it, the description of the `network` or None, and the number of `outputs`.
+    """
+    if described["network"] is None:
+        scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
+    else:
+        scores = objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
+    return tally_from(described["tally"])(scores, labels)

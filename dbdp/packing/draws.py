@@ -118,5 +118,5 @@ class _Rows:
             return
         together = blocks.rows_per_block(self._objective.inputs)
         for first in range(0, self._count, together):
-            self._session.query("select")
+            self._session.pause()
             yield self._kept[first : first + together]

@@ -318,7 +318,11 @@ class ServerSession:
         end = entered + seconds * math.ceil((time.monotonic() - entered) / seconds)
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _NAP))
-            self.query("select")
+            self.pause()
+
+    def pause(self) -> None:
+        """Run an empty query, so that a cancel takes effect: PostgreSQL does not interrupt arithmetic."""
+        self.query("select")
 
     def await_durable(self, charge: Charge) -> None:
         """Wait for the disk and the standbys: a release may be read in a transaction that never commits."""

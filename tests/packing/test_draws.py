@@ -41,6 +41,9 @@ class Answers:
     def query(self, sql):
         return [{"setting": self.memory}]
 
+    def pause(self):
+        pass
+
     def stream(self, sql):
         self.scans += 1
         yield from ({"block": piece.tobytes()} for piece in pieces(self.rows))

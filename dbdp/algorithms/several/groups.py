@@ -56,7 +56,7 @@ class GroupsPlan:
         """What a private key costs, as an entry of the plan."""
         if not self.is_private:
             return {}
-        shared = "; each of these has half of epsilon and delta" if len(self.sizes) > 1 else ""
+        shared = "; each of these has half of epsilon and delta" if _touched(self.is_private, self.sizes) > 1 else ""
         return {"key": f"private: a record may go from one group to another{shared}"}
 
     @cached_property
@@ -138,15 +138,20 @@ def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int], *, is_priva
     if request.base.name is not None:
         raise ValueError(f"name {request.base.name!r} would be of several models, one for each group; leave it out")
     _check_numbers(request, facts)
-    touched = 2 if is_private and len(sizes) > 1 else 1
-    halved = replace(request.base, epsilon=request.base.epsilon / touched, delta=request.base.delta / touched)
+    touched = _touched(is_private, sizes)
+    base = replace(request.base, epsilon=request.base.epsilon / touched, delta=request.base.delta / touched)
+    of_each = replace(request, base=base)
     first = {rows: group for group, rows in reversed(list(zip(request.groups, sizes, strict=True)))}
-    each = replace(request, base=halved)
-    plans = {rows: _planned(each, facts, group, rows) for rows, group in first.items() if rows}
+    plans = {rows: _planned(of_each, facts, group, rows) for rows, group in first.items() if rows}
     if not plans:
         raise ValueError(f"no group of {request.group_by!r} has a row; name values that occur in the column")
     together = _together([each.guarantee.as_replace_one() for each in plans.values()], touched)
     return GroupsPlan(request, facts, tuple(sizes), tuple(plans.get(rows) for rows in sizes), together, is_private)
+
+
+def _touched(is_private: bool, sizes: Sequence[int]) -> int:
+    """Return in how many of the groups neighbours may differ."""
+    return 2 if is_private and len(sizes) > 1 else 1
 
 
 def _together(guarantees: Sequence[Release], touched: int) -> Release:

@@ -20,7 +20,7 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
-from dbdp.learning.tallies import Labels, linear_scores
+from dbdp.learning.tallies import Labels
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 
@@ -158,12 +158,7 @@ def tally_transition(counts: bytes | None, block: bytes, models: bytes, descript
     """
     parsed = _parsed(description)
     vectors, rows = np.frombuffer(models, "<f8"), blocks.decode(block, parsed["dimension"])
-    if parsed["network"] is None:
-        scores = linear_scores(vectors.reshape(parsed["outputs"], -1), rows)
-    else:
-        scores = objective_from(parsed["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
-    added = tallies.tally_from(parsed["tally"])(scores, labels)
+    added = tallies.tally_of_rows(vectors, rows, parsed)
     return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
 
 

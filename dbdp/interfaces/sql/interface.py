@@ -41,12 +41,7 @@ class InterfaceError(plpy.Error):
 InterfaceError.__module__, InterfaceError.__name__, InterfaceError.__qualname__ = "builtins", "dbdp", "dbdp"
 
 
-def pause() -> None:
-    """Run an empty query, so that a cancel takes effect: PostgreSQL does not interrupt arithmetic."""
-    session.query("select")
-
-
-sensitivity.pause = pause
+pause = sensitivity.pause = session.pause
 
 
 def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:

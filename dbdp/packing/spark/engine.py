@@ -5,7 +5,6 @@ and whether the workers have this package. The driver is the client: it charges 
 the models without noise; no worker has a connection to PostgreSQL.
 """
 
-import json
 import sys
 from contextlib import AbstractContextManager
 from typing import Any
@@ -122,8 +121,3 @@ def _path_of(dataset: Any) -> str:
             f"there, or export its rows to Parquet files and register {files.PREFIX}/path"
         )
     return files.path_of(dataset.place)
-
-
-def facts_of(found: files.Files) -> str:
-    """Return public facts of files as JSON."""
-    return json.dumps({"rows": found.rows, "digest": found.digest})

@@ -290,9 +290,4 @@ def _errors(models: np.ndarray, piece: Piece) -> np.ndarray:
 
 
 def _tally(vectors: np.ndarray, tally: dict[str, Any], piece: Piece) -> np.ndarray:
-    if tally["network"] is None:
-        scores = tallies.linear_scores(vectors.reshape(tally["outputs"], -1), piece.rows)
-    else:
-        scores = objective_from(tally["network"]).scores(vectors.ravel(), piece.rows)  # type: ignore[attr-defined]
-    labels = np.where(np.abs(piece.rows).max(axis=1) > 0.0, piece.rows[:, -1], np.nan)
-    return tallies.tally_from(tally["tally"])(scores, labels).astype("<i8")
+    return tallies.tally_of_rows(vectors.ravel(), piece.rows, tally).astype("<i8")
