@@ -8,7 +8,7 @@ enum { DIMENSION = 21, STRIDE = 24, MOST = 200 };
 
 static float rows[MOST * STRIDE];
 static double features[MOST * DIMENSION], labels[MOST];
-static double vectors[4 * STRIDE], steps[MOST], values[MOST];
+static double vectors[4 * STRIDE], steps[MOST], values[MOST], columns[LANES * STRIDE], candidates[5 * STRIDE];
 static long noise[STRIDE];
 
 static void train(const sgd_training *t, long count) {
@@ -34,6 +34,13 @@ static void adapt(const sgd_training *t, long count) {
   }
 }
 
+static void compare(const sgd_training *t, long count) {
+  double sums[5] = {0};
+  for (long c = 0; c < 5; c++)
+    for (long i = 0; i < DIMENSION; i++) candidates[c * STRIDE + i] = vectors[i] + 3.0 * (double)c;
+  sgd_add_losses(t, rows, count, candidates, 5, STRIDE, 3.0, sums, columns);
+}
+
 __attribute__((noinline)) void run(long count) {
   unsigned long former = flush();
   for (int least = 1; least >= 0; least--) pack_rows(features, labels, rows, count, DIMENSION, STRIDE, 1.0 - 0x1p-22, least);
@@ -42,6 +49,7 @@ __attribute__((noinline)) void run(long count) {
       sgd_training t = {loss, kind & 1 ? 2 : 0, 0.5, loss == SQUARED ? 2.0 : 1.0, 1.0, kind & 2 ? 0.3 : INFINITY, 4.0,
                         0.01, kind & 4 ? 0.2 : INFINITY};
       train(&t, count);
+      compare(&t, count);
       adapt(&t, count);
     }
 #ifdef SKIPS

@@ -73,6 +73,7 @@ def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays():
         arithmetic.exponential(far), np.array([np.inf, 0, np.inf, 0, np.inf, 0, np.nan]), equal_nan=True
     )
     assert np.array_equal(arithmetic.log1p_exponential(far[1::2]), [0, 0, 0])
+    assert np.isnan(arithmetic.log1p_exponential(np.array([np.nan, -np.nan]))).all()
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (5,), (3, 2), ()])

@@ -233,7 +233,7 @@ def test_one_against_the_rest_is_one_objective(loss):
     assert np.linalg.norm(alone) == pytest.approx(0.1, rel=1e-6)  # of slopes of 1/2 at least in each model
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 4, 50])
+@pytest.mark.parametrize("count", [0, 1, 3, 8, 9, 50])
 @pytest.mark.parametrize("target", [0, 2])
 @pytest.mark.parametrize("loss", [Logistic(3.0), HuberSvm(0.3, 2.0), HuberRegression(0.4), Squared(2.0)], ids=str)
 def test_compiled_sums_of_losses_are_those_of_the_reference(loss, target, count):
@@ -242,7 +242,8 @@ def test_compiled_sums_of_losses_are_those_of_the_reference(loss, target, count)
     labels = random.integers(0, 4, count) if target else random.choice([-1.0, 1.0, 0.0, 0.5], count)
     rows = pack(random.normal(size=(count, FEATURES)), labels.astype(float))
     rows[::5] = np.nan
-    objective, models = Linear(loss, FEATURES, 1, target), random.normal(size=(3, FEATURES)) * [[0.1], [3.0], [1e9]]
+    objective, models = Linear(loss, FEATURES, 1, target), random.normal(size=(6, FEATURES))
+    models *= [[0.1], [0.3], [1.0], [3.0], [30.0], [1e9]]
     for limit in (0.5, 2.0, math.inf):
         sums = []
         for compiled in (True, False):

@@ -17,7 +17,7 @@ cdef extern from "_sgd.h" nogil:
     void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model,
                           double *gradient, long stride)
     void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates,
-                        long stride, double most, double *sums)
+                        long stride, double most, double *sums, double *columns)
     void unpack_rows(const float *row, long count, long dimension, long stride, double *features, double *labels,
                      unsigned char *valid)
     void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step,
@@ -133,11 +133,12 @@ def loss_sums(loss, long target, const double[:, ::1] models, const float[:, ::1
         raise ValueError(f"rows of {stride} places and models of {dimension} coordinates do not fit each other")
     cdef sgd_training how = _of_loss(loss, target, INFINITY, 1, 0, INFINITY)
     cdef double[:, ::1] wide = np.zeros((candidates, stride))
-    cdef double[::1] sums = np.zeros(candidates)
+    cdef double[::1] sums = np.zeros(candidates), columns = np.empty(8 * stride)
     wide[:, :dimension] = models
     if count and candidates:
         with nogil:
-            sgd_add_losses(&how, &rows[0, 0], count, &wide[0, 0], candidates, stride, most, &sums[0])
+            sgd_add_losses(&how, &rows[0, 0], count, &wide[0, 0], candidates, stride, most, &sums[0],
+                           &columns[0])
     return np.asarray(sums)
 
 

@@ -66,6 +66,16 @@ INLINED pair clamped(pair value, pair low, pair high) {
 
 INLINED pair size_of(pair value) { return (pair)((pair_mask)value & 0x7fffffffffffffffLL); }
 
+/* The same for eight rows at a time, by sign bits in place of comparisons, which GCC would compile to branches there. */
+typedef long long lane_masks __attribute__((vector_size(sizeof(lanes))));
+INLINED lane_masks negative(lanes value) { return (lane_masks)value >> 63; }
+INLINED lanes size_of_each(lanes value) { return (lanes)((lane_masks)value & 0x7fffffffffffffffLL); }
+INLINED lanes above_zero(lanes value) { return (lanes)(~negative(value) & (lane_masks)value); }
+INLINED lanes at_most(lanes value, double most) {
+  lane_masks above = negative(most - value);
+  return (lanes)((above & (lane_masks)((lanes){0} + most)) | (~above & (lane_masks)value));
+}
+
 /* e^x, by the same instructions for all x: within 4u, relative, for |x| <= 708, u = 2^-53; beyond, 0 or infinity.
  *
  * Proof, |x| <= 708. k is x / ln 2 within 0.501 and |k| < 1023, so k HIGH is exact: HIGH ends in 21 zeros. So is
@@ -74,41 +84,54 @@ INLINED pair size_of(pair value) { return (pair)((pair_mask)value & 0x7fffffffff
  * 4u|q|, r^2 q <= 0.069 by 6u of itself, 0.42u, and t = r + r^2 q, |t| < 0.42, by u/4 more. s t is exact, s + s t rounds
  * by u. In all, as e^r >= 0.706: ((0.06 + 0.42 + 0.25) / 0.706 + 0.26 + 1)u < 2.4u. What is computed beyond is not used. */
 #define FURTHEST 708.0
+#define NEAR_EXP(NAME, VECTOR, MASKS)                                                                                     \
+  INLINED VECTOR NAME(VECTOR x) {                                                                                         \
+    const double MAGIC = 0x1.8p52, LOG2E = 0x1.71547652b82fep0, HIGH = 0x1.62e42fee00000p-1, LOW = 0x1.a39ef35793c76p-33; \
+    VECTOR shifted = x * LOG2E + MAGIC, k = shifted - MAGIC;                                                              \
+    VECTOR r = (x - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;                                                        \
+    VECTOR s = (VECTOR)(((MASKS)shifted + 1023) << 52);                                                                   \
+    VECTOR q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +                                          \
+               r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +                         \
+                     r4 * ((1 / 3628800.0 + r * (1 / 39916800.0)) + r2 * (1 / 479001600.0 + r * (1 / 6227020800.0))));    \
+    return s + s * (r + r2 * q);                                                                                          \
+  }
+NEAR_EXP(near_exp, pair, pair_mask)
+NEAR_EXP(near_exp_of_each, lanes, lane_masks)
+
 INLINED pair exp_of(pair x) {
-  const double MAGIC = 0x1.8p52, LOG2E = 0x1.71547652b82fep0, HIGH = 0x1.62e42fee00000p-1, LOW = 0x1.a39ef35793c76p-33;
-  pair shifted = x * LOG2E + MAGIC, k = shifted - MAGIC;
-  pair r = (x - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;
-  pair s = (pair)(((pair_mask)shifted + 1023) << 52);
-  pair q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +
-                 r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +
-                       r4 * ((1 / 3628800.0 + r * (1 / 39916800.0)) + r2 * (1 / 479001600.0 + r * (1 / 6227020800.0))));
-  pair value = where(x > every(FURTHEST), every(INFINITY), s + s * (r + r2 * q));
+  pair value = where(x > every(FURTHEST), every(INFINITY), near_exp(x));
   return (pair)(~(x < every(-FURTHEST)) & (pair_mask)value);
 }
 
-/* log(1 + e^x) for x <= 0, within 10u, relative; for x > 0 that of 0.
+/* log(1 + e^-|x|), within 10u, relative, for |x| <= 708; beyond, 0.
  *
- * Proof. With y = e^x <= 1, z = y / (2 + y) <= 1/3: log(1 + y) = 2 artanh z = 2z(1 + z^2/3 + z^4/5 + ...). The terms from
- * z^34/35 on are below 9^-17 / 35 * 9/8 < 0.02u. y errs by 4u, of which log(1 + y) takes no more, as y / (1 + y) <=
- * log(1 + y); z by 2u, which the series makes at most 2.3u; the sum, in [1, 1.04], by 1.2u, the last product by 1u. */
-INLINED pair log1p_exp_of(pair x) {
-  pair y = exp_of(where(x > every(0.0), every(0.0), x)), z = y / (2.0 + y), z2 = z * z, sum = every(1 / 33.0);
-  for (int odd = 31; odd > 0; odd -= 2) sum = sum * z2 + 1.0 / odd;
-  return 2.0 * z * sum;
+ * Proof. With y = e^-|x| <= 1, z = y / (2 + y) <= 1/3: log(1 + y) = 2 artanh z = 2z(1 + q(1/3 + q/5 + ...)), q = z^2. The
+ * terms from z^34/35 on are below 9^-17 / 35 * 9/8 < 0.02u. y errs by 4u, of which log(1 + y) takes no more, as
+ * y / (1 + y) <= log(1 + y); z by 2u, which the series makes at most 2.3u. The sum behind q is of positive numbers, each
+ * rounded at most 12 times, and q times it is at most 0.04: 0.5u; 1 + that rounds by 1.04u, the last product by u. */
+INLINED lanes log1p_exp_of(lanes x) {
+  lanes size = size_of_each(x), y = near_exp_of_each(-at_most(size, FURTHEST)), z = y / (2.0 + y);
+  lanes q = z * z, q2 = q * q, q4 = q2 * q2, sum[8];
+  for (int i = 0; i < 8; i++) sum[i] = 1.0 / (4 * i + 3) + q * (1.0 / (4 * i + 5));
+  for (int i = 0; i < 4; i++) sum[i] = sum[2 * i] + q2 * sum[2 * i + 1];
+  for (int i = 0; i < 2; i++) sum[i] = sum[2 * i] + q4 * sum[2 * i + 1];
+  lanes value = 2.0 * z * (1.0 + q * (sum[0] + q4 * q4 * sum[1]));
+  return (lanes)(~negative(FURTHEST - size) & (lane_masks)value);
 }
 
-/* Apply a function to every number of an array; an odd last one is computed beside a 0. */
-INLINED void each(pair (*function)(pair), const double *values, double *out, long count) {
-  for (long i = 0; i < count; i += 2) {
-    long here = i + 1 < count ? 2 : 1;
-    pair value = every(0.0);
-    memcpy(&value, values + i, here * sizeof(double));
-    value = function(value);
-    memcpy(out + i, &value, here * sizeof(double));
+/* Apply a function to every number of an array; the last ones are computed beside zeros. */
+#define EACH(NAME, FUNCTION, VECTOR)                                            \
+  CLONED void NAME(const double *values, double *out, long count) {             \
+    for (long i = 0, width = sizeof(VECTOR) / sizeof(double); i < count; i += width) { \
+      long here = count - i < width ? count - i : width;                        \
+      VECTOR value = {0};                                                       \
+      memcpy(&value, values + i, here * sizeof(double));                        \
+      value = FUNCTION(value);                                                  \
+      memcpy(out + i, &value, here * sizeof(double));                           \
+    }                                                                           \
   }
-}
-CLONED void exponentials(const double *exponents, double *out, long count) { each(exp_of, exponents, out, count); }
-CLONED void log1p_exponentials(const double *exponents, double *out, long count) { each(log1p_exp_of, exponents, out, count); }
+EACH(exponentials, exp_of, pair)
+EACH(log1p_exponentials, log1p_exp_of, lanes)
 
 /* Return which labels are valid, and map them to those of the training: see kernels.labelled. A number of 24 bits is
  * an integer if adding and subtracting 2^52 leaves it unchanged. */
@@ -142,21 +165,6 @@ INLINED pair slopes_of(const sgd_training *t, pair score, pair norm2, pair lengt
     slope = clamped(slope, -most, most);
   }
   return (pair)(valid & (pair_mask)slope);
-}
-
-/* The losses of two rows, as losses.py writes them. */
-INLINED pair loss_of(const sgd_training *t, pair score, pair label) {
-  pair margin = label * score, value;
-  if (t->loss == LOGISTIC)
-    value = clamped(-margin, every(0.0), every(INFINITY)) + log1p_exp_of(-size_of(margin));
-  else if (t->loss == HUBER_SVM) {
-    pair within = clamped((1.0 + t->width) - margin, every(0.0), every(2.0 * t->width));
-    value = within * within / (4.0 * t->width) + clamped((1.0 - t->width) - margin, every(0.0), every(INFINITY));
-  } else {
-    pair size = size_of(score - label), within = where(size > every(t->limit), every(t->limit), size);
-    value = within * within / 2.0 + t->limit * (size - within);
-  }
-  return value * where(label > every(0.0), every(t->weight), every(1.0));
 }
 
 /* Eight places of a row, as far as the mask has bits. */
@@ -243,25 +251,65 @@ CLONED void sgd_add_measured(const sgd_training *t, const float *row, const floa
   for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
 }
 
-INLINED void add_losses(const sgd_training *t, const float *row, const double *models, long candidates, long stride, double most, double *sums, int rows) {
-  pair dot[ROWS / 2] = {{0}}, norm2[ROWS / 2] = {{0}};
-  for (long c = 0; c < candidates; c++) {
-    dots(row, models + c * stride, stride, rows, dot, norm2);
-    for (int p = 0; p < (rows + 1) / 2; p++) {
-      pair label = {0};
-      for (int r = 2 * p; r < rows && r < 2 * p + 2; r++) label[r % 2] = row[(r + 1) * stride - 1];
-      pair_mask valid = taken(t, &label) & (norm2[p] <= every(MAX_NORM2));
-      pair loss = loss_of(t, dot[p], label);
-      loss = (pair)(valid & (pair_mask)where(loss < every(most), loss, every(most)));
-      sums[c] += loss[0] + (rows > 1 ? loss[1] : 0.0);
-    }
+/* Up to eight rows whose losses are computed together: coordinate i of each is in columns[LANES * i …], their labels last. */
+typedef struct {
+  const double *columns;
+  lanes label, weight;
+  lane_masks valid;
+} row_group;
+
+INLINED row_group transposed(const sgd_training *t, const float *row, long stride, long rows, double *columns) {
+  row_group of = {columns};
+  lanes squares = {0};
+  for (long i = 0; i < stride; i++)
+    for (long r = 0; r < LANES; r++) columns[LANES * i + r] = r < rows ? row[r * stride + i] : 0.0;
+  for (long i = 0; i < stride - 1; i++) squares += load(columns + LANES * i) * load(columns + LANES * i);
+  for (long r = 0; r < LANES; r += 2) {
+    pair label = {columns[LANES * (stride - 1) + r], columns[LANES * (stride - 1) + r + 1]}, norm2 = {squares[r], squares[r + 1]};
+    pair_mask valid = taken(t, &label) & (norm2 <= every(MAX_NORM2)) & (pair_mask){-(r < rows), -(r + 1 < rows)};
+    pair weight = where(label > every(0.0), every(t->weight), every(1.0));
+    for (long i = 0; i < 2; i++) of.label[r + i] = label[i], of.weight[r + i] = weight[i], of.valid[r + i] = valid[i];
+  }
+  return of;
+}
+
+/* The losses of eight rows, as losses.py writes them. */
+INLINED lanes loss_of(const sgd_training *t, lanes score, const row_group *of) {
+  lanes margin = of->label * score, value;
+  if (t->loss == LOGISTIC)
+    value = above_zero(-margin) + log1p_exp_of(margin);
+  else if (t->loss == HUBER_SVM) {
+    lanes within = at_most(above_zero((1.0 + t->width) - margin), 2.0 * t->width);
+    value = within * within / (4.0 * t->width) + above_zero((1.0 - t->width) - margin);
+  } else {
+    lanes size = size_of_each(score - of->label), within = at_most(size, t->limit);
+    value = within * within / 2.0 + t->limit * (size - within);
+  }
+  return value * of->weight;
+}
+
+#define TOGETHER 4 /* models at a time */
+INLINED void add_losses(const sgd_training *t, const row_group *of, const double *models, long stride, double most, double *sums, int count) {
+  lanes score[TOGETHER] = {{0}};
+  for (long i = 0; i < stride - 1; i++)
+    for (int c = 0; c < count; c++) score[c] += load(of->columns + LANES * i) * models[c * stride + i];
+  for (int c = 0; c < count; c++) {
+    lanes loss = at_most(loss_of(t, score[c], of), most);
+    sums[c] += total((lanes)(of->valid & (lane_masks)loss));
   }
 }
 
-/* Add the losses of `count` rows, each at most `most`, for each of the models (candidates × stride). */
-CLONED void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums) {
-  for (; count >= ROWS; count -= ROWS, row += ROWS * stride) add_losses(t, row, models, candidates, stride, most, sums, ROWS);
-  for (; count > 0; count--, row += stride) add_losses(t, row, models, candidates, stride, most, sums, 1);
+INLINED void add_group_losses(const sgd_training *t, const float *row, const double *models, long candidates, long stride, double most, double *sums, double *columns, long rows) {
+  row_group of = transposed(t, row, stride, rows, columns);
+  for (; candidates >= TOGETHER; candidates -= TOGETHER, models += TOGETHER * stride, sums += TOGETHER) add_losses(t, &of, models, stride, most, sums, TOGETHER);
+  for (; candidates > 0; candidates--, models += stride, sums++) add_losses(t, &of, models, stride, most, sums, 1);
+}
+
+/* Add the losses of `count` rows, each at most `most`, for each of the models (candidates × stride); `columns` has room for
+ * LANES rows. */
+CLONED void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums, double *columns) {
+  for (; count >= LANES; count -= LANES, row += LANES * stride) add_group_losses(t, row, models, candidates, stride, most, sums, columns, LANES);
+  if (count > 0) add_group_losses(t, row, models, candidates, stride, most, sums, columns, count);
 }
 
 /* Features (count × dimension) and labels of packed rows as doubles; zeros, and 0 in `valid`, for an invalid row. */
