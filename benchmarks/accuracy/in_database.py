@@ -16,7 +16,6 @@ from benchmarks.accuracy.scores import Prediction
 from dbdp.interfaces.python.database import connect
 
 NAME, TRAIN, TEST = "accuracy", "accuracy_train", "accuracy_test"
-BUDGET = 1e6  # that no run exhausts: each cell is an experiment of its own
 TRAINERS = {BINARY: "dp_logreg", CLASSES: "dp_logreg", REGRESSION: "dp_linreg"}
 PREDICTED = {
     BINARY: "(dbdp.predict({model}, {row}))::int, dbdp.predict_probability({model}, {row})",
@@ -35,7 +34,7 @@ class InDatabase:
 
     def evaluate(self, split: Split, epsilon: float, **options: str) -> list[Prediction]:
         """Train with ε, δ and the options of a training; predict the test rows."""
-        self._place(split)
+        self._place(split, epsilon)
         given = "".join(f", {name} => %s" for name in options)
         statement = f"select model from dbdp.{TRAINERS[split.data.task]}(%s, epsilon => %s, delta => %s{given})"
         values = [NAME, epsilon, split.data.delta, *options.values()]
@@ -45,25 +44,28 @@ class InDatabase:
     def close(self) -> None:
         """Remove the dataset and its tables, also those that an interrupted run left."""
         self._split = None
-        if any(row["name"] == NAME for row in self._database.datasets()):
-            self._database.drop_dataset(NAME)
+        self._drop()
         self._connection.execute(f"drop table if exists {TRAIN}, {TEST}")
 
-    def _place(self, split: Split) -> None:
-        """Replace the split that is in the database."""
-        if self._split is split:
-            return
-        self.close()
+    def _place(self, split: Split, epsilon: float) -> None:
+        """Register the training rows with a budget for one training: its ε decides how Poisson samples are padded."""
         data = split.data
-        for table, places in ((TRAIN, split.train), (TEST, split.test)):
-            copied = self._copy_arrays if data.is_array else self._copy_columns
-            copied(data, table, places)
-            self._connection.execute(f"vacuum analyze {table}")
+        if self._split is not split:
+            self.close()
+            for table, places in ((TRAIN, split.train), (TEST, split.test)):
+                copied = self._copy_arrays if data.is_array else self._copy_columns
+                copied(data, table, places)
+                self._connection.execute(f"vacuum analyze {table}")
+            self._split = split
+        self._drop()
         self._database.register_dataset(
-            NAME, TRAIN, label=data.label, features=data.features, epsilon=BUDGET, delta=0.1, mode="basic",
-            **data.declared,
+            NAME, TRAIN, label=data.label, features=data.features, epsilon=2 * epsilon, delta=2 * data.delta,
+            mode="basic", **data.declared,
         )  # fmt: skip
-        self._split = split
+
+    def _drop(self) -> None:
+        if any(row["name"] == NAME for row in self._database.datasets()):
+            self._database.drop_dataset(NAME)
 
     def _copy_columns(self, data: Data, table: str, places: np.ndarray) -> None:
         """Create a table with a column for each feature, and its place first."""

@@ -18,8 +18,8 @@ from benchmarks.reproduce.values import REGULARISATION, measured_model
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.database import connect
 
-BUDGET = 1e6  # that no run exhausts: each cell is an experiment of its own
 OWN = "dbdp:"  # before the name of an algorithm
+CANDIDATES = "candidates"  # the option of a tuning that is none of a training
 
 
 class ArrayDatabase:
@@ -32,17 +32,13 @@ class ArrayDatabase:
 
     def measure(self, cell: Cell) -> Measured:
         """Train a cell in the server, and measure its model."""
-        task = task_of(cell.dataset, cell.repeat)
-        self.place(task)
-        options: dict[str, Any] = json.loads(cell.options)
-        algorithm = cell.method.removeprefix(OWN)
-        request = Request(cell.epsilon or 1.0, cell.delta, algorithm=algorithm, loss=cell.loss, **textual(options))
+        task, request = self.place(cell), request_of(cell, OWN)
         start = time.perf_counter()
         number = self.database.train_in_server(self.name, request)["model"]
         seconds = time.perf_counter() - start
         if request.network is not None:
             return {"training_seconds": seconds, "accuracy": self.network_accuracy(task, number)}
-        penalty = options.get("regularisation", REGULARISATION)
+        penalty = json.loads(cell.options).get("regularisation", REGULARISATION)
         return {"training_seconds": seconds, **measured_model(task, cell.loss, self.models(number, task), penalty)}
 
     def models(self, number: int, task: Task) -> np.ndarray:
@@ -64,19 +60,17 @@ class ArrayDatabase:
     def close(self) -> None:
         """Remove the dataset and its table, also those that an interrupted run left."""
         self._task = None
-        if any(row["name"] == self.name for row in self.database.datasets()):
-            self.database.drop_dataset(self.name)
-        self.connection.execute(f"drop table if exists {self.name}_train")
+        self._drop()
+        self.connection.execute(f"drop table if exists {self._table}")
 
-    def place(self, task: Task) -> None:
-        """Replace the task that is in the database."""
-        if self._task is task:
-            return
-        self.close()
-        table = f"{self.name}_train"
-        self.connection.execute(f"create table {table} (x float8[] not null, y float8 not null)")
-        binary_copy.write(self.connection, table, task.train, task.train_labels)
-        self.connection.execute(f"vacuum analyze {table}")
+    def place(self, cell: Cell, task: Task | None = None) -> Task:
+        """Register the rows of a cell, or of a task, with a budget for one training of the cell; return the task.
+
+        A budget of many trainings would change what is measured: its ε decides how far Poisson samples are padded.
+        """
+        task = task or task_of(cell.dataset, cell.repeat)
+        self._copy(task)
+        self._drop()
         declared = {
             BINARY: {"positive": "1", "negative": "-1"},
             CLASSES: {"classes": [str(label) for label in range(1, task.classes + 1)]},
@@ -84,12 +78,32 @@ class ArrayDatabase:
         }[task.data.task]
         features = {"x": {"length": task.train.shape[1], "norm": 1}}
         self.database.register_dataset(
-            self.name, table, label="y", features=features, epsilon=BUDGET, delta=0.1, mode="basic", intercept=False,
-            **declared,
+            self.name, self._table, label="y", features=features, epsilon=2 * (cell.epsilon or 1.0),
+            delta=max(2 * cell.delta, 1e-9), mode="basic", intercept=False, **declared,
         )  # fmt: skip
+        return task
+
+    def _copy(self, task: Task) -> None:
+        """Replace the table of the task that is in the database."""
+        if self._task is task:
+            return
+        self.close()
+        self.connection.execute(f"create table {self._table} (x float8[] not null, y float8 not null)")
+        binary_copy.write(self.connection, self._table, task.train, task.train_labels)
+        self.connection.execute(f"vacuum analyze {self._table}")
         self._task = task
 
+    def _drop(self) -> None:
+        if any(row["name"] == self.name for row in self.database.datasets()):
+            self.database.drop_dataset(self.name)
 
-def textual(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options as a request has them: settings of one algorithm are JSON."""
-    return {name: json.dumps(value) if name == "settings" else value for name, value in options.items()}
+    @property
+    def _table(self) -> str:
+        return f"{self.name}_train"
+
+
+def request_of(cell: Cell, prefix: str, **changed: Any) -> Request:
+    """Return the request of a cell, whose method is an algorithm after a prefix, with some options changed."""
+    options = {name: value for name, value in json.loads(cell.options).items() if name != CANDIDATES} | changed
+    texts = {name: json.dumps(value) if name == "settings" else value for name, value in options.items()}
+    return Request(cell.epsilon or 1.0, cell.delta, algorithm=cell.method.removeprefix(prefix), loss=cell.loss, **texts)

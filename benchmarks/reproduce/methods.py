@@ -1,6 +1,5 @@
 """How each method of a cell is measured: in the database, or as another system."""
 
-import json
 import time
 from collections.abc import Callable
 
@@ -12,17 +11,13 @@ from benchmarks.accuracy.datasets import BINARY, CLASSES
 from benchmarks.accuracy.in_database import InDatabase
 from benchmarks.accuracy.methods import PEERS
 from benchmarks.accuracy.scores import figures
-from benchmarks.reproduce import traces
+from benchmarks.reproduce import traces, tuning
 from benchmarks.reproduce.cells import Cell, Measured
 from benchmarks.reproduce.database import OWN, ArrayDatabase
 from benchmarks.reproduce.figures import CONSTANT, NO_PRIVACY
 from benchmarks.reproduce.published import bolt_on_as_published
 from benchmarks.reproduce.tasks import Task, task_of
 from benchmarks.reproduce.values import least, measured_model
-from dbdp.algorithms import Request
-from dbdp.algorithms.several.tuning import TuningRequest
-
-CANDIDATES = ({"epochs": 5}, {"epochs": 10})
 
 
 class Laboratory:
@@ -33,7 +28,7 @@ class Laboratory:
         self._kinds: dict[str, Callable[[Cell, str], Measured]] = {
             "peer:": self._peer,
             "pulled:": self._pulled,
-            "tune:": self._tuned,
+            tuning.PREFIX: lambda cell, _: tuning.measure(self.arrays, cell),
             traces.PREFIX: lambda cell, _: traces.measure(self.arrays, cell),
         }
         self._named: dict[str, Callable[[Cell], Measured]] = {
@@ -78,21 +73,9 @@ class Laboratory:
         measured = figures(task.split, peer.evaluate(task.split, cell.epsilon))
         return measured | {"training_seconds": time.perf_counter() - start}
 
-    def _tuned(self, cell: Cell, algorithm: str) -> Measured:
-        """Measure a private tuning on disjoint portions."""
-        task = task_of(cell.dataset, cell.repeat)
-        self.arrays.place(task)
-        base = Request(cell.epsilon or 1.0, cell.delta, algorithm=algorithm, loss=cell.loss, **json.loads(cell.options))
-        start = time.perf_counter()
-        model = self.arrays.database.tune(self.arrays.name, TuningRequest(base, CANDIDATES))
-        seconds = time.perf_counter() - start
-        models = self.arrays.models(model.id, task)
-        return {"training_seconds": seconds, **measured_model(task, cell.loss, models)}
-
     def _pulled(self, cell: Cell, name: str) -> Measured:
         """Return the time of a system that needs the rows out of the database, with the pull."""
-        task = task_of(cell.dataset, cell.repeat)
-        self.arrays.place(task)
+        task = self.arrays.place(cell)
         start = time.perf_counter()
         rows, labels = binary_copy.read(self.arrays.connection, f"{self.arrays.name}_train", task.train.shape[1])
         coefficients = SOLVERS[name](np.asarray(rows, float), np.asarray(labels, float), cell.epsilon or 1.0)

@@ -15,10 +15,9 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.reproduce.cells import Cell, Measured, Result
-from benchmarks.reproduce.database import ArrayDatabase, textual
-from benchmarks.reproduce.tasks import task_of
+from benchmarks.reproduce.database import ArrayDatabase, request_of
 from benchmarks.reproduce.values import loss_of, objective
-from dbdp.algorithms import Request, plan
+from dbdp.algorithms import plan
 from dbdp.algorithms.noisy_search import line_search
 from dbdp.controller.facts import facts
 from dbdp.controller.rows import packed_rows
@@ -59,12 +58,9 @@ class Watched:
 
 def measure(database: ArrayDatabase, cell: Cell) -> Measured:
     """Watch a run over the rows in the database."""
-    task = task_of(cell.dataset, cell.repeat)
-    database.place(task)
-    session, options = ClientSession(database.connection), textual(json.loads(cell.options))
+    task = database.place(cell)
+    session, request = ClientSession(database.connection), request_of(cell, PREFIX)
     dataset = load(session, database.name)
-    algorithm = cell.method.removeprefix(PREFIX)
-    request = Request(cell.epsilon or 1.0, cell.delta, algorithm=algorithm, loss=cell.loss, **options)
     planned = plan(request, facts(dataset, request))
     with packed_rows(session, dataset, planned.layout) as rows:
         watched = Watched(rows)

@@ -23,17 +23,23 @@ def loss_of(name: str) -> Loss:
 
 def measured_model(task: Task, loss: str, models: np.ndarray, regularisation: float = REGULARISATION) -> Measured:
     """Return accuracy or root mean squared error, and the objective with how far it is above the least."""
-    scores = task.test @ models.T
     if task.data.task == CLASSES:
-        return {"accuracy": float(np.mean(scores.argmax(axis=1) + 1 == task.test_labels))}
+        return {"accuracy": accuracy(task, models)}
     value = objective(task, loss, models[0], regularisation)
     best = objective(task, loss, least(task, loss, regularisation), regularisation)
     above = {"objective": value, "excess": value - best}
     if task.data.task == BINARY:
-        return {"accuracy": float(np.mean(np.where(scores[:, 0] > 0, 1, -1) == task.test_labels)), **above}
+        return {"accuracy": accuracy(task, models), **above}
     low, high = task.data.declared["label_bounds"]
-    error = np.sqrt(np.mean((scores[:, 0].clip(-1, 1) - task.test_labels) ** 2)) * (high - low) / 2
+    error = np.sqrt(np.mean(((task.test @ models[0]).clip(-1, 1) - task.test_labels) ** 2)) * (high - low) / 2
     return {"rmse": float(error), **above}
+
+
+def accuracy(task: Task, models: np.ndarray) -> float:
+    """Return the share of test rows whose class models predict rightly."""
+    scores = task.test @ models.T
+    predicted = scores.argmax(axis=1) + 1 if task.classes > 1 else np.where(scores[:, 0] > 0, 1, -1)
+    return float(np.mean(predicted == task.test_labels))
 
 
 def objective(task: Task, loss: str, model: np.ndarray, regularisation: float = REGULARISATION) -> float:

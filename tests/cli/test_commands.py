@@ -36,7 +36,7 @@ from dbdp.interfaces.python.database import connect
 from dbdp.interfaces.python.progress import seconds_left
 
 ROOT = Path(__file__).parents[2]
-PRINT_FOR_PEOPLE = {"demo", "server stop", "server psql", "web"}  # a show, nothing, psql's own, a server
+PRINT_FOR_PEOPLE = {"demo", "reproduce", "server stop", "server psql", "web"}  # shows, nothing, psql's own, a server
 HEAVY = {
     "numpy",
     "psycopg",
@@ -425,6 +425,30 @@ def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(monkeypa
         done = CliRunner().invoke(app, ["server", command])
         assert ("starting the private server" in done.stderr) == (not runs)
     assert CliRunner().invoke(app, ["server", "stop"]).stderr == "the private server is stopped\n"
+
+
+def test_the_experiments_are_run_in_the_clone_with_what_was_given(monkeypatch):
+    called = Mock(return_value=3)
+    monkeypatch.setattr(machine.subprocess, "call", called)
+    monkeypatch.setattr(machine, "PEERS", ("json",))
+    given = ["--figure", "systems", "--dataset", "adult", "--repeats", "2", "--full"]
+    assert CliRunner().invoke(app, ["reproduce", *given]).exit_code == 3
+    command = [sys.executable, "-m", "benchmarks.reproduce", *given]
+    assert called.call_args.args[0] == command and called.call_args.kwargs == {"cwd": ROOT}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("CLONE", Path("/nowhere"), "run make reproduce in a clone of dbdp"),
+        ("PEERS", ("json", "no_such_package"), r"need no_such_package; run pip install -e '\.\[accuracy\]' in "),
+    ],
+)
+def test_experiments_that_cannot_be_run_name_what_is_missing(monkeypatch, name, value, remedy):
+    monkeypatch.setattr(machine.subprocess, "call", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(machine, name, value)
+    with pytest.raises(ValueError, match=remedy):
+        CliRunner().invoke(app, ["reproduce"], catch_exceptions=False)
 
 
 # --- completion -----------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """Commands for an administrator: the demo, the extension on a server, the web page, the private server."""
 
 import os
+import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 app = Commands()
 SHORTEST_TOKEN = 32
+CLONE = Path(__file__).parents[3]
+PEERS = ("pandas", "matplotlib", "scipy", "dp_accounting", "interpret", "diffprivlib")
 server = Commands(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
 app.add_command(server, "server")
 
@@ -136,6 +141,32 @@ def doctor(as_json: AsJson = False, url: Url = None) -> None:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+@app.command()
+def reproduce(
+    figure: Annotated[str | None, option(help="Figures, separated by commas; default: all.")] = None,
+    dataset: Annotated[str | None, option(help="Only these tables, such as adult,bank.")] = None,
+    repeats: Annotated[int | None, option(help="Random splits of each table.")] = None,
+    minutes: Annotated[float | None, option(help="End after so many; default: 18, with --full none.")] = None,
+    full: Annotated[bool, option("--full", help="All of every grid, all rows: days.")] = False,
+    listed: Annotated[bool, option("--list", help="List the figures, and end.")] = False,
+) -> None:
+    """Train the papers' experiments again, in a clone of the source; goes on where a run ended."""
+    given = {"--figure": figure, "--dataset": dataset, "--repeats": repeats, "--minutes": minutes}
+    values = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    flags = [name for name, value in {"--full": full, "--list": listed}.items() if value]
+    _check_clone()
+    command = [sys.executable, "-m", "benchmarks.reproduce", *values, *flags]
+    sys.exit(subprocess.call(command, cwd=CLONE))
+
+
+def _check_clone() -> None:
+    """Raise ValueError if the experiments are not here, or the packages that they are measured with are not."""
+    if not (CLONE / "benchmarks" / "reproduce").is_dir():
+        raise ValueError("the experiments are not part of the installed package; run make reproduce in a clone of dbdp")
+    if missing := [name for name in PEERS if find_spec(name) is None]:
+        raise ValueError(f"the experiments need {', '.join(missing)}; run pip install -e '.[accuracy]' in {CLONE}")
 
 
 @server.command("start")
