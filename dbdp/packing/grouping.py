@@ -6,7 +6,7 @@ server, where search_path is pinned to pg_catalog; `sizes` and `each_group` call
 
 import secrets
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,6 @@ from dbdp.sessions.session import Session, temporary_table
 # So many groups are packed into one table, one after the other. Each truncation leaves a dead row in pg_class, which
 # every look-up passes until the transaction ends; each table costs locks that the transaction holds until its end.
 GROUPS_PER_TABLE = 64
-_MOST_RECORDS = 1 << 14  # of one batch
 COLUMNS = "bucket int8, block bytea"
 
 
@@ -122,19 +121,6 @@ def each_group(
                     yield replace(dataset, rows=rows, group=Group(place, name, blocks))
 
 
-def _evenly(pieces: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
-    """Yield the same records, `count` at a time, so that their number no longer depends on where pages end."""
-    held: list[np.ndarray] = []
-    for piece in pieces:
-        held.append(piece)
-        if sum(map(len, held)) >= count:
-            joined = np.concatenate(held)
-            end = len(joined) - len(joined) % count
-            yield from np.split(joined[:end], range(count, end, count))
-            held = [joined[end:]]
-    yield np.concatenate(held) if held else np.zeros(0, np.dtype([("group", ">i4"), ("raw", "V1")]))
-
-
 def distribute(
     session: ServerSession,
     dataset: Dataset,
@@ -153,10 +139,8 @@ def distribute(
     _check(dataset, group_by, groups)
     row_counts = np.zeros(len(groups), np.int64)
     encoder, memory = records.encoder_of(session, dataset), pack_memory(session)
-    held = max(1, memory // 8 // encoder.record_bytes)
-    buckets = Buckets(session, table, len(groups), max(1, held // len(groups)))
-    pieces = records.read_by_group(session, dataset, encoder, group_by, groups, counted, memory=memory)
-    for piece in _evenly(pieces, min(held, _MOST_RECORDS)):
+    buckets = Buckets(session, table, len(groups), max(1, memory // 16 // encoder.record_bytes))
+    for piece in records.read_by_group(session, dataset, encoder, group_by, groups, counted, memory=memory):
         buckets.append(piece["group"], piece["raw"])
         row_counts += np.bincount(piece["group"], minlength=len(groups))
     buckets.close()

@@ -158,8 +158,7 @@ class _Packing:
         """
         count = self._dataset.rows
         places = shuffling.Places(count, min(count, -(-4 * count * self._row_bytes // self._memory)))
-        piece_records = max(1, self._memory // 8 // (len(places.left) * self._row_bytes))
-        buckets = Buckets(self._session, staged, len(places.left), piece_records)
+        buckets = Buckets(self._session, staged, len(places.left), max(1, self._memory // 16 // self._row_bytes))
         for _, raw in self._read():
             chunk = self._encoder.rows(raw)
             buckets.append(places.take(len(chunk)), chunk)

@@ -1,7 +1,7 @@
 """Writers of packed blocks to a table, and of records to buckets of one; and the temporary tables for them."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -133,7 +133,12 @@ class Buckets:
     """Writes records to the numbered buckets of a temporary table, in pieces with the same number of records each.
 
     Only the last piece of a bucket may have fewer. So where the sizes of the buckets are public, the sizes and the
-    number of all pieces are public too.
+    number of all pieces are public too, and so is the number of inserts: each writes a tuple, and so takes a command
+    number and a transaction number, which every role may see of its own transaction.
+
+    Proof. An insert follows each `batch` records. By then at least `batch` records are in memory, which is
+    `number` times `piece_records` or more, or `piece_records` is 1: some bucket has a full piece, so the insert writes
+    one. All that is left is one further insert; whether anything is left follows from the buckets' sizes.
 
     Parameters
     ----------
@@ -143,41 +148,62 @@ class Buckets:
         Qualified, quoted name of a table (bucket, block).
     number : int
         Number of buckets.
-    piece_records : int
-        Records of a piece.
+    batch : int
+        Records after which full pieces are written.
     """
 
-    def __init__(self, session: ServerSession, table: str, number: int, piece_records: int) -> None:
+    def __init__(self, session: ServerSession, table: str, number: int, batch: int) -> None:
         self._session = session
         self._insert = f"insert into {table} select * from unnest($1, $2)"
-        self._piece_records = piece_records
+        self._batch, self._piece_records = batch, max(1, batch // number)
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._missing = batch
         self._open: list[list[np.ndarray]] = [[] for _ in range(number)]
         self._held = np.zeros(number, np.int64)
 
     def append(self, numbers: np.ndarray, records: np.ndarray) -> None:
-        """Append records, shape (n,), to the buckets with these numbers, shape (n,), and write the full pieces."""
+        """Append records, shape (n,) or (n, …), to the buckets with these numbers, shape (n,)."""
+        first = 0
+        while first < len(records):
+            last = min(first + self._missing, len(records))
+            self._waiting.append((numbers[first:last], records[first:last].copy()))
+            self._missing -= last - first
+            first = last
+            if not self._missing:
+                self._distribute()
+                self._write(self._full_pieces())
+
+    def close(self) -> None:
+        """Write the remaining records of each bucket."""
+        if self._waiting:
+            self._distribute()
+        full = self._full_pieces()  # first, so that where a piece is stored follows from public sizes too
+        self._write(full + [(bucket, _joined(self._open[bucket])) for bucket in np.flatnonzero(self._held).tolist()])
+
+    def _distribute(self) -> None:
+        """Move what waits to its buckets."""
+        numbers, records = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
+        self._waiting, self._missing = [], self._batch
         order = np.argsort(numbers, kind="stable")
         present, begins = np.unique(numbers[order], return_index=True)
         for bucket, added in zip(present.tolist(), np.split(records[order], begins[1:]), strict=True):
             self._open[bucket].append(added)
             self._held[bucket] += len(added)
-        self._write(np.flatnonzero(self._held >= self._piece_records), self._full_pieces)
 
-    def close(self) -> None:
-        """Write the remaining records of each bucket."""
-        self._write(np.flatnonzero(self._held), self._rest)
+    def _full_pieces(self) -> list[tuple[int, bytes]]:
+        """Take the full pieces out of the buckets."""
+        taken = []
+        for bucket in np.flatnonzero(self._held >= self._piece_records).tolist():
+            joined = np.concatenate(self._open[bucket])
+            *full, rest = np.split(joined, range(self._piece_records, len(joined) + 1, self._piece_records))
+            self._open[bucket], self._held[bucket] = [rest.copy()] if len(rest) else [], len(rest)
+            taken += [(bucket, piece.tobytes()) for piece in full]
+        return taken
 
-    def _full_pieces(self, bucket: int) -> list[bytes]:
-        joined = np.concatenate(self._open[bucket])
-        *full, rest = np.split(joined, range(self._piece_records, len(joined) + 1, self._piece_records))
-        self._open[bucket], self._held[bucket] = [rest.copy()] if len(rest) else [], len(rest)
-        return [piece.tobytes() for piece in full]
-
-    def _rest(self, bucket: int) -> list[bytes]:
-        remaining, self._open[bucket], self._held[bucket] = self._open[bucket], [], 0
-        return [b"".join(piece.tobytes() for piece in remaining)]
-
-    def _write(self, present: np.ndarray, pieces_of: Callable[[int], list[bytes]]) -> None:
-        pieces = [(bucket, piece) for bucket in present.tolist() for piece in pieces_of(bucket)]
+    def _write(self, pieces: list[tuple[int, bytes]]) -> None:
         if pieces:
             self._session.query(self._insert, [bucket for bucket, _ in pieces], [piece for _, piece in pieces])
+
+
+def _joined(pieces: Sequence[np.ndarray]) -> bytes:
+    return b"".join(piece.tobytes() for piece in pieces)

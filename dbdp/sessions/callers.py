@@ -2,7 +2,7 @@
 
 The owner of a view, or of a table with a trigger, a rule, a default, a CHECK or a policy, writes code that runs with
 the rights of those who use it; a deferred trigger even runs after their last statement. A statement that runs a
-relation's code locks the relation until the transaction ends, so the transaction's locks list all owners whose code
+relation's code locks the relation until the transaction ends, so the transaction's locks list all relations whose code
 may run now.
 """
 
@@ -11,44 +11,87 @@ from dbdp.sessions.session import Row
 
 Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
 
-# Locks of this transaction on relations of other roles. For a table that is read, the code that a plan may evaluate
-# counts; for one that is written, any code may run. An old snapshot shows neither new code nor a new relation. A
-# group's relations count as another role's: each of its members may have written their code. Only a superuser's do not
-# count. This session itself wrote the code of its temporary tables, before the snapshot or in this transaction. A
-# temporary table without triggers, rules, defaults and user-defined types (from oid 16384 on) runs no code when it is
-# written either.
+# Locks of this transaction on relations in which code of other roles may run. For a table that is read, the code that a
+# plan may evaluate counts; for one that is written, any code may run. An old snapshot shows neither new code nor a new
+# relation. A group's relations count as another role's: each of its members may have written their code. Only a
+# superuser's do not count. This session itself wrote the code of its temporary tables, before the snapshot or in this
+# transaction. A temporary table without triggers, rules, defaults and user-defined types (from oid 16384 on) runs no
+# code when it is written either.
+#
+# Two kinds of code need not be the relation's owner's. The owner of a type gives it casts, which a plain `::text` runs,
+# and a domain its checks; so does the owner of a table, to its rows. And whoever has the privilege TRIGGER makes
+# triggers, which have no owner.
+#
+# A view may be dropped while it is read, by its own code; a table may not. So what was used and is gone counts if the
+# transaction dropped a rule, of which each view has one: then it holds a lock on it.
 _FOREIGN = """
+with trusted as (
+    select r.oid
+    from pg_roles as r
+    where r.rolsuper
+    or r.rolname in (session_user, 'dbdp_owner')
+)
 select l.virtualtransaction as transaction,
        l.relation::int8 as relation,
        l.mode,
        l.relation::regclass::text as name,
-       c.relowner::regrole::text as owner
+       c.relowner::regrole::text as owner,
+       c.oid is null and pg_table_is_visible(l.relation) is null as is_gone
 from pg_locks as l
 left join pg_class as c on c.oid = l.relation
+cross join lateral (
+    select current_setting('transaction_isolation') in ('repeatable read', 'serializable') as is_old,
+           l.mode not in ('AccessShareLock', 'RowShareLock') as is_written,
+           c.relowner in (select t.oid from trusted as t) as is_own
+) as s
 where l.pid = pg_backend_pid()
 and l.locktype = 'relation'
 and l.granted
 and l.mode <> 'SIReadLock'
 and l.database = (select d.oid from pg_database as d where d.datname = current_database())
 and case
-    when c.oid is null then pg_table_is_visible(l.relation) is not null -- of a relation that was dropped it is null
-    else c.relkind in ('r', 'p', 'v', 'm', 'f')
-    and c.relowner not in (
-        select r.oid from pg_roles as r where r.rolsuper or r.rolname in (session_user, 'dbdp_owner')
+    when c.oid is null then pg_table_is_visible(l.relation) is not null or l.mode <> 'AccessExclusiveLock' and exists (
+        select
+        from pg_locks as r
+        where r.pid = l.pid
+        and r.locktype = 'object'
+        and r.classid = 'pg_rewrite'::regclass
     )
-    and (
-        l.mode not in ('AccessShareLock', 'RowShareLock')
-        and (
+    when c.relkind not in ('r', 'p', 'v', 'm', 'f') then false
+    when exists (
+        select
+        from pg_type as t
+        where t.oid in (
+            select a.atttypid from pg_attribute as a where a.attrelid = c.oid and a.atttypid >= 16384
+        )
+        and t.typowner not in (select r.oid from trusted as r)
+    ) then true
+    when s.is_own then s.is_written and c.relnamespace <> pg_my_temp_schema() and (
+        exists (
+            select
+            from pg_trigger as g
+            join pg_proc as p on p.oid = g.tgfoid
+            where g.tgrelid = c.oid
+            and not g.tgisinternal
+            and p.proowner not in (select r.oid from trusted as r)
+        )
+        or (s.is_old or exists (select from pg_trigger as g where g.tgrelid = c.oid and not g.tgisinternal))
+        and exists (
+            select
+            from pg_roles as r
+            where r.oid not in (select t.oid from trusted as t)
+            and not pg_has_role(r.oid, c.relowner, 'usage')
+            and has_table_privilege(r.oid, c.oid, 'trigger')
+        )
+    )
+    else s.is_written and (
             c.relnamespace <> pg_my_temp_schema()
             or c.relkind <> 'r'
             or c.relhastriggers
             or c.relhasrules
-            or exists (
-                select from pg_attribute as a where a.attrelid = c.oid and (a.atthasdef or a.atttypid >= 16384)
-            )
+            or exists (select from pg_attribute as a where a.attrelid = c.oid and a.atthasdef)
         )
-        or c.relnamespace <> pg_my_temp_schema()
-        and current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+        or s.is_old and c.relnamespace <> pg_my_temp_schema()
         or c.relkind in ('v', 'p')
         or c.relispartition
         or c.relrowsecurity
@@ -59,7 +102,7 @@ and case
         or exists (
             select from pg_statistic_ext as s where s.stxrelid = c.oid and s.stxexprs is not null
         )
-    )
+        or exists (select from pg_cast as k where c.reltype <> 0 and k.castsource = c.reltype)
 end
 """
 
@@ -74,19 +117,16 @@ class Transactions:
     def check(self) -> None:
         """Raise PermissionError if others' code may run in this transaction with the rights of its session.
 
-        Proof. Code of a view, a rule, a trigger, a default, a generated column, a CHECK, a policy, an index or a
-        statistic runs in a statement that names its relation, or at the end of that statement's transaction. Until
-        then the statement holds a lock on the relation, RowExclusiveLock or above where it writes. So the query lists
-        the lock on every relation that neither a superuser nor the session's user owns. Those that `note` recorded
-        are excepted: an interface took them, which reads with the restricted rights of the relation's owner.
+        Proof. Code of a view, a rule, a trigger, a default, a generated column, a CHECK, a policy, an index, a
+        statistic or a column's type runs in a statement that names its relation, or at the end of that statement's
+        transaction. Until then the statement holds a lock on the relation, RowExclusiveLock or above where it writes,
+        which outlives the relation. So the query lists the lock on every relation that may have code of a role that is
+        neither a superuser nor the session's user, and those of views that were read and dropped. Those that `note`
+        recorded are excepted: an interface took them, which reads with the restricted rights of the relation's owner.
         """
         for row in self._foreign():
             if _lock(row) not in self._taken:
-                raise PermissionError(
-                    f"this transaction uses {row['name']} of role {row['owner'] or 'unknown'}, whose code there (a "
-                    "view, a trigger, a rule, a default, a policy, an index) could call dbdp with your rights; call "
-                    "dbdp in a transaction of its own"
-                )
+                raise PermissionError(_refusal(row))
 
     def note(self) -> None:
         """Record the locks that an interface took since the check."""
@@ -98,3 +138,15 @@ class Transactions:
 
 def _lock(row: Row) -> Lock:
     return row["transaction"], row["relation"], row["mode"]
+
+
+def _refusal(row: Row) -> str:
+    """Return the message about a relation in which others' code may run."""
+    if row["is_gone"]:
+        used = "used a view and then dropped it"
+    else:
+        used = f"uses {row['name']} of role {row['owner'] or 'unknown'}"
+    return (
+        f"this transaction {used}, whose code there (a view, a trigger, a rule, a default, a policy, an index, a type) "
+        "could call dbdp with your rights; call dbdp in a transaction of its own"
+    )

@@ -85,6 +85,32 @@ TRAPS = {
         "create policy p on {t} using ({f}() = 1)",
         "select * from {t}",
     ),
+    "a view that is dropped while it is read": (
+        "create function {t}_drop() returns int language plpgsql security definer as "
+        "$$ begin execute 'drop view {t}'; return 1; end $$; "
+        "create view {t} as select {t}_drop() as gone, {f}() as i",
+        "select * from {t}",
+    ),
+    "a cast of a column's type": (
+        "create type {t}_type as enum ('a'); create function {t}_cast({t}_type) returns text language plpgsql as "
+        "$$ begin perform {f}(); return 'a'; end $$; "
+        "create cast ({t}_type as text) with function {t}_cast({t}_type); "
+        "create table {t} (i {t}_type); insert into {t} values ('a')",
+        "select i::text from {t}",
+    ),
+    "a cast of a column's type into a table of one's own": (
+        "create type {t}_type as enum ('a'); create function {t}_cast({t}_type) returns text language plpgsql as "
+        "$$ begin perform {f}(); return 'a'; end $$; "
+        "create cast ({t}_type as text) with function {t}_cast({t}_type) as assignment; "
+        "create table {t} (i {t}_type); insert into {t} values ('a')",
+        "create temporary table copied (i text); insert into copied select i from {t}; drop table copied",
+    ),
+    "a cast of a row": (
+        "create table {t} (i int); insert into {t} values (1); create function {t}_cast({t}) returns text "
+        "language plpgsql as $$ begin perform {f}(); return 'a'; end $$; "
+        "create cast ({t} as text) with function {t}_cast({t})",
+        "select r::text from {t} as r",
+    ),
 }
 RIGHTS = {"with its owner's rights": "security definer", "with the firer's rights": ""}
 
@@ -244,6 +270,61 @@ def test_a_group_that_all_are_members_of_owns_no_harmless_trap(trapper, admin):
         trapper.session.execute(f"alter function {trapper.schema}.f() owner to {trapper.schema}")
 
 
+def name_of(trapper: Trapper, victim: str) -> str:
+    return "postgres" if victim == "superuser" else trapper.arena.names[victim]
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@pytest.mark.parametrize("trigger", ["trigger {n}", "constraint trigger {n}"])
+def test_no_trigger_of_another_role_on_a_table_of_ones_own_acts(trapper, superuser, trigger, level):
+    """Whoever has the privilege TRIGGER may make one, which has no owner; the old snapshot does not show it."""
+    before, rival = trapper.ledger(), trapper.schema
+    timing = "after insert" if "constraint" in trigger else "before insert"
+    for victim, session in victims(trapper, superuser).items():
+        name, own = f"{trapper.arena.names['owner']}.host_{secrets.token_hex(4)}", name_of(trapper, victim)
+        trapper.admin.execute(f"create table {name} (i int); grant all on {name} to public")
+        trapper.admin.execute(f"alter table {name} owner to {own}")
+        for rights in RIGHTS.values():
+            trapper.prepare(trapper.act("grant training"), rights)
+            old(session, level)
+            made = trigger.format(n=f"t_{secrets.token_hex(4)}")
+            trapper.session.execute(f"create {made} {timing} on {name} for each row execute function {rival}.trigger()")
+            session.execute(f"insert into {name} values (1)")
+            session.execute("commit")
+            assert {done for _, done in trapper.noted()} == {"DP001"}
+        # As a superuser's or an owner's own function whose condition is the rival's, and so is not the function's.
+        trapper.prepare(trapper.act("grant training"), "")
+        body = "returns trigger language plpgsql as 'begin return new; end'"
+        trapper.admin.execute(f"create function {name}_f() {body}; alter function {name}_f() owner to {own}")
+        trapper.session.execute(
+            f"create trigger conditional before insert on {name} for each row "
+            f"when (({rival}.f() + new.i) is not null) execute function {name}_f()"
+        )
+        session.execute(f"insert into {name} values (1)")
+        assert {done for _, done in trapper.noted()} == {"DP001"}
+        trapper.admin.execute(f"drop table {name}; drop function {name}_f")
+    assert trapper.ledger() == before
+
+
+def test_no_trap_stores_a_model_or_an_outcome_for_a_charge(trapper, owner):
+    """The control: the owner does both by the same calls."""
+    charge = ACTS["charge"].format(d=trapper.dataset)
+    receipt = '{{"algorithm": "x", "ledger": {number}}}'
+    calls = (
+        "dbdp_internal.record_outcome({number}, 'failed', 'by a trap')",
+        f"dbdp_internal.store_release('{trapper.dataset}', '{{{{1, 2, 3}}}}', '{{{{0}}}}', '{receipt}')",
+    )
+    for call in calls:
+        (number,) = owner.execute(f"select {charge}").fetchone()
+        action = call.format(number=number)
+        for rights in RIGHTS.values():
+            trapper.prepare(action, rights)
+            for trap in ("a trigger", "a view"):
+                owner.execute(trapper.plant(trap))
+                assert {done for _, done in trapper.noted()} == {"DP001"}
+        owner.execute(f"do $$ begin perform {action}; end $$")
+
+
 def test_an_old_snapshot_does_not_hide_a_trap(trapper):
     """The table, or its code, is created after the snapshot was taken, so that catalogues do not show it to a query."""
     trapper.prepare(trapper.act("grant training"), "")
@@ -305,6 +386,29 @@ def test_what_is_ones_own_is_no_trap(arena, owner, analyst, dataset):
     analyst.execute("select * from my_view")
     assert attempt(arena.session("colleague"), f"select * from {arena.names['analyst']}.my_view") is not None
     analyst.execute("drop view my_view; drop function mine(); drop table mine")
+
+
+def test_what_one_drops_oneself_is_no_trap(arena, analyst, dataset):
+    """A table that makes place for another, and one that was used; a view that was used could be anybody's."""
+    train = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
+    analyst.execute(f"create table results as {train}")
+    analyst.execute(f"begin; drop table results; create table results as {train}")
+    analyst.execute(f"insert into results {train}; drop table results; create temporary table results as {train}")
+    analyst.execute(f"create table {dataset}_r (i int); insert into {dataset}_r values (1); table {dataset}_r")
+    analyst.execute(f"drop table results; drop table {dataset}_r; {train}; commit")
+    analyst.execute(f"create view results as {train}")
+    with pytest.raises(psycopg.Error, match="used a view and then dropped it"):
+        analyst.execute(f"begin; select * from results; drop view results; {train}")
+    analyst.execute("rollback; drop view results")
+
+
+def test_a_trigger_of_ones_own_is_no_trap(arena, analyst, dataset):
+    """Nor one on a table in which others may write, but make no trigger."""
+    analyst.execute("create table noted (model int8); grant select, insert on noted to public")
+    analyst.execute("create function seen() returns trigger language plpgsql as 'begin return new; end'")
+    analyst.execute("create trigger t before insert on noted for each row execute function seen()")
+    analyst.execute(f"insert into noted select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)")
+    analyst.execute("drop table noted; drop function seen()")
 
 
 def test_the_refusal_names_the_relation_its_owner_and_the_remedy(arena, trapper, owner):
@@ -435,6 +539,26 @@ def test_a_membership_that_was_revoked_ends_at_once(arena, admin, owner, dataset
             member.execute(TRAIN, (dataset,))
         assert odometers() == before
     admin.execute(f"revoke dbdp_analyst from {arena.names['stranger']}")
+    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, team))
+    admin.execute(f"drop owned by {team}; drop role {team}")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_allowance_of_its_own_binds_a_member_of_a_group_at_once(arena, admin, owner, dataset, odometers, level):
+    """A lower one than the group's, which the member's old snapshot does not show; also one that is granted again."""
+    team, member = f"team_{secrets.token_hex(4)}", arena.names["stranger"]
+    admin.execute(f"create role {team} in role dbdp_analyst; grant {team} to {member}")
+    owner.execute("select dbdp.grant_training(%s, %s)", (dataset, team))
+    for _ in range(2):
+        with arena.login("stranger") as session:
+            old(session, level)
+            session.execute(TRAIN, (dataset,))  # by the group's
+            owner.execute("select dbdp.grant_training(%s, %s, 1e-3)", (dataset, member))
+            before = odometers()
+            with refused("DP001" if level == "read committed" else "40001"):
+                session.execute(TRAIN, (dataset,))
+            assert odometers() == before
+        owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, member))
     owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, team))
     admin.execute(f"drop owned by {team}; drop role {team}")
 

@@ -2,7 +2,8 @@
 
 The counters are enumerated, not listed: every number of `EXPLAIN (ANALYZE, BUFFERS, WAL, SETTINGS)`, and every function
 of PostgreSQL that shows what happened to a relation within a transaction, called for the table, what it stores out of
-line, and every oid that a relation of the run may have had. So are the runs: every algorithm of the catalogue.
+line, and every oid that a relation of the run may have had. So are the numbers of commands, of transactions and of
+objects that the run takes, and the runs: every algorithm of the catalogue.
 """
 
 import json
@@ -176,15 +177,16 @@ select number from generate_series(%(first)s::int8, %(last)s) as number"""
 def counted(session: psycopg.Connection, source: str, call: Callable[[], Any]) -> Counter[tuple[str, int]]:
     """Every counter, above 0, of every relation that a call may have touched, in one transaction with it."""
     with session.transaction():
-        first = next_number(session)
+        began, first = taken(session), next_number(session)
         call()
         numbers = {"source": source, "first": first + 1, "last": next_number(session) - 1}
+        used = {name: number - began[name] for name, number in taken(session).items()}
         names = [name for (name,) in session.execute(FUNCTIONS).fetchall()]
         assert {"pg_stat_get_xact_blocks_fetched", "pg_stat_get_xact_tuples_inserted"} <= set(names)
         shown = ", ".join(f"{name}(number::oid) as {name}" for name in names)
         cursor = session.execute(f"select {shown} from ({RELATIONS}) as relations", numbers)
         found = [zip(names, row, strict=True) for row in cursor.fetchall()]
-    return Counter((name, value) for row in found for name, value in row if value)
+    return Counter([*((name, value) for row in found for name, value in row if value), *used.items()])
 
 
 # Pages, and the rows of catalogues, which grow from call to call: `counted` has those of each relation of the run.
@@ -207,6 +209,17 @@ def counted_in_database(session: psycopg.Connection, call: Callable[[], Any]) ->
         session.execute("select pg_stat_force_next_flush()")
         found.append(session.execute(read).fetchone())
     return dict(zip(names, np.subtract(found[1], found[0]).tolist(), strict=True))
+
+
+def taken(session: psycopg.Connection) -> dict[str, int]:
+    """Numbers that every statement of the transaction takes that writes, and those of objects and large values."""
+    name = f"probe_{secrets.token_hex(4)}"
+    with session.transaction():  # its own number shows how many came before
+        session.execute(f"create temporary table {name} as select 1 as i")
+        sql = f"select cmin::text::int8, xmin::text::int8, tableoid::int8 from {name}"
+        numbers = session.execute(sql).fetchone()
+        session.execute(f"drop table {name}")
+    return dict(zip(("commands", "transactions", "objects"), numbers, strict=True))
 
 
 def next_number(session: psycopg.Connection) -> int:
@@ -400,3 +413,15 @@ def test_a_row_that_is_stored_wider_would_be_noticed(arena, owner, pairs):
     assert {("pg_stat_get_xact_tuples_returned", 1500), ("pg_stat_get_xact_numscans", 1)} <= set(read)
     trained = observed(arena, name, "bolt_on")[1]
     assert ("pg_stat_get_xact_tuples_returned", 1500) not in trained
+
+
+def test_a_further_insert_and_a_further_large_value_would_be_noticed(arena):
+    """A control of the numbers that a run takes: of two inserts, one with a value that is stored out of line."""
+    session = arena.session("analyst")
+    session.execute("create temporary table noticed (v text); alter table noticed alter v set storage external")
+    source = f"{session.execute('select pg_my_temp_schema()::regnamespace::text').fetchone()[0]}.noticed"
+    large = "insert into noticed values (repeat('x', 10000))"
+    once, twice = (counted(session, source, lambda n=n: [session.execute(large) for _ in range(n)]) for n in (1, 2))
+    for name in ("commands", "objects"):
+        (few,), (many,) = ([value for each, value in found if each == name] for found in (once, twice))
+        assert many == few + 1, name

@@ -188,7 +188,7 @@ def charge(name: str, plan: str) -> dict[str, Any]:
     return {"ledger_id": charged.ledger, "wal_position": charged.position}
 
 
-@interface(session.as_owner)
+@interface(in_own_transaction, session.as_owner)
 def record_outcome(ledger_id: int, outcome: str, detail: str | None) -> None:
     """dbdp_internal.record_outcome, as dbdp_owner."""
     check_not_null(ledger_id=ledger_id, outcome=outcome)
@@ -249,7 +249,7 @@ def resume(name: str) -> Iterator[bytes]:
     return session.resume(name)
 
 
-@interface(session.as_owner)
+@interface(in_own_transaction, session.as_owner)
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp_internal.store_release, as dbdp_owner."""
     check_not_null(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
@@ -258,7 +258,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     return json.dumps(session.store_release(dataset, coefficients, intercepts, client_receipt(receipt)))
 
 
-@interface(session.as_owner)
+@interface(in_own_transaction, session.as_owner)
 def store_network(name: str, network: str, parameters: list[float], receipt: str) -> str:
     """dbdp_internal.store_network, as dbdp_owner."""
     check_not_null(network=network, parameters=parameters, receipt=receipt)
