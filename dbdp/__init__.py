@@ -39,12 +39,40 @@ _PLACES = {
 }
 __all__ = list(_PLACES)
 
+_RELATIVES = {
+    **dict.fromkeys(("LinearRegression", "Lasso", "ElasticNet", "RidgeCV"), "Ridge"),
+    **dict.fromkeys(("SVC", "LinearSVM", "SVM"), "LinearSVC"),
+    **dict.fromkeys(("SVR", "LinearSVR", "SGDRegressor"), "HuberRegressor"),
+    **dict.fromkeys(("LogisticRegressionCV", "SGDClassifier", "Perceptron"), "LogisticRegression"),
+}
+
+
+class _NoAttributeError(AttributeError):
+    """A name that is not public; what to use in its place is looked for when the error is shown.
+
+    For `from dbdp import checks` Python asks for such an attribute first, also in the server, which has no psycopg.
+    """
+
+    def __str__(self) -> str:
+        (name,) = self.args
+        return f"module 'dbdp' has no attribute {name!r}{_remedy(name)}"
+
+
+def _remedy(name: str) -> str:
+    if name in _RELATIVES:
+        return f"; use dbdp.{_RELATIVES[name]}"
+    if hasattr(import_module(_PLACES["Database"]).Database, name):
+        return f"; it is a method, dbdp.connect().{name}(…)"
+    nearest: str = import_module("dbdp.checks").nearest(name, _PLACES)
+    return nearest
+
+
 if not TYPE_CHECKING:  # a type checker would accept every name as a member
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first used, so that the server, which needs none, starts fast."""
         if name not in _PLACES:
-            raise AttributeError(f"module 'dbdp' has no attribute {name!r}")
+            raise _NoAttributeError(name)
         return getattr(import_module(_PLACES[name]), name)
 
     def __dir__() -> list[str]:

@@ -132,7 +132,13 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "warm_start": (False, "each fit is a release of its own; leave it out"),
     "verbose": (..., "pass progress=True or False"),
     "n_jobs": (None, "pass shards, disjoint parts of the rows that are trained in parallel"),
-    "multi_class": ("ovr", "several classes are one against the rest; leave it out"),
+    "multi_class": ("auto", "whether classes are learned together follows from the algorithm; leave it out"),
+    "dual": (False, "the algorithms work in the coordinates of the features; leave it out"),
+    "intercept_scaling": (1, "the intercept is a coordinate of its own; pass intercept=True or False"),
+    "positive": (False, "there are no models with bounded coefficients but by radius; leave it out"),
+    "copy_X": (True, "rows are always copied; leave it out"),
+    "eps": (..., "pass epsilon, the privacy of each fit"),
+    "cv": (..., "folds are fits that add up: pass the estimator to GridSearchCV, or call Database.tune"),
     "network": (..., "dbdp.MLPClassifier has hidden layers; other networks are trained by Database.train"),
 }
 
@@ -173,6 +179,19 @@ def keywords(
         elif not _means_nothing(word, value):
             raise TypeError(_unknown(owner, word, known))
     return named
+
+
+def spelled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with American spelling as ours; raise ValueError for one that is there in both."""
+    named = {SYNONYMS.get(word, word): value for word, value in settings.items()}
+    if len(named) < len(settings):
+        raise ValueError(f"{dict(settings)} has one setting in two spellings; pass it once")
+    return named
+
+
+def remedy(word: str, known: Collection[str]) -> str:
+    """Return what to do instead of an unknown keyword, after a semicolon: scikit-learn's, or the nearest known one."""
+    return f"; {OTHERS[word][1]}" if word in OTHERS else nearest(word, known)
 
 
 def _means_nothing(word: str, value: Any) -> bool:

@@ -9,7 +9,7 @@ from dbdp.algorithms.noisy_sgd import preconditioned_gd
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
-from dbdp.algorithms.settings import check_request, warning_of
+from dbdp.algorithms.settings import NOISE_WINS, check_request, warning_of
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import groups
@@ -85,6 +85,10 @@ PERTURBED_ONCE: Mapping[str, Algorithm[PerturbedOnce]] = Modules(_ONCE)
 NOISY_WHILE_TRAINING: Mapping[str, Algorithm[NoisyWhileTraining]] = Modules(_NOISY)
 ALGORITHMS: Mapping[str, Algorithm[Plan]] = Modules(_ONCE | _NOISY)
 USUAL = "bolt_on"  # of `auto`, for options that only algorithms of mini-batches have; and where models are exact inside
+_NO_FEATURES = (
+    f"{NOISE_WINS}, so only the larger class is released, and nothing of the features; use a larger epsilon, more "
+    "rows or fewer features"
+)
 LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its larger class can be learned
 
 
@@ -118,7 +122,10 @@ def _automatic(request: Request, facts: Facts) -> AnyPlan:
             obstacle = obstacle or f"has no {option}"
             continue
         try:
-            return _with_details(plan(suitable, facts), {"chosen_because": reason or f"{best} {obstacle}"})
+            planned = plan(suitable, facts)
+            if name == "majority":
+                planned = _warned(planned, _NO_FEATURES)
+            return _with_details(planned, {"chosen_because": reason or f"{best} {obstacle}"})
         except ValueError as error:
             obstacle = obstacle or f"cannot be planned: {error}"
             refusals.append(error)
@@ -147,6 +154,12 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
         best = {"majority": noise} | best
     return best
+
+
+def _warned(release: AnyPlan, sentence: str) -> AnyPlan:
+    """Return a plan with a further sentence in its warning."""
+    sentences = [*filter(None, [release.details.get("warning")]), sentence]
+    return replace(release, details=release.details | {"warning": "; ".join(sentences)})
 
 
 def _with_details(release: AnyPlan, details: dict[str, str]) -> AnyPlan:

@@ -396,7 +396,10 @@ def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Catego
 
 def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
     if isinstance(declared, Mapping):
-        return _coded(column, declared) if "bounds" in declared else _vector(column, declared)
+        if "bounds" in declared:
+            return _coded(column, declared)
+        if {"length", "norm"} & set(declared):
+            return _vector(column, declared)
     if isinstance(declared, Sequence) and not isinstance(declared, str) and declared:
         if all(isinstance(value, str) for value in declared):
             return _categorical(column, declared)

@@ -3,6 +3,7 @@
 import pytest
 
 from dbdp.algorithms import ALGORITHMS, AUTO, Facts, Request, plan
+from dbdp.algorithms.settings import NOISE_WINS
 
 FACTS = Facts(10_000, 20)
 
@@ -41,6 +42,14 @@ def test_where_noise_would_hide_the_features_the_larger_class_is_chosen_and_the_
     assert few.request.algorithm == "majority"
     assert "noise would hide" in few.explain()["chosen_because"]
     assert chosen(Facts(300, 100), epsilon=10.0).request.algorithm == "preconditioned_gd"
+
+
+def test_a_choice_of_the_larger_class_warns_beside_other_warnings_and_no_other_choice_does():
+    few = chosen(Facts(300, 100), epsilon=0.1).explain()["warning"]
+    assert few.startswith(NOISE_WINS) and "only the larger class is released" in few
+    both = chosen(Facts(300, 100), epsilon=0.1, delta=0.01).explain()["warning"]
+    assert both.startswith("delta = 0.01 is at least 1/300") and both.endswith(few)
+    assert "warning" not in chosen(Facts(300, 100), epsilon=10.0).explain()
 
 
 def test_a_unit_of_many_rows_is_a_weaker_signal():

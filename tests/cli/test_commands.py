@@ -28,7 +28,7 @@ from rich.progress import Progress
 
 from dbdp import __version__
 from dbdp.algorithms import Request
-from dbdp.interfaces.cli import machine, output
+from dbdp.interfaces.cli import machine, main, output
 from dbdp.interfaces.cli.main import EXIT_CODES, app
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.python import progress
@@ -147,6 +147,24 @@ def test_a_misspelt_command_names_the_nearest(typed, meant):
     done = CliRunner().invoke(app, [typed])
     assert done.exit_code == 2
     assert f"No such command '{typed}'; did you mean '{meant}'?" in done.output
+
+
+@pytest.mark.parametrize(("group", "typed", "meant"), [("plot", "utlity", "utility"), ("server", "strat", "start")])
+def test_so_does_one_of_a_group_of_commands(group, typed, meant):
+    done = CliRunner().invoke(app, [group, typed])
+    assert done.exit_code == 2
+    assert f"No such command '{typed}'; did you mean '{meant}'?" in done.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("--max-iter", "pass epochs"), ("--C", "pass regularisation"), ("--epoch", "--epochs"), ("--alpha", "pass regul")],
+)
+def test_an_option_by_a_word_of_scikit_learn_is_refused_with_ours_and_another_with_the_nearest(typed, told):
+    done = CliRunner().invoke(app, ["train", "patients", "--epsilon", "1", typed, "3"])
+    assert done.exit_code == 2
+    assert f"No such option '{typed}'" in done.output
+    assert told in re.sub(r"[\s│]+", " ", done.output)
 
 
 @pytest.mark.parametrize(
@@ -395,6 +413,17 @@ def test_a_file_that_is_not_a_json_object_is_named(tmp_path):
         (tmp_path / "f.json").write_bytes(content)
         with pytest.raises(ValueError, match=r"^--features '.*f.json' is not a JSON object: "):
             output.json_file(tmp_path / "f.json", "--features")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("dbdp: no such thing", "no such thing"),
+        ("connection failed: refused\n\tIs the server running?", "connection failed: refused; Is the server running?"),
+    ],
+)
+def test_an_error_is_one_line_without_the_prefix_of_the_server(text, told):
+    assert main._one_line(ValueError(text)) == told
 
 
 def test_a_right_that_is_missing_has_a_remedy(server_url, connection):

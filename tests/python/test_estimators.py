@@ -204,6 +204,16 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
         (None, {"age": [1, float("inf")]}, "'age' has missing or infinite values"),
         (None, {"ward": ["A", None]}, "'ward' has missing or infinite values"),
         (None, {}, "no rows or no columns"),
+        (
+            {"age": {"minimum": 0, "maximum": 9}},
+            {"age": [1, 2]},
+            "'age' is declared as .*'minimum'.* give .lower, upper.",
+        ),
+        ({"agee": [0, 9]}, {"age": [1, 2]}, "columns are age; did you mean 'age'"),
+        ("facts.json", {"age": [1, 2]}, r"dbdp.propose_declaration\('facts.json'\)"),
+        ([[0, 9], [0, 5]], {"age": [1, 2], "bmi": [1, 2]}, r"pairs.*\{'age': \[0.0, 9.0\], 'bmi': \[0.0, 5.0\]\}"),
+        ([[0, 9]], {"age": [1, 2]}, r"name the columns: \{'age': \[0.0, 9.0\]\}"),
+        ([[0, 9], [5, 10]], {"age": [1, 2], "bmi": [1, 2]}, "may be one pair for each column, or all lower"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::dbdp.PrivacyLeakWarning")
@@ -509,6 +519,77 @@ def test_only_an_ordered_dictionary_declares_its_categories(is_stated, told):
     leaks = [str(each.message) for each in warned if each.category is dbdp.PrivacyLeakWarning]
     assert [told in leak for leak in leaks] == ([True] if told else [])
     assert model.feature_names_ == [f"ward={name}" for name in ("ABC" if is_stated else "AB")]
+
+
+@pytest.mark.usefixtures("private")
+def test_columns_and_labels_of_which_most_values_are_not_as_declared_are_warned_of_and_others_are_not():
+    rows = {"age": [30, 40, 50, 60], "ward": ["A", "B", "A", "B"], "code": [1, 2, 3, 4]}
+    wrong = {"age": [300, 900], "ward": ["a", "b"], "code": {"bounds": [0, 2.5], "bins": 2}}
+    right = {"age": [35, 90], "ward": ["A", "B"], "code": {"bounds": [0, 3.5], "bins": 2}}  # a quarter is clipped
+    for bounds, labels, told in ((wrong, [0, 0.5], ["age", "ward", "code", "y"]), (right, [0, 3], [])):
+        model = dbdp.HuberRegressor(epsilon=1, delta=1e-6, bounds=bounds, label_bounds=labels, progress=False)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            model.fit(rows, [1, 2, 3, 3])
+        texts = [text for each in warned if (text := str(each.message)).startswith("most values of")]
+        assert [text.split("'")[1] for text in texts] == told
+        assert all("spelling, case and units" in text for text in texts)
+
+
+@pytest.mark.usefixtures("private")
+def test_a_choice_of_the_larger_class_is_warned_of():
+    model = dbdp.LogisticRegression(epsilon=0.1, delta=1e-6, bounds=[0, 1], classes=[0, 1], progress=False)
+    with pytest.warns(UserWarning, match="only the larger class is released"):
+        model.fit(np.linspace(0, 1, 60).reshape(-1, 3), [0, 1] * 10)
+    assert model.receipt_["algorithm"] == "majority"
+
+
+@pytest.mark.usefixtures("private")
+def test_names_of_columns_that_an_array_does_not_have_are_refused_with_what_keeps_them():
+    model = dbdp.LogisticRegression(**NEAR_EXACT, bounds={"age": [0, 1]}, classes=[0, 1])
+    with pytest.raises(ValueError, match=r"columns are x0.*data frame.*set_output\(transform=\"pandas\"\)"):
+        model.fit(np.zeros((2, 1)), [0, 1])
+
+
+@pytest.mark.usefixtures("private")
+@pytest.mark.parametrize("made", [as_pandas, as_arrow, dict])
+def test_a_score_takes_the_name_of_the_labels_column_as_fit_does(made):
+    model = dbdp.LogisticRegression(**NEAR_EXACT, **STATED).fit(made(people()), y="ill")
+    columns = people()
+    labels = columns.pop("ill")
+    assert model.score(made(people()), "ill") == model.score(made(columns), labels) > 0.9
+    with pytest.raises(ValueError, match="y is missing; pass the labels of the rows, or the name"):
+        model.score(made(columns))
+
+
+@pytest.mark.usefixtures("private")
+def test_logarithms_of_probabilities_are_theirs():
+    X, y = points()
+    model = dbdp.LogisticRegression(**NEAR_EXACT, bounds=[0, 1], classes=[0, 1]).fit(X, y)
+    assert np.allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", [dbdp.LogisticRegression, dbdp.MLPClassifier, dbdp.Ridge])
+def test_a_label_that_bounds_name_is_refused_with_the_keyword_of_its_public_facts(estimator):
+    keyword = "label_bounds" if estimator is dbdp.Ridge else "classes"
+    model = estimator(epsilon=1, delta=1e-6, bounds={"age": [0, 9], "ill": ["no", "yes"]})
+    with pytest.raises(ValueError, match=f"'ill', which is the label; leave it out there, and pass {keyword}="):
+        model.fit({"age": [1, 2], "ill": ["no", "yes"]}, y="ill")
+
+
+@pytest.mark.parametrize(
+    ("X", "told"),
+    [
+        ("loans.csv", r"name of a file.*pandas.read_csv\('loans.csv'\)"),
+        ("loans.parquet", r"pandas.read_parquet\('loans.parquet'\)"),
+        (pandas.Series([1, 2], name="age"), "X is a Series, one column.*pass a data frame"),
+    ],
+)
+def test_what_is_no_rows_is_refused_with_what_would_be(X, told):
+    with pytest.raises(ValueError, match=told):
+        dbdp.LogisticRegression(epsilon=1, bounds={"age": [0, 9]}, classes=[0, 1]).fit(
+            X, None if isinstance(X, str) else [0, 1]
+        )
 
 
 @pytest.mark.usefixtures("private")

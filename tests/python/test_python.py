@@ -122,6 +122,66 @@ def test_a_data_dictionary_becomes_a_proposal_and_never_looks_at_data():
         dbdp.propose_declaration({"weight": {"unit": "kg"}})
 
 
+@pytest.mark.parametrize(
+    ("dictionary", "told"),
+    [
+        ([{"age": 3}], "the dictionary is a list; pass column → description"),
+        ({"age": [0, 120]}, r"describes 'age' by \[0, 120\]; write \{\"minimum\""),
+        ({"age": {"min": 0}}, 'neither "minimum" and "maximum" nor "values" of \'age\''),
+    ],
+)
+def test_what_is_no_data_dictionary_is_refused_with_its_form(dictionary, told):
+    with pytest.raises(ValueError, match=told):
+        dbdp.propose_declaration(dictionary)
+
+
+def test_a_request_of_another_kind_is_refused_with_the_call(database, dataset):
+    with pytest.raises(TypeError, match=r"request is \{'epsilon': 1\}; pass dbdp.Request\(epsilon=…\)"):
+        database.train(dataset, {"epsilon": 1})
+    with pytest.raises(TypeError, match=r"pass dbdp.TuningRequest\(dbdp.Request\(epsilon=…\), \[\{…\}, …\]\)"):
+        database.tune(dataset, [{"regularisation": 0.1}])
+
+
+@pytest.mark.parametrize(
+    ("kind", "positive", "negative"), [("boolean", True, None), ("int", 1, None), ("float8", 1.0, 0)]
+)
+def test_a_positive_value_may_have_the_type_of_its_column(database, schema, kind, positive, negative):
+    database.query(f"create table {schema}.typed as select 0.5 as x, 1::int::{kind} as y from generate_series(1, 50)")
+    database.register_dataset(
+        f"{schema}_typed",
+        f"{schema}.typed",
+        label="y",
+        positive=positive,
+        negative=negative,
+        features={"x": [0, 1]},
+        epsilon=1,
+        delta=1e-6,
+    )
+    try:
+        declared = database.query("select declaration from dbdp.datasets_details where name = $1", f"{schema}_typed")
+        assert declared[0]["declaration"]["positive"] == ("true" if positive is True else "1")
+    finally:
+        database.drop_dataset(f"{schema}_typed")
+
+
+def test_a_connection_shows_where_it_is_and_whether_it_is_closed(server_url):
+    with dbdp.connect(server_url) as database:
+        row = database.query("select pg_catalog.current_database() as name, session_user as role")[0]
+        assert repr(database) == f"<Database {row['name']!r} of role {row['role']!r}>"
+    assert repr(database) == "<Database: closed>"
+
+
+def test_candidates_take_american_spelling_and_refuse_words_of_scikit_learn_with_ours(database, dataset):
+    base = dbdp.Request(epsilon=1, delta=1e-6)
+    both = [dbdp.TuningRequest(base, ({word: 0.1},)) for word in ("regularization", "regularisation")]
+    assert both[0] == both[1]
+    with pytest.raises(ValueError, match="in two spellings"):
+        dbdp.TuningRequest(base, ({"regularization": 0.1, "regularisation": 0.1},))
+    for setting, remedy in (("C", "pass regularisation"), ("epoch", "did you mean 'epochs'")):
+        with pytest.raises(ValueError, match=f"sets {setting}; it may set .*{remedy}"):
+            database.explain_tuning(dataset, dbdp.TuningRequest(base, ({setting: 3},)))
+
+
 def test_a_password_in_a_sqlalchemy_url_is_used(server_url, monkeypatch):
     given: list[str] = []
     monkeypatch.setattr(psycopg, "connect", lambda url, **_: given.append(url))

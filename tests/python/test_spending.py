@@ -94,6 +94,21 @@ def test_a_fit_on_a_dataset_is_charged_to_its_budget_and_counted_nowhere_else(da
     assert dbdp.spending() == []
 
 
+def test_a_limit_without_a_delta_refuses_a_fit_with_one_and_says_what_to_pass():
+    with (
+        dbdp.SpendingLimit(epsilon=3) as limit,
+        pytest.raises(
+            ValueError,
+            match=r"delta = 1e-06 does not fit .* pass SpendingLimit\(epsilon=3, delta=1e-05\), or fit at delta=0",
+        ),
+    ):
+        odometer.charge(["a"], GAUSSIAN)
+    assert limit.fits == 0
+    with dbdp.SpendingLimit(epsilon=3, delta=1e-5) as limit:
+        odometer.charge(["a"], GAUSSIAN)
+    assert limit.fits == 1
+
+
 # --- the limit ----------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,7 @@
 """scikit-learn's words: understood where they have one sound meaning here, else refused with ours and the reason."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +28,9 @@ REMEDIES = {
     "sample_weight": "no weights of rows",
     "random_state": "without a seed|since a seed would reveal them",
     "solver": "pass algorithm",
+    "eps": "pass epsilon",
+    "cv": "GridSearchCV",
+    "multi_class": "follows from the algorithm",
 }
 
 
@@ -47,6 +52,8 @@ def test_another_spelling_is_understood(call):
 def test_a_value_that_means_what_is_done_anyway_is_accepted():
     model = dbdp.LogisticRegression(epsilon=1, penalty="l2", random_state=None, class_weight=None, fit_intercept=False)
     assert model.get_params() == dbdp.LogisticRegression(epsilon=1, intercept=False).get_params()
+    others = {"dual": False, "intercept_scaling": 1, "multi_class": "auto", "copy_X": True, "positive": False}
+    assert dbdp.Ridge(epsilon=1, **others).get_params() == dbdp.Ridge(epsilon=1).get_params()
     for word, value in (("penalty", "l1"), ("random_state", 0), ("class_weight", "balanced"), ("warm_start", 0)):
         with pytest.raises(TypeError, match=f"has no keyword '{word}'"):
             dbdp.LogisticRegression(epsilon=1, **{word: value})
@@ -64,6 +71,35 @@ def test_weights_of_rows_are_refused_by_fit_before_anything_is_read():
     for estimator in ESTIMATORS:
         with pytest.raises(TypeError, match=f"{estimator.__name__}.fit has no keyword 'sample_weight'"):
             estimator(epsilon=1).fit(np.zeros((2, 1)), [0, 1], sample_weight=[1, 1])
+
+
+def test_a_value_without_its_keyword_is_refused_with_the_remedy():
+    with pytest.raises(
+        TypeError, match=r"^LinearSVC\(1.0\) does not say what that is: pass its name, such as epsilon=1"
+    ):
+        dbdp.LinearSVC(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("LinearRegression", "; use dbdp.Ridge"),
+        ("SVC", "; use dbdp.LinearSVC"),
+        ("LogisticRegresion", "; did you mean 'LogisticRegression'?"),
+        ("train", "; it is a method, dbdp.connect().train(…)"),
+        ("zzz", ""),
+    ],
+)
+def test_a_name_that_the_package_does_not_have_says_what_to_use(name, told):
+    with pytest.raises(AttributeError) as caught:
+        getattr(dbdp, name)
+    assert str(caught.value) == f"module 'dbdp' has no attribute {name!r}{told}"
+
+
+def test_the_import_of_a_module_looks_for_no_similar_name():
+    """The server, which imports them so, has no psycopg."""
+    code = "import sys; from dbdp import checks; assert not {'difflib', 'psycopg'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_epsilon_has_no_default_and_says_so():

@@ -255,4 +255,12 @@ def test_python_takes_names(stage):
     database: Database = connect(stage["owner"])
     by_name = database.predictions(stage.name, f"{stage.schema}.t", most=5)
     assert by_name.answers == database.predictions(model, f"{stage.schema}.t", most=5).answers
+    stage["owner"].execute(f"set search_path = {stage.schema}, public")
+    assert database.predictions(model, "t", most=5).answers == by_name.answers
+    stage["owner"].execute("reset search_path")
+    for look in (database.receipt, lambda name: database.predictions(name, f"{stage.schema}.t", most=5)):
+        with pytest.raises(
+            ValueError, match=f"'{stage.name}x' does not exist; see dbdp.models; did you mean '{stage.name}'"
+        ):
+            look(f"{stage.name}x")
     assert database.score(f"{stage.name}@1", stage.data, "accuracy", epsilon=1)["receipt"]["model"] == model

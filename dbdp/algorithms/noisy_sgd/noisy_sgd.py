@@ -271,9 +271,10 @@ def parameters(request: Request, facts: Facts) -> int:
 def check_delta(request: Request) -> None:
     """Raise ValueError for δ = 0, which Gaussian noise cannot satisfy."""
     if request.delta == 0:
+        others = "" if request.network else ", or choose scs13 or bolt_on"
         raise ValueError(
-            f"algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or choose scs13 or "
-            "bolt_on"
+            f"algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, well below one over "
+            f"the number of rows{others}"
         )
 
 

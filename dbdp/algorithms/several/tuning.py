@@ -22,7 +22,7 @@ from dbdp.algorithms.perturbed_once.output_perturbation import WORST, PerturbedO
 from dbdp.algorithms.plan import Facts, Request, plain
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows
-from dbdp.checks import between
+from dbdp.checks import between, remedy, spelled
 from dbdp.privacy.accounting import groups
 from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.calibration import least_multiplier
@@ -227,7 +227,7 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
     Raises
     ------
     ValueError
-        If they are anything else.
+        If they are anything else, or have a setting twice.
     """
     try:
         values = json.loads(candidates) if isinstance(candidates, str) else candidates
@@ -235,7 +235,7 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
         values = candidates
     if not isinstance(values, list | tuple) or not all(isinstance(each, Mapping) for each in values):
         raise ValueError(f'candidates are {values!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
-    return tuple(values)
+    return tuple(map(spelled, values))
 
 
 def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
@@ -243,6 +243,7 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
     if unknown := set(settings) - known:
         raise ValueError(
             f"candidate {dict(settings)} sets {', '.join(sorted(unknown))}; it may set {', '.join(sorted(known))}"
+            f"{remedy(min(unknown), known)}"
         )
     request = replace(base, **settings)
     if request.shards != 1 or request.permutation not in (None, "reused"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp import __version__
-from dbdp.checks import nearest
+from dbdp.checks import OTHERS
 from dbdp.interfaces.cli.parameters import Commands, option
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 
@@ -63,15 +63,14 @@ class _Commands(Commands):
         self._is_listing = False
         return completions
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        names = self.list_commands(ctx)
-        if args[0] not in names:
-            ctx.fail(f"No such command {args[0]!r}{nearest(args[0], names) or '; see `dbdp --help`'}")
-        return super().resolve_command(ctx, args)
-
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            word = error.option_name.lstrip("-").replace("-", "_")
+            if word not in OTHERS:
+                raise
+            raise click.UsageError(f"No such option {error.option_name!r}: {OTHERS[word][1]}", error.ctx) from None
         except click.UsageError as error:
             remedy = _option_meant(error)
             if not remedy:
@@ -140,13 +139,15 @@ def _refusals() -> tuple[type[Exception], ...]:
 def _one_line(error: Exception) -> str:
     """Return an error's text on one line, with the hint of PostgreSQL, or ours for a missing right."""
     from dbdp.interfaces.plain import plain
+    from dbdp.sessions.errors import PREFIX
 
     diagnosis = getattr(error, "diag", None)
     text = getattr(diagnosis, "message_primary", None) or str(error).strip()
     hint = getattr(diagnosis, "message_hint", None) or ""
     if diagnosis and text.startswith("permission denied for"):
         hint = _REMEDY
-    return plain(" ".join(f"{text} {hint}".split()).replace(" ;", ";"))
+    lines = f"{text.removeprefix(PREFIX)}\n{hint.removeprefix(';')}".splitlines()
+    return plain("; ".join(filter(None, (" ".join(line.split()) for line in lines))))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import click
 
+from dbdp.checks import nearest
+
 Function = TypeVar("Function", bound=Callable[..., None])
 _TYPES = {Path: click.Path(path_type=Path), int: click.INT, float: click.FLOAT, str: click.STRING}
 
@@ -61,6 +63,14 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which they were added."""
         return list(dict.fromkeys([*self._functions, *self.commands]))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the command of the first word; fail with the most similar name if there is none."""
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            group = f"dbdp {ctx.info_name}" if ctx.parent else "dbdp"
+            ctx.fail(f"No such command {args[0]!r}{nearest(args[0], names) or f'; see `{group} --help`'}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a name; None if there is none."""

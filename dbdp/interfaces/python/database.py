@@ -19,6 +19,7 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 import dbdp
+from dbdp import checks
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.errors import PREFIX
@@ -194,6 +195,12 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        info = self.connection.info
+        if self.connection.closed:
+            return "<Database: closed>"
+        return f"<Database {info.dbname!r} of role {info.user!r}>"
+
     def close(self) -> None:
         """Close the connection, if `connect` opened it."""
         if self._owned:
@@ -313,7 +320,7 @@ class Database:
         model : int or str
             Number of a released model, its name, or `name@version`.
         table : str
-            Name of the table as SQL writes it, with its schema.
+            Name of the table as SQL writes it; without a schema it is looked up along the search_path.
         most : int
             Largest number of rows to return.
 
@@ -333,7 +340,7 @@ class Database:
             str(model),
         )
         if not models:
-            raise ValueError(f"model {model} does not exist; see `dbdp models`")
+            raise ValueError(self._no_model(model))
         from dbdp.registry.declarations import Declaration
 
         declaration = Declaration.from_json(models[0]["declaration"])
@@ -341,8 +348,13 @@ class Database:
         statement = sql.SQL(_PREDICTED).format(
             predictor=sql.Identifier("dbdp_internal", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
         )
-        rows = self.query(statement.as_string(), table, vector, most, models[0]["id"])
+        rows = self.query(statement.as_string(), self.table(table) or table, vector, most, models[0]["id"])
         return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
+
+    def _no_model(self, model: int | str) -> str:
+        """Return the message that refuses a model, with the most similar name of one."""
+        names = self.query("select distinct name from dbdp.model where name is not null and not is_summary")
+        return checks.no_model(str(model), [each["name"] for each in names])
 
     def dataset_of(self, source: Any) -> str | None:
         """Return the name of the dataset that a table is registered as.
@@ -395,8 +407,8 @@ class Database:
         delta: float,
         epsilon: float | None = None,
         rho: float | None = None,
-        positive: str | None = None,
-        negative: str | None = None,
+        positive: str | float | None = None,
+        negative: str | float | None = None,
         classes: Sequence[str] | None = None,
         label_bounds: Sequence[float] | None = None,
         intercept: bool = True,
@@ -466,8 +478,8 @@ class Database:
                 delta=delta,
                 epsilon=epsilon,
                 rho=rho,
-                positive=positive,
-                negative=negative,
+                positive=_stored(positive),
+                negative=_stored(negative),
                 classes=classes,
                 label_bounds=label_bounds,
                 intercept=intercept,
@@ -874,7 +886,7 @@ class Database:
             "select receipt from dbdp.models_details where id = dbdp_internal.model_number($1::text)", str(model)
         )
         if not rows:
-            raise ValueError(f"model {model} does not exist; see dbdp.models")
+            raise ValueError(self._no_model(model))
         receipt: dict[str, Any] = rows[0]["receipt"]
         return receipt
 
@@ -998,9 +1010,11 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        from dbdp.algorithms.plan import Request
         from dbdp.algorithms.rows import silent
         from dbdp.controller import requests
 
+        _check_request(request, Request)
         if self._trains_here(dataset):
             return requests.train(self._session, dataset, request, silent if progress is None else progress)
         return self._stored(dataset, self.train_in_server(dataset, request, progress)["model"])
@@ -1140,8 +1154,10 @@ class Database:
             If it fails after the charge.
         """
         from dbdp.algorithms.rows import silent
+        from dbdp.algorithms.several.tuning import TuningRequest
         from dbdp.controller import requests
 
+        _check_request(request, TuningRequest)
         if self._trains_here(dataset):
             return requests.tune(self._session, dataset, request, silent if progress is None else progress)
         own = ("method", "repetitions", "distribution", "selection_epsilon")
@@ -1521,6 +1537,22 @@ class Database:
             )
 
 
+def _stored(value: Any) -> Any:
+    """Return a label's value as PostgreSQL writes it in text, `true` for True; None and texts unchanged."""
+    if value is None or isinstance(value, str):
+        return value
+    from dbdp.interfaces.python.frames import as_text
+
+    return as_text(value)
+
+
+def _check_request(request: Any, kind: type) -> None:
+    """Raise TypeError unless a request is of its kind."""
+    if not isinstance(request, kind):
+        pattern = "(dbdp.Request(epsilon=…), [{…}, …])" if kind.__name__ == "TuningRequest" else "(epsilon=…)"
+        raise TypeError(f"request is {request!r}; pass dbdp.{kind.__name__}{pattern}")
+
+
 def _check_list(groups: Sequence[str]) -> None:
     if isinstance(groups, str):
         raise ValueError(f"groups = {groups!r} would be one group for each letter; pass a list, [{groups!r}]")
@@ -1553,13 +1585,23 @@ def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str,
     Raises
     ------
     ValueError
-        If a description has none of these; the message names the column.
+        If it is none, or a description has none of these; the message names the column.
     """
+    if not isinstance(dictionary, str | Path | Mapping):
+        raise ValueError(
+            f"the dictionary is a {type(dictionary).__name__}; pass column → description, or the path of a JSON file "
+            "with it: rows are not read, since what is computed from them would leak"
+        )
     described = dictionary if isinstance(dictionary, Mapping) else json.loads(Path(dictionary).read_text())
     return {column: _proposed(column, description) for column, description in described.items()}
 
 
 def _proposed(column: str, description: Mapping[str, Any]) -> Any:
+    if not isinstance(description, Mapping):
+        raise ValueError(
+            f"the dictionary describes {column!r} by {description!r}; write "
+            '{"minimum": …, "maximum": …}, or {"values": […]}'
+        )
     if {"minimum", "maximum"} <= set(description):
         return [float(description["minimum"]), float(description["maximum"])]
     if description.get("values"):
@@ -1567,6 +1609,6 @@ def _proposed(column: str, description: Mapping[str, Any]) -> Any:
     if {"length", "norm"} <= set(description):
         return {"length": description["length"], "norm": description["norm"]}
     raise ValueError(
-        f"the dictionary has neither minimum and maximum nor values of {column!r}; add its public range, or leave "
-        "the column out"
+        f'the dictionary has neither "minimum" and "maximum" nor "values" of {column!r}; add its public range, or '
+        "leave the column out"
     )

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.checks import nearest
 from dbdp.interfaces.python.frames import Bounds, Column, Frame, as_text
 
 WIDEST = 900  # columns of a table; a row with more does not fit a page of PostgreSQL
 LONGEST_NAME = 63  # bytes of a column's name
 SYSTEM_COLUMNS = ("tableoid", "ctid", "xmin", "xmax", "cmin", "cmax")
+_MOST_NAMES = 12  # columns that a message lists
+_SHOWN = 5  # categories that a message lists
 ROW = "x"  # the array column of rows that are bounded by a norm
 
 
@@ -63,9 +66,9 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
     """
     if isinstance(bounds, Mapping):
         bounds = {str(name): stated for name, stated in bounds.items()}
-        unknown = [name for name in bounds if name not in frame]
-        if unknown:
-            raise ValueError(f"bounds name {unknown[0]!r}, which is not a column; the columns are {', '.join(frame)}")
+        for name in bounds:
+            if name not in frame:
+                raise ValueError(_no_column(name, frame))
         return _by_column(frame, bounds)
     if bounds is None and len(frame) <= WIDEST:
         return _by_column(frame, {})
@@ -74,8 +77,57 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
     return _by_column(frame, _each(frame, bounds))
 
 
+def misfits(columns: Frame, features: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each column of which at least half the values are not as declared.
+
+    A misspelt category, or bounds in another unit, would else train a model that knows nothing of the column.
+
+    Parameters
+    ----------
+    columns : Frame
+        Columns of rows.
+    features : mapping
+        Column → [lower, upper], or a mapping that has them as `bounds`, or categories; others are left out.
+    """
+    sentences = []
+    for name, declared in features.items():
+        stated = declared.get("bounds") if isinstance(declared, Mapping) else declared
+        if name not in columns or not isinstance(stated, list):
+            continue
+        values = columns[name].values
+        if columns[name].is_text:
+            strange, what = [value not in stated for value in values], "are none of its categories"
+        else:
+            strange, what = (values < stated[0]) | (values > stated[1]), "are clipped to its bounds"
+        if 2 * np.count_nonzero(strange) >= len(values):
+            sentences.append(f"most values of {name!r} {what} {_shown(stated)}")
+    return sentences
+
+
+def _shown(values: list[Any]) -> str:
+    return f"[{', '.join(map(repr, values[:_SHOWN]))}{', …' if len(values) > _SHOWN else ''}]"
+
+
+def _no_column(name: str, frame: Frame) -> str:
+    """Return the message that refuses bounds of a name that no column has."""
+    listed = ", ".join(list(frame)[:_MOST_NAMES]) + (", …" if len(frame) > _MOST_NAMES else "")
+    message = f"bounds name {name!r}, which is not a column; the columns are {listed}{nearest(name, frame)}"
+    if list(frame) == [f"x{place}" for place in range(len(frame))]:
+        message += (
+            "; those of an array have no other names: pass a data frame, and in a Pipeline call "
+            'set_output(transform="pandas") on the steps before'
+        )
+    return message
+
+
 def _each(frame: Frame, bounds: Any) -> dict[str, Bounds]:
     """Return a pair of bounds for every column of numbers."""
+    if isinstance(bounds, str):
+        raise ValueError(
+            f"bounds = {bounds!r} is text; pass bounds=dbdp.propose_declaration({bounds!r}) if that file is a data "
+            "dictionary, else column → [lower, upper] or categories"
+        )
+    _check_is_no_pair_for_each(frame, bounds)
     try:
         lower, upper = (np.broadcast_to(np.asarray(side, dtype=np.float64), len(frame)).tolist() for side in bounds)
     except (TypeError, ValueError):
@@ -85,6 +137,18 @@ def _each(frame: Frame, bounds: Any) -> dict[str, Bounds]:
     pairs = dict(zip(frame, zip(lower, upper, strict=True), strict=True))
     _check_one_reading(bounds, pairs)
     return {name: pair for name, pair in pairs.items() if not frame[name].is_text}
+
+
+def _check_is_no_pair_for_each(frame: Frame, bounds: Any) -> None:
+    """Raise ValueError for a list of a pair for each column that cannot be the lower and the upper bounds."""
+    try:
+        pairs = np.asarray(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        return
+    are_sides = len(frame) == 2 and pairs.shape == (2, 2) and bool((pairs[0] < pairs[1]).all())
+    if pairs.shape == (len(frame), 2) and not are_sides:
+        named = {name: pair.tolist() for name, pair in zip(list(frame)[:_SHOWN], pairs, strict=False)}
+        raise ValueError(f"bounds are a list of pairs, one for each column; name the columns: {named}")
 
 
 def _check_one_reading(bounds: Any, pairs: Mapping[str, Bounds]) -> None:

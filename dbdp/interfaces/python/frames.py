@@ -233,12 +233,14 @@ def _of_pandas(name: str, series: Any) -> Column:
 
 
 def _arrow_table(rows: Any) -> Any:
+    if getattr(rows, "ndim", 2) == 1:
+        raise ValueError(f"X is a {type(rows).__name__}, one column without rows of their own; pass a data frame")
     if not isinstance(rows, Mapping) and not hasattr(rows, "__arrow_c_stream__"):
         raise ValueError(f"rows are a {type(rows).__name__}, which holds no rows yet; pass the result of its collect()")
     try:
         import pyarrow
     except ImportError:
-        raise ValueError(f"rows of {type(rows).__name__} need pyarrow; run pip install 'dbdp[arrow]'") from None
+        raise ValueError(f"rows of {type(rows).__name__} need pyarrow: pip install pyarrow") from None
     return rows if isinstance(rows, pyarrow.Table) else pyarrow.table(rows)
 
 

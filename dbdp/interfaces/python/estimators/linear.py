@@ -23,9 +23,9 @@ from dbdp.algorithms import Request
 from dbdp.controller.options import keywords
 from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.database import Database, connect
-from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of
+from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of, misfits
 from dbdp.interfaces.python.estimators import odometer
-from dbdp.interfaces.python.frames import Frame
+from dbdp.interfaces.python.frames import Column, Frame
 from dbdp.interfaces.python.progress import progress_bar
 from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, positions, sides
 from dbdp.learning.rows.features import Numeric
@@ -85,7 +85,8 @@ _EXPLAINED = """
     Warns
     -----
     UserWarning
-        If noise is expected to win, or delta is at least 1/n: the `warning` of the receipt.
+        If noise is expected to win, or delta is at least 1/n: the `warning` of the receipt. If at least half the values
+        of a column, or of the labels, are not as declared: a misspelt category, bounds in another unit.
     PrivacySpendingWarning
         If fits on rows with the same columns add up: at the second, the fourth, the eighth, ….
     PrivacyLeakWarning
@@ -136,6 +137,13 @@ class _Rows:
     frame: Frame
     labels: Labels
     features: Declared
+
+    @property
+    def misfits(self) -> list[str]:
+        """A sentence for each column, and for the labels, of which most values are not as declared."""
+        bounds = self.labels.declared.get("label_bounds")
+        labels = {"y": Column(self.labels.stored)} if bounds else {}
+        return misfits(self.frame, self.features.features) + misfits(labels, {"y": bounds})
 
 
 OF_LINEAR_MODELS = (
@@ -198,8 +206,10 @@ def initialiser(module: str, of_label: str, *, without: tuple[str, ...] = (), **
     shown += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in own.items()]
     signature = inspect.Signature(shown)
 
-    def __init__(self: Any, **options: Any) -> None:
+    def __init__(self: Any, *values: Any, **options: Any) -> None:
         owner = type(self).__name__
+        if values:
+            raise TypeError(f"{owner}({values[0]!r}) does not say what that is: pass its name, such as epsilon=1")
         named = checks.keywords(owner, options, signature.parameters, self._synonyms)
         if "epsilon" not in named:
             raise TypeError(f"{owner} needs epsilon, the privacy of each fit, which has no default: pass epsilon=1")
@@ -218,6 +228,7 @@ class _Estimator(BaseEstimator, ABC):
     """A model with differential privacy; the base class of the estimators."""
 
     loss: ClassVar[str]
+    _of_label: ClassVar[str]  # the keyword of the public facts of the label
     _explained: ClassVar[dict[str, str]]  # what the docstrings of classifiers and of regressors have of their own
     _synonyms: ClassVar[Mapping[str, str]] = checks.SYNONYMS  # other names of the parameters
     _columns: list[str] | None = None  # of the rows that were passed to fit; None for a dataset
@@ -300,6 +311,7 @@ class _Estimator(BaseEstimator, ABC):
             return self._trained(X, y)
         if not isinstance(X, str) and not is_sql(X):
             return self._fit_rows(X, y)
+        self._check_is_no_file(X)
         with self._opened() as database:
             name = X if isinstance(X, str) else self._dataset_of(database, X)
             if name is None:
@@ -307,6 +319,14 @@ class _Estimator(BaseEstimator, ABC):
             if y is not None:
                 raise ValueError(f"y is passed, but dataset {name!r} has a declared label; leave y out")
             return self._trained(database, name)
+
+    def _check_is_no_file(self, X: Any) -> None:
+        """Raise ValueError for the name of a file in place of a dataset's."""
+        if isinstance(X, str) and X.lower().endswith((".csv", ".csv.gz", ".parquet", ".feather", ".json")):
+            raise ValueError(
+                f"X = {X!r} is the name of a file, not of a dataset; pass its rows, such as "
+                f"pandas.{'read_parquet' if X.lower().endswith('.parquet') else 'read_csv'}({X!r})"
+            )
 
     def charged_score(
         self, dataset: str, metric: str, *, epsilon: float, delta: float = 0.0, database: Database | None = None
@@ -453,6 +473,8 @@ class _Estimator(BaseEstimator, ABC):
                 PrivacyLeakWarning,
                 stacklevel=4,
             )
+        for misfit in rows.misfits:
+            warnings.warn(f"{misfit}; check spelling, case and units", UserWarning, stacklevel=4)
         declared = {"intercept": self.intercept, **rows.labels.declared}
         loaded = temporary_dataset(rows.frame, rows.labels.stored, rows.features.features, self.request, **declared)
         with loaded as (database, dataset):
@@ -463,10 +485,12 @@ class _Estimator(BaseEstimator, ABC):
     def _checked(self, X: Any, y: Any) -> _Rows:
         """Return rows and labels that can be trained on."""
         if isinstance(y, str):
+            self._check_is_no_feature(y)
             X, y = frames.without(X, y)
         if y is None:
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; pass the labels of the rows"
+                f"{type(self).__name__} requires y to be passed, but the target y is None; pass the labels of the "
+                "rows, or the name of their column"
             )
         declared, y = frames.categories_of(y), frames.labels_of(y)
         if frames.is_frame(X):
@@ -477,6 +501,13 @@ class _Estimator(BaseEstimator, ABC):
             frame = frames.of_array(X, [f"x{place}" for place in range(X.shape[1])])
         features = features_of(frame, self.bounds)
         return _Rows(frame, self._labels(y, declared), features)
+
+    def _check_is_no_feature(self, label: str) -> None:
+        """Raise ValueError if bounds name the label, as those from a dictionary of all columns do."""
+        if isinstance(self.bounds, Mapping) and label in self.bounds:
+            raise ValueError(
+                f"bounds name {label!r}, which is the label; leave it out there, and pass {self._of_label}="
+            )
 
     def _checked_frame(self, X: Any) -> Frame:
         frame = frames.frame_of(X)
@@ -553,8 +584,8 @@ class _Scored:
         ----------
         X
             Rows, as `predict` takes them; for the name of a dataset call `charged_score`.
-        y : array, shape (n,)
-            Their labels.
+        y : array, shape (n,), or str
+            Their labels, or the name of the column that has them.
         sample_weight : array, shape (n,), optional
             Weights of the rows in the score.
 
@@ -569,6 +600,10 @@ class _Scored:
             If X is a name, or y is missing.
         """
         _check_are_rows(X)
+        if y is None:
+            raise ValueError("y is missing; pass the labels of the rows, or the name of their column")
+        if isinstance(y, str):
+            X, y = frames.without(X, y)
         exact: float = super().score(X, y, sample_weight)  # type: ignore[misc]
         return exact
 
@@ -576,13 +611,13 @@ class _Scored:
 class Classifier(_Scored, ClassifierMixin, _Estimator):
     """The base class of the classifiers."""
 
-    _explained = OF_CLASSES
+    _explained, _of_label = OF_CLASSES, "classes"
     _classes: np.ndarray | None = None
     if TYPE_CHECKING:
 
         def __init__(self, **options: Unpack[OfClassifiers]) -> None: ...
     else:
-        __init__ = initialiser(__name__, "classes")
+        __init__ = initialiser(__name__, _of_label)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -709,6 +744,28 @@ class Probabilistic(Classifier):
             return np.column_stack([1.0 - shares, shares])
         return shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
 
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X
+            Rows, as `decision_function` takes them.
+
+        Returns
+        -------
+        array, shape (n, classes)
+            The logarithms, in the order of `classes_`.
+
+        Raises
+        ------
+        ValueError, NotFittedError
+            As `decision_function` does.
+        """
+        with np.errstate(divide="ignore"):  # a probability of 0, of a score of hundreds
+            logarithms: np.ndarray = np.log(self.predict_proba(X))
+        return logarithms
+
 
 class LogisticRegression(Probabilistic):
     """Logistic regression."""
@@ -725,12 +782,12 @@ class LinearSVC(Classifier):
 class _Regressor(_Scored, RegressorMixin, _Estimator):
     """A linear regression; the base class of the regressors."""
 
-    _explained = _OF_NUMBERS
+    _explained, _of_label = _OF_NUMBERS, "label_bounds"
     if TYPE_CHECKING:
 
         def __init__(self, **options: Unpack[OfRegressors]) -> None: ...
     else:
-        __init__ = initialiser(__name__, "label_bounds")
+        __init__ = initialiser(__name__, _of_label)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the label of each row.

@@ -121,6 +121,12 @@ class SpendingLimit:
     def _check(self, release: Release) -> None:
         """Raise ValueError if a release does not fit, or another process set the limit."""
         check_process(self._process)
+        if release.delta and not self._budget.delta:
+            raise ValueError(
+                f"a fit at delta = {release.delta:g} does not fit a SpendingLimit without a delta; pass "
+                f"SpendingLimit(epsilon={self._budget.epsilon:g}, delta={min(10 * release.delta, 0.5):g}), or fit at "
+                "delta=0"
+            )
         charge, leak = self._budget.cost(release)
         if self._charge + charge > self._budget.charge_limit or self._leak + leak > self._budget.leak_limit:
             raise ValueError(
