@@ -24,11 +24,12 @@ from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing.memory import keep_blocks_in_memory
+from dbdp.packing.writers import temporary_blocks
 from dbdp.registry.datasets import load
 from dbdp.sessions.client import ClientSession
-from dbdp.sessions.session import temporary_table
 
 COLUMNS = "block_no int8 not null, block bytea not null"
+SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""  # as a request does
 EPSILON, DELTA = 1.0, 1e-6
 
 
@@ -54,10 +55,11 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
     connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
     connection.execute(f"alter table {blocks(table)} alter column block set storage external")
-    connection.execute("select dbdp_internal.shuffle(%s, %s)", (dataset_of(table), blocks(table)))
+    connection.execute(SHUFFLE, (dataset_of(table), blocks(table)))
     try:
         yield
     finally:
+        connection.execute("select dbdp_internal.forget_blocks(%s)", (blocks(table),))
         connection.execute(f"drop table {blocks(table)}")
         for name in datasets:
             connection.execute("select dbdp.drop_dataset(%s)", (name,))
@@ -108,8 +110,8 @@ def blocks(table: Table) -> str:
 def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> float:
     """Return the seconds to shuffle and pack a source, by default the raw one."""
     name = dataset_of(table, source)
-    with temporary_table(ClientSession(connection), "bench_prepared", COLUMNS) as prepared:
-        return timed(lambda: connection.execute("select dbdp_internal.shuffle(%s, %s)", (name, prepared)))
+    with temporary_blocks(ClientSession(connection), "bench_prepared") as prepared:
+        return timed(lambda: connection.execute(SHUFFLE, (name, prepared)))
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int, classes: int = 1) -> float:

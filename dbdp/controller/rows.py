@@ -23,7 +23,7 @@ from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
 from dbdp.packing.progress import fill, sampled_steps
-from dbdp.packing.writers import BLOCK_COLUMNS, block_table
+from dbdp.packing.writers import BLOCK_COLUMNS, block_table, temporary_blocks
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.session import Session, temporary_table
@@ -299,7 +299,7 @@ def _side_by_side(
     with ExitStack() as stack:
         for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
             keep_blocks_in_memory(worker, rows, layout.dimension)
-            table = stack.enter_context(temporary_table(worker, name, BLOCK_COLUMNS))
+            table = stack.enter_context(temporary_blocks(worker, name))
             options = _options(dataset, layout) | {"key": key, "first": end - rows, "last": end}
             slices.append(Slice(worker, table))
             packings.append(Packing(worker, dataset.name, table, options, report))
@@ -310,7 +310,8 @@ def _options(dataset: Dataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp_internal.shuffle."""
     paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
     coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}
-    return {"rows": dataset.rows} | coding | ({"projection": asdict(layout.projection)} if layout.projection else {})
+    projection = {"projection": asdict(layout.projection)} if layout.projection else {}
+    return {"rows": dataset.rows, "held": True} | coding | projection
 
 
 class _InSession(Protocol):

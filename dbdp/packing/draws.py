@@ -12,6 +12,7 @@ import numpy as np
 from dbdp.algorithms.rows import RecursiveStages
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks
+from dbdp.packing import held
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions.server import ServerSession
 
@@ -114,7 +115,7 @@ class _Rows:
     def _pieces(self) -> Iterator[np.ndarray]:
         if self._kept is None:
             for row in self._session.stream(f"select block from {self._table} order by block_no"):
-                yield blocks.decode(row["block"], self._objective.inputs)
+                yield held.decode(row["block"], self._objective.inputs)
             return
         together = blocks.rows_per_block(self._objective.inputs)
         for first in range(0, self._count, together):

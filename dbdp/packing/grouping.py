@@ -13,7 +13,7 @@ import numpy as np
 
 from dbdp.algorithms.several.groups import MOST_GROUPS, GroupsRequest
 from dbdp.packing.memory import pack_memory
-from dbdp.packing.writers import BLOCK_COLUMNS, Buckets
+from dbdp.packing.writers import Buckets, temporary_blocks
 from dbdp.registry import registering
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
@@ -116,7 +116,7 @@ def each_group(
         sql = "select dbdp_internal.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
         for first in range(0, len(counted), GROUPS_PER_TABLE):
-            with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as blocks:
+            with temporary_blocks(session, f"dbdp_blocks_{secrets.token_hex(8)}") as blocks:
                 for place, rows in enumerate(counted[first : first + GROUPS_PER_TABLE], start=first):
                     yield replace(dataset, rows=rows, group=Group(place, name, blocks))
 

@@ -117,6 +117,9 @@ class Share:
         Packs the mini-batches of Poisson steps instead of an order; excludes key, first, last and cuts.
     group : tuple[int, str] | None
         A bucket and a temporary table's name: packs the records in that bucket as if they were the dataset.
+    held : bool
+        Whether rows that fit half of `dbdp.pack_memory` stay in the session's memory, until `forget_blocks`; the
+        blocks then refer to them.
     progress : bool
         Whether progress is reported to the client.
     rows : int | None
@@ -136,11 +139,13 @@ class Share:
     coding: Coding | None = None
     poisson: Poisson | None = None
     group: tuple[int, str] | None = None
+    held: bool = False
     progress: bool = False
     rows: int | None = None
 
     def __post_init__(self) -> None:
         checks.truth("progress", self.progress)
+        checks.truth("held", self.held)
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
@@ -170,7 +175,7 @@ class Share:
         ValueError
             If an option is unknown, or its value is not valid.
         """
-        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "progress", "rows")
+        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "held", "progress", "rows")
         if not isinstance(options, dict) or set(options) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = options.get("key"), options.get("cuts", []), options.get("projection")
@@ -187,6 +192,7 @@ class Share:
             None if options.get("coding") is None else _coding(options["coding"]),
             None if options.get("poisson") is None else _poisson(options["poisson"]),
             None if options.get("group") is None else _group(options["group"]),
+            options.get("held", False),
             options.get("progress", False),
             options.get("rows"),
         )

@@ -57,7 +57,8 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     cuts: Sequence[int] = share.cuts
     if share.poisson is not None and share.poisson.apart:
         cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
-    store = BlockWriter(session, table, packing.dimension, cuts)
+    room = pack_memory(session) // 2 if share.held else 0
+    store = BlockWriter(session, table, packing.dimension, cuts, room)
     if share.poisson is not None:
         packing.in_steps(store, share.poisson)
     elif share.key is None:
@@ -147,7 +148,7 @@ class _Packing:
         for first, raw in self._read():
             chunk = self._encoder.rows(raw)
             rows[places[first : first + len(chunk)]] = chunk
-        store.write(rows)
+        store.write_all(rows)
 
     def _through_fresh_buckets(self, store: BlockWriter, staged: str) -> None:
         """Draw for every row one of the free places, write the row to that place's bucket, and permute each bucket.
@@ -186,7 +187,7 @@ class _Packing:
         for chunk_words, chunk in self._chosen(section):
             words[filled : filled + len(chunk)], rows[filled : filled + len(chunk)] = chunk_words, chunk
             filled += len(chunk)
-        store.write(rows, section.places(words, int(section.starts[0])))
+        store.write_all(rows, section.places(words, int(section.starts[0])))
 
     def _through_keyed_buckets(self, store: BlockWriter, section: shuffling.Section, staged: str) -> None:
         """Write every row to a bucket of adjacent bins, and sort each bucket."""
@@ -203,7 +204,7 @@ class _Packing:
     def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
         """Pack Poisson steps, one after the other, each padded or cut to the public size."""
         if poisson.steps > 1:
-            store.write(self.sampled(poisson))
+            store.write_all(self.sampled(poisson))
             return
         self._read_copy(poisson)
         left = poisson.size

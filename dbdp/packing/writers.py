@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning.rows import blocks
+from dbdp.packing import held
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import INVALID_NAME
 from dbdp.sessions.server import ServerSession
@@ -15,6 +16,7 @@ from dbdp.sessions.session import Session, temporary_table
 
 BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
 
+_DROPPED = "select t as name from unnest($1) as t where to_regclass(format('pg_temp.%I', t)) is null"
 _NAME = """
 select format('%I.%I', n.nspname, c.relname) as name
 from pg_class as c
@@ -67,8 +69,22 @@ def block_table(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[
     if dataset.group:
         yield dataset.group.blocks, {"group": [dataset.group.bucket, dataset.group.staged]}
         return
-    with temporary_table(session, f"dbdp_blocks_{secrets.token_hex(8)}", BLOCK_COLUMNS) as table:
+    with temporary_blocks(session, f"dbdp_blocks_{secrets.token_hex(8)}") as table:
         yield table, {}
+
+
+@contextmanager
+def temporary_blocks(session: Session, name: str) -> Iterator[str]:
+    """Create a temporary table for packed blocks, for the block; yield its qualified name.
+
+    At its end the table is dropped, and the rows are freed that the backend held for it.
+    """
+    with temporary_table(session, name, BLOCK_COLUMNS) as table:
+        try:
+            yield table
+        finally:
+            session.recover()
+            session.query("select dbdp_internal.forget_blocks($1)", table)
 
 
 class BlockWriter:
@@ -84,9 +100,11 @@ class BlockWriter:
         Coordinates of a packed row.
     cuts : Sequence[int]
         Increasing numbers of rows after which a block ends, even if it is not full.
+    room : int
+        How many bytes of rows this session may hold in memory, with blocks that refer to them.
     """
 
-    def __init__(self, session: ServerSession, table: str, dimension: int, cuts: Sequence[int]) -> None:
+    def __init__(self, session: ServerSession, table: str, dimension: int, cuts: Sequence[int], room: int = 0) -> None:
         self.has_cuts = bool(cuts)
         self._session = session
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
@@ -95,13 +113,38 @@ class BlockWriter:
         self._cuts = list(reversed(cuts))
         self._open: list[bytes] = []
         self._missing = self._size_of_next()
+        self._table, self._room = table_name(table), room
+        self._forget_dropped()
+
+    def _forget_dropped(self) -> None:
+        """Free rows that this table referred to, and those of tables that a client dropped without `forget_blocks`."""
+        held.forget(self._table)
+        if tables := held.tables():
+            for row in self._session.query(_DROPPED, tables):
+                held.forget(row["name"])
+
+    def write_all(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
+        """Write all rows of the table, as they are or those of an order; where there is room, they stay in memory."""
+        if rows.nbytes > self._room - held.size():
+            self.write(rows, order)
+            return
+        kept = rows if order is None else rows[order]
+        key = held.hold(self._table, kept)
+        self._append(len(kept), lambda first, last: held.reference(key, first, last))
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Append rows, as they are or in this order; the last block may stay open."""
-        first, count = 0, len(rows if order is None else order)
+        if order is None:
+            self._append(len(rows), lambda first, last: rows[first:last].tobytes())
+        else:
+            self._append(len(order), lambda first, last: rows[order[first:last]].tobytes())
+
+    def _append(self, count: int, piece: Callable[[int, int], bytes]) -> None:
+        """Append so many rows, from a function that returns the bytes of some of them."""
+        first = 0
         while first < count:
             last = min(first + self._missing, count)
-            self._open.append((rows[first:last] if order is None else rows[order[first:last]]).tobytes())
+            self._open.append(piece(first, last))
             self._missing -= last - first
             self._written += last - first
             first = last

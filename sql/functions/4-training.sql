@@ -55,7 +55,15 @@ set jit = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, and apart; progress to report to the client how much is done';
+comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: held to leave them in memory where they fit, with blocks that refer to them; cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, and apart; progress to report to the client how much is done';
+
+create or replace function dbdp_internal.forget_blocks(blocks text) returns void
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython forget_blocks@
+$body$;
+comment on function dbdp_internal.forget_blocks is 'internal: free the packed rows that this session holds in memory for a table of blocks; a training ends with it';
 
 create or replace function dbdp_internal.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u

@@ -29,10 +29,10 @@ from dbdp.interfaces.sql.arguments import (
     tuning_request,
 )
 from dbdp.learning.objectives import Linear, objective_from
-from dbdp.packing import draws, grouping
+from dbdp.packing import draws, grouping, held
 from dbdp.packing.options import Share
 from dbdp.packing.packer import sampled_rows, shuffle_and_pack
-from dbdp.packing.writers import named
+from dbdp.packing.writers import named, table_name
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import budgets, ledger, names, rights
@@ -202,6 +202,13 @@ def shuffle(name: str, table: str, options: str) -> None:
     dataset, share = datasets.load(session, name), Share.from_data(json_value("options", options))
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
     shuffle_and_pack(session, dataset, blocks_table, share)
+
+
+@interface()
+def forget_blocks(table: str) -> None:
+    """dbdp_internal.forget_blocks: free the memory that the caller's own session holds for a table."""
+    check_not_null(blocks=table)
+    held.forget(table_name(table))
 
 
 @interface(in_own_transaction)

@@ -18,6 +18,7 @@ import plpy  # exists inside PostgreSQL only
 from dbdp.interfaces.sql import outcomes
 from dbdp.interfaces.sql.outcomes import Outcome
 from dbdp.interfaces.sql.server_registry import ServerRegistry
+from dbdp.packing import held
 from dbdp.privacy import sensitivity
 from dbdp.sessions import advisory_locks
 from dbdp.sessions.backend import unmetered
@@ -79,7 +80,7 @@ def refusing(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
-            with session.warning() as warnings:
+            with held.forgotten(), session.warning() as warnings:
                 try:
                     with plpy.subtransaction():
                         result, outcome = answer(*arguments), Outcome()

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import forget_blocks
+
+return forget_blocks(blocks)
