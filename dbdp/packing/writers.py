@@ -1,7 +1,7 @@
 """Writers of packed blocks to a table, and of records to buckets of one; and the temporary tables for them."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
