@@ -562,3 +562,37 @@ def test_an_analyst_trains_groups_without_reading_the_table(connection, dataset,
     assert explanation["groups"] == {group: model.receipt["rows"] for group, model in models.items()} == SIZES
     assert {model.receipt["released_by"] for model in models.values()} == {f"analyst_{schema}"}
     assert all(model.feature_names == ["x[1]", "x[2]", "x[3]"] for model in models.values())
+
+
+ODD_NAMES = ("$1", "cost $1 $4 $6", "{record} {0} %s", "a'b\"c\\d; --")
+
+
+@EVERY_INTERFACE
+@pytest.mark.parametrize("odd", ODD_NAMES)
+def test_names_and_values_that_look_like_parameters_are_names_and_values(
+    connection, server_url, schema, register, odd, interface
+):
+    """Of columns, labels, categories and groups: all rows of the class are learned as its."""
+    names = [psycopg.sql.Identifier(f"{letter}{odd}").as_string(connection) for letter in "lxk"]
+    connection.execute(f"create table odd ({names[0]} text, {names[1]} float8, {names[2]} text, g text)")
+    for number in range(40):
+        row = (odd if number % 2 else "other", float(number % 2), odd, odd if number < 20 else "b")
+        connection.execute("insert into odd values (%s, %s, %s, %s)", row)
+    features = {f"x{odd}": [0, 1], f"k{odd}": [odd, "none"]}
+    given = {"label": f"l{odd}", "positive": odd, "negative": "other", "public_columns": ["g"]}
+    name = register("odd", features=features, epsilon=1e6, delta=1e-2, **given)
+    if interface == "client":
+        with connect(server_url) as database:
+            request = Request(1e5, algorithm="bolt_on", batch_size=5, epochs=20)
+            models = database.train_groups(name, request, group_by="g", groups=[odd, "b"])
+            numbers = [model.id for model in models.values()]
+    else:
+        sql = (
+            "select model from dbdp.dp_train_groups(%s, 'g', %s, 1e5, algorithm => 'bolt_on', batch_size => 5, "
+            "epochs => 20)"
+        )
+        numbers = [number for (number,) in connection.execute(sql, (name, [odd, "b"])).fetchall()]
+    for number in numbers:
+        label = names[0].replace("%", "%%")
+        wrong = f"select count(*) from odd as o where dbdp.predict({number}, o) <> (o.{label} = %s)"
+        assert connection.execute(wrong, (odd,)).fetchone() == (0,)

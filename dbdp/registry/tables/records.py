@@ -185,12 +185,12 @@ def read_by_group(
     not matter, since a fresh uniform permutation follows (privacy.md §11.5). No other row is returned. With a capacity
     each group has as many records as its size, drawn and filled up as those of a dataset are.
     """
-    record = _record(session, dataset, encoder)
+    record = _record(session, dataset, encoder, blank="$6")  # behind the parameters of the groups
     layout = np.dtype([("group", ">i4"), ("raw", f"V{len(record.blank)}")])
-    number = _group_number(session, dataset, column)
+    number = _group_number(session, dataset, column, groups)
     numbered = replace(
         record,
-        sql=f"int4send({number}) || {record.sql.replace('$1', '$6')}",
+        sql=f"int4send({number}) || {record.sql}",
         blank=bytes(layout.itemsize),
         where=f"{number} is not null",
         parameters=(*_numbers_of(groups), record.blank),
@@ -227,7 +227,7 @@ def _drawn_by_group(
 
 def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
     """Return the number of rows with each of some values of a column."""
-    number, counts = _group_number(session, dataset, column), np.zeros(len(groups), np.int64)
+    number, counts = _group_number(session, dataset, column, groups), np.zeros(len(groups), np.int64)
     record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
     for raw in reading.records(session, dataset.source, record, memory=_COUNTING_BYTES):
         counts += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
@@ -238,8 +238,10 @@ def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(groups), [str(number) for number in range(len(groups))]
 
 
-def _group_number(session: ServerSession, dataset: Dataset, column: str) -> str:
+def _group_number(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> str:
     """Return SQL for the number of the group of the row `source`, null for none, looked up in a JSON object.
+
+    A text that is longer than each group's is none of them, and is not fetched.
 
     A value of a type that a public column may have is written in one way only (dates in the style that the calling
     functions pin), so equal texts are equal values. An object's keys are compared byte by byte; a join of the rows with
@@ -247,17 +249,18 @@ def _group_number(session: ServerSession, dataset: Dataset, column: str) -> str:
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
     key = _as_text(f"source.{name}", dataset.column_types[column])
-    return f"((select jsonb_object($4, $5)) ->> {key})::int4"
+    longest = max(len(group.encode()) for group in groups)
+    return f"case when octet_length({key}) <= {longest} then ((select jsonb_object($4, $5)) ->> {key})::int4 end"
 
 
-def _record(session: ServerSession, dataset: Dataset, encoder: Encoder) -> Record:
-    """Return a dataset's record, label and array; all zero if the array's length is not the declared one.
+def _record(session: ServerSession, dataset: Dataset, encoder: Encoder, *, blank: str = "$1") -> Record:
+    """Return a dataset's record, label and array; all zero, a parameter, if the array's length is not the declared one.
 
     Only an array of exactly the declared length is fetched and unpacked.
     """
     label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
     held = _held(encoder.record_bytes, encoder.width, encoder.dimension)
-    return Record(f"coalesce(({label}) || ({elements}), $1)", bytes(encoder.record_bytes), held)
+    return Record(f"coalesce(({label}) || ({elements}), {blank})", bytes(encoder.record_bytes), held)
 
 
 def _columns(session: ServerSession, dataset: Dataset) -> list[str]:

@@ -19,7 +19,9 @@ from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
 
 KEY_BYTES = 32
-# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values.
+# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values. Of a text no
+# more than so many characters are fetched: those that begin with the same ones are one unit, and protected together.
+_LONGEST_TEXT = 1 << 20
 UNIT_TYPES = {
     "smallint": "int8send(({})::int8)",
     "integer": "int8send(({})::int8)",
@@ -28,7 +30,10 @@ UNIT_TYPES = {
     "date": "date_send({})",
     "timestamp without time zone": "timestamp_send({})",
     "timestamp with time zone": "timestamptz_send({})",
-    **dict.fromkeys(("text", "character varying", "character"), "convert_to(({})::text, getdatabaseencoding())"),
+    **dict.fromkeys(
+        ("text", "character varying", "character"),
+        f"convert_to(substr(({{}})::text, 1, {_LONGEST_TEXT}), getdatabaseencoding())",
+    ),
 }
 # For a row with a unit: the unit's hash, and where the row is stored; in memory its mark too.
 _STORED = np.dtype([("unit", "S12"), ("table", ">u4"), ("page", ">u4"), ("line", ">u2")])
