@@ -23,7 +23,7 @@ Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
 # triggers, which have no owner.
 #
 # A view may be dropped while it is read, by its own code; a table may not. So what was used and is gone counts if the
-# transaction dropped a rule, of which each view has one: then it holds a lock on it.
+# transaction dropped a rule, of which each view has one: it holds a lock on that too.
 _FOREIGN = """
 with trusted as (
     select r.oid
@@ -66,7 +66,7 @@ and case
         )
         and t.typowner not in (select r.oid from trusted as r)
     ) then true
-    when s.is_own then s.is_written and c.relnamespace <> pg_my_temp_schema() and (
+    when s.is_own then s.is_written and (
         exists (
             select
             from pg_trigger as g
@@ -147,6 +147,6 @@ def _refusal(row: Row) -> str:
     else:
         used = f"uses {row['name']} of role {row['owner'] or 'unknown'}"
     return (
-        f"this transaction {used}, whose code there (a view, a trigger, a rule, a default, a policy, an index, a type) "
-        "could call dbdp with your rights; call dbdp in a transaction of its own"
+        f"this transaction {used}, where code of another role (a view, a trigger, a rule, a default, a policy, an "
+        "index, a type) could call dbdp with your rights; call dbdp in a transaction of its own"
     )
