@@ -60,7 +60,7 @@ def test_a_prediction_without_features_or_without_a_model_says_what_it_needs(con
     for given in ("", "'illness'", "3", "3::bigint", "null", "array[1, 2]", "r", "to_jsonb(r)", "model => 'illness'"):
         shown = refusal(connection, f"select dbdp.{call}({given}) from (select 1 as z) as r")
         assert shown.sqlstate == "DP001", given
-        assert shown.message_primary.startswith(f"dbdp: {call} needs a model and features; pass {call}(model, x)"), given
+        assert f"dbdp: {call} needs a model and features; pass {call}(model, x)" in shown.message_primary, given
         assert "Traceback" not in shown.context, given
 
 
