@@ -20,6 +20,7 @@ from dbdp.interfaces.python.database import Database
 
 FOLDER = Path(__file__).parent / "reference"
 INTERNAL = "internal: "  # prefix of the comments of internal functions
+REFUSES = "refuses: "  # and of those that are there for a better message than PostgreSQL's
 WORK_OF = "internal: the work of "  # and of those that have a public function with the same parameters
 GROUPS = {
     "dbdp_predictor": "For applications",
@@ -88,7 +89,7 @@ def sql_page(database: Database) -> str:
     parts = ["# SQL reference", _preamble("the comments, types and rights in the catalogue of a server")]
     parts += ["Roles have what those before them have: `dbdp_predictor`, `dbdp_analyst`, `dbdp_data_owner`."]
     parts += ["A parameter that a function needs has the default null, which the function refuses by its name."]
-    open_ones = [each for each in functions if each["schema"] == "dbdp"]
+    open_ones = [each for each in functions if each["schema"] == "dbdp" and not each["comment"].startswith(REFUSES)]
     for role, title in GROUPS.items():
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
     parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]

@@ -156,7 +156,8 @@ def unknown(session: Session, name: str | None) -> ValueError:
     """
     if name is None:
         return ValueError("dataset is missing; pass dataset => one of those in dbdp.datasets")
-    similar = nearest(name, [row["name"] for row in session.query(_OPEN) if row["name"] != name])
+    known = [row["name"] for row in session.query(_OPEN) if row["name"] != name]
+    similar = nearest(name, known) or nearest(name.rpartition(".")[2], known)  # of `public.loans`
     text = f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset"
     return ValueError(f"{text}{similar}")
 

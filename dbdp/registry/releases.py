@@ -5,6 +5,7 @@ of a network (P,).
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +25,10 @@ from dbdp.sessions.session import Row, Session
 
 MOST_LISTED = 256  # features that a receipt has a standard error for each of
 MOST_MAPPED = 2048  # features that standard errors are computed for: a matrix of 32 MiB at most
-_FIRST = ("dataset", "algorithm", "epsilon", "delta", "rows", "noise_scale", "charge", "warning")  # of a receipt
+_FIRST = (  # of a receipt
+    *("dataset", "algorithm", "epsilon", "delta", "rows", "predicted_loss", "noise_scale", "charge", "warning"),
+)
+_OF_ROWS = re.compile("dbdp_rows_[0-9a-f]{16}")  # the dataset of rows that an estimator loads for one training
 _MOST_SHOWN = 20  # coefficients
 
 
@@ -33,9 +37,16 @@ class ReceiptData(dict[str, Any]):
 
     def _repr_html_(self) -> str:
         first = {name: self[name] for name in _FIRST if name in self}
+        if "dataset" in first:
+            first["dataset"] = dataset_shown(first["dataset"])
         others = {name: value for name, value in self.items() if name not in first}
         folded = f"<details><summary>all {len(self)} entries</summary>{_html_table(others, '')}</details>"
         return _html_table(first, "receipt") + (folded if others else "")
+
+
+def dataset_shown(name: str) -> str:
+    """Return the name of a dataset for a person: that of rows passed to an estimator says so."""
+    return "(rows passed to fit)" if _OF_ROWS.fullmatch(name) else name
 
 
 def _html_table(values: Mapping[str, Any], caption: str) -> str:

@@ -96,6 +96,19 @@ return dbdp_internal.not_a_row('@what@');
 comment on function dbdp_internal.row_sent(@type@) is 'internal: refuse features of another type';
 @end@
 
+create or replace function dbdp_internal.no_features(call text) returns void
+language plpgsql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  raise exception using errcode = 'DP001', message = pg_catalog.format(
+    'dbdp: %1$s needs a model and features; pass %1$s(model, x), with a row x of a table or view, to_jsonb(x) of any other row '
+    'x, or the array of numbers that the model was trained on', call);
+end
+$body$;
+comment on function dbdp_internal.no_features is 'internal: refuse a prediction without features, or without a model';
+
 create or replace function dbdp_internal.json_of(features text) returns jsonb
 language plpgsql
 stable
@@ -380,5 +393,19 @@ language sql
 stable
 return dbdp.@call@(model, dbdp_internal.json_of(features));
 comment on function dbdp.@call@(@type@, text) is '@what@, for JSON written as text';
+@end@
+
+-- A model, or a row, without the other: PostgreSQL would say that there is no such function.
+@each argument, type: model text default null, text; model anyelement, anyelement do@
+create or replace function dbdp.@call@(@argument@) returns @result@
+language plpgsql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  perform dbdp_internal.no_features('@call@');
+end
+$body$;
+comment on function dbdp.@call@(@type@) is 'refuses: @call@ needs a model and features';
 @end@
 @end@

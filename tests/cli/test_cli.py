@@ -81,6 +81,19 @@ def test_register_train_list_and_predict(server_url, tmp_path):
 
 
 @pytest.mark.usefixtures("ward")
+def test_explain_plans_on_a_dataset_as_sql_does_or_on_public_numbers(server_url, connection):
+    connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
+    shown = called("explain", "ward", "--epsilon", "1", "--delta", "1e-7", "--json", DBDP_URL=server_url)
+    planned = connection.execute("select dbdp.dp_explain('ward', 1, 1e-7)").fetchone()[0]
+    assert json.loads(shown.stdout) == planned
+    for wrong in (["ward", "--rows", "9"], ["--rows", "9"], ["--features", "2"], []):
+        refused = called("explain", *wrong, "--epsilon", "1", DBDP_URL=server_url)
+        assert refused.exit_code == 2, wrong
+        assert "pass either a DATASET, or --rows and --features" in refused.output
+    connection.execute("select dbdp.drop_dataset('ward')")
+
+
+@pytest.mark.usefixtures("ward")
 def test_rights_are_granted_listed_and_revoked(server_url, connection):
     connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     model = connection.execute("select model from dbdp.dp_logreg('ward', 1)").fetchone()[0]

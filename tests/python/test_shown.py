@@ -57,6 +57,12 @@ def test_a_receipt_is_a_dict_that_a_notebook_shows_short_first():
     assert "details" not in ReceiptData(algorithm="nsgd")._repr_html_()
 
 
+def test_the_dataset_of_rows_passed_to_fit_is_no_name_for_a_person():
+    shown = ReceiptData(dataset="dbdp_rows_0123456789abcdef", predicted_loss="about 0.1")._repr_html_()
+    assert "(rows passed to fit)" in shown and "dbdp_rows" not in shown and "about 0.1" in shown
+    assert "dbdp_rows_of_mine" in ReceiptData(dataset="dbdp_rows_of_mine")._repr_html_()
+
+
 def test_names_of_users_are_escaped():
     shown = Cells(model()._repr_html_())
     assert set(shown.tags) <= {"p", "table", "caption", "tr", "th", "td", "details", "summary"}

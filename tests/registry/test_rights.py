@@ -544,6 +544,7 @@ def test_the_epsilon_of_a_refusal_fits_and_a_little_more_does_not(stage, mode, w
         stage.train("alice", beyond, 1e-7)
     fitting, delta = (float(number) for number in FITTING.search(str(refusal.value)).groups())
     assert delta == 1e-7
+    assert "(dbdp.allowances and dbdp.budget show what is left)" in str(refusal.value)
     with refused("does not cover this release"):
         stage.train("alice", fitting * 1.002, 1e-7)
     before = stage.spent("alice")

@@ -55,6 +55,15 @@ def test_predictions_refuse_as_other_functions_do(connection):
         assert "Traceback" not in shown.context
 
 
+@pytest.mark.parametrize("call", ["predict", "predict_probability", "predict_class", "predict_value"])
+def test_a_prediction_without_features_or_without_a_model_says_what_it_needs(connection, call):
+    for given in ("", "'illness'", "3", "3::bigint", "null", "array[1, 2]", "r", "to_jsonb(r)", "model => 'illness'"):
+        shown = refusal(connection, f"select dbdp.{call}({given}) from (select 1 as z) as r")
+        assert shown.sqlstate == "DP001", given
+        assert f"dbdp: {call} needs a model and features; pass {call}(model, x)" in shown.message_primary, given
+        assert "Traceback" not in shown.context, given
+
+
 def test_errors_of_the_server_keep_their_sqlstate_and_words(connection, dataset):
     connection.execute("set default_transaction_read_only = on")
     shown = refusal(connection, "select dbdp.dp_logreg(%s, 1)", dataset)
@@ -87,6 +96,7 @@ SIMILAR = {
     "dp_explain_score(%s, 'acuracy', 1)": "did you mean 'accuracy'?",
     "dp_bounds(%s, 'yy', 1)": "did you mean 'y'?",
     "dp_explain(%s || 'x', 1)": "did you mean '{}'?",
+    "dp_explain('a_rather_long_schema_of_some_owner.' || %s, 1)": "did you mean '{}'?",
 }
 
 

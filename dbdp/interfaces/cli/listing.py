@@ -77,4 +77,8 @@ def models(as_json: AsJson = False, url: Url = None) -> None:
     shown = ("id", "name", "version", "dataset", "algorithm", "epsilon", "delta")
     with opened(url) as database:
         rows = database.models()
-    show(rows if as_json else [{k: row[k] for k in shown} for row in rows], as_json, "models")
+    if not as_json:
+        from dbdp.registry.releases import dataset_shown
+
+        rows = [{k: row[k] for k in shown} | {"dataset": dataset_shown(row["dataset"])} for row in rows]
+    show(rows, as_json, "models")

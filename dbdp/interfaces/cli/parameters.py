@@ -111,7 +111,7 @@ def _parameter(parameter: inspect.Parameter) -> click.Parameter:
     kind = kinds[0] if NoneType in get_args(annotation) else annotation  # T of `T | None`
     common: dict[str, Any] = {"required": True} if required else {"default": parameter.default}
     if isinstance(how, Argument):
-        return click.Argument([parameter.name], type=_TYPES[kind], help=how.help, **common)
+        return click.Argument([parameter.name], type=_TYPES[kind], help=how.help, **{"required": False} | common)
     flags = how.flags or _flags(parameter.name, kind is bool)
     return _Option([*flags, parameter.name], **common, **_values(kind) | how.settings)
 

@@ -43,7 +43,7 @@ SUMMARIES = {
     "ledger": "List the charges: who, when, what for, how much, and the outcome; by period, where a budget was "
     "renewed.",
     "check-ledger": "Compare ledger, odometers and limits of your registrations; exit code 3 if they do not agree.",
-    "explain": "Show plan, sensitivity and noise scale of a training; needs no database and spends nothing.",
+    "explain": "Show plan, sensitivity and noise scale of a training, and spend nothing.",
     "train": "Train a private model on a registered dataset, and store the release.",
     "train-groups": "Train a private model for each group of rows, for one charge, and store the releases.",
     "tune": "Choose among settings privately, and store the chosen model.",

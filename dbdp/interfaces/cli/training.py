@@ -14,7 +14,7 @@ from dbdp.algorithms import Facts, Request, plan
 from dbdp.checks import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
 from dbdp.interfaces.cli.output import POSTGRESQL, AsJson, Engine, Master, Url, opened, opened_on, show, show_mapping
-from dbdp.interfaces.cli.parameters import Commands, option
+from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ SelectionEpsilon = Annotated[
     float | None, option(help="ε of the choice; by default the largest that adds nothing to the charge.")
 ]
 Distribution = Annotated[str | None, option(help="Law of the number of runs: geometric or poisson.")]
-Rows = Annotated[int, option(help="Number of records, public.")]
-Features = Annotated[int, option(help="Coordinates of one model, with the intercept.")]
+Planned = Annotated[str | None, Argument("A registered dataset, in place of --rows and --features.")]
+Rows = Annotated[int | None, option(help="Number of records, public.")]
+Features = Annotated[int | None, option(help="Coordinates of one model, with the intercept.")]
 UnitRows = Annotated[int, option(help="Records of each unit of privacy; ROWS is units times this.")]
 BudgetEpsilon = Annotated[
     float,
@@ -153,16 +154,34 @@ def tune(
 @with_request_options
 def explain(
     request: Request,
-    rows: Rows,
-    features: Features,
+    dataset: Planned = None,
+    rows: Rows = None,
+    features: Features = None,
     classes: Classes = 1,
     max_rows: UnitRows = 1,
     budget_epsilon: BudgetEpsilon = 0.0,
     as_json: AsJson = False,
+    url: Url = None,
 ) -> None:
-    """Show plan, sensitivity and noise scale of a training; needs no database and spends nothing."""
+    """Show plan, sensitivity and noise scale of a training, and spend nothing.
+
+    Of a registered dataset, or of --rows and --features, which needs no database.
+    """
+    if dataset is not None and (rows, features) == (None, None):
+        with opened(url) as database:
+            show_mapping(database.explain(dataset, request), as_json, f"plan on {dataset}")
+    elif dataset is None and rows is not None and features is not None:
+        show_mapping(_planned(request, rows, features, classes, max_rows, budget_epsilon), as_json, "plan")
+    else:
+        raise click.UsageError("pass either a DATASET, or --rows and --features")
+
+
+def _planned(
+    request: Request, rows: int, features: int, classes: int, max_rows: int, budget_epsilon: float
+) -> dict[str, Any]:
+    """Return the plan of a training on rows that are nowhere yet."""
     check_without_columns(request)
     is_classifier = request.loss not in ("huber_regression", "squared")
     budget = Budget.of(epsilon=budget_epsilon, delta=request.delta, mode="basic") if budget_epsilon else None
     facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget=budget)
-    show_mapping(plan(request, facts).explain() | request.naming, as_json, "plan")
+    return plan(request, facts).explain() | request.naming

@@ -27,7 +27,6 @@ Spent = list[tuple[Account, Amounts]]  # the odometers after a charge: of the da
 _WAL_NUDGE_BYTES = 16384  # two pages: the WAL writer flushes completed pages only
 _LONGEST_DETAIL = 1000
 _CHANNEL, _ALARM_SHARE = "dbdp_budget", 0.8
-_OF = "with noise at the end (dbdp.budget shows what is left)"
 
 
 def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
@@ -191,7 +190,9 @@ def _remedy(session: Session, budget: Account, allowances: list[Account], delta:
         within = max((each.epsilon_left(session, at) for each in allowances), default=math.inf)
         largest = min(budget.epsilon_left(session, at), within)
         if largest > 0:
-            return f"an epsilon up to {rounded_down(largest):g} fits at delta = {at:g}, {_OF}"
+            views = "dbdp.allowances and dbdp.budget show" if allowances else "dbdp.budget shows"
+            fits = f"an epsilon up to {rounded_down(largest):g} fits at delta = {at:g}, with noise at the end"
+            return f"{fits} ({views} what is left)"
     return "nothing more fits: its owner may grant more, or renew the budget"
 
 
