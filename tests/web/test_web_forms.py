@@ -88,6 +88,9 @@ def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, peop
 
 def test_a_training_beyond_the_budget_is_refused_and_costs_nothing(owner, people, as_owner):
     before = releases(as_owner, people.dataset)
+    plans = [owner.get("/plan", params={"dataset": people.dataset, "epsilon": size}).text for size in ("99", "0.1")]
+    assert ["An ε up to" in plan for plan in plans] == [True, False]
+    assert ['class="bar"' in plan for plan in plans] == [False, True]
     form = {"csrf": csrf_of(owner.get("/plan").text), "number": secrets.token_hex(8), "dataset": people.dataset}
     shown = ended(owner, owner.post("/train", data=form | {"epsilon": "99"}))
     assert shown.status_code == 200
@@ -184,6 +187,15 @@ def test_a_table_is_registered_by_the_fields_of_its_columns(owner, as_owner, tab
     declared, epsilon, capacity = as_owner.execute(sql, (form["name"],)).fetchone()
     assert set(declared) == {"a", "c'<b>"} and declared["a"] == [0, 1]
     assert (epsilon, capacity) == (2, 90)
+
+
+@pytest.mark.parametrize(("delta", "is_warned"), [("0.5", True), ("1e-4", False)])
+def test_a_warning_of_the_server_is_shown_once(owner, table, delta, is_warned):
+    form = registration(owner, table) | {"lower_0": "0", "upper_0": "1", "epsilon": "2", "capacity": "90"}
+    answer = owner.post("/register", data=form | {"delta": delta})
+    first, again = (words(owner.get(answer.headers["location"]).text) for _ in range(2))
+    assert ("Warning: delta = 0.5 is at least 1/90" in first) == is_warned
+    assert "Warning" not in again
 
 
 @pytest.mark.parametrize(
