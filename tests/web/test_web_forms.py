@@ -245,6 +245,18 @@ def test_a_budget_is_renewed_with_a_reason_and_by_its_owner_alone(owner, analyst
     assert analyst.post("/renew", data=form).status_code == 403
 
 
+@pytest.mark.parametrize("changed", [{"epsilon": "x"}, {"delta": "1e-6 or less"}, {"capacity": "1e6"}])
+def test_what_is_no_number_is_named_and_renews_nothing(owner, people, as_owner, changed):
+    sql = "select registrations from dbdp.budget_details(%s)"
+    before = as_owner.execute(sql, (people.dataset,)).fetchone()
+    page = owner.get("/renew", params={"dataset": people.dataset}).text
+    answer = owner.post("/renew", data=fields_of(page, "/renew") | {"reason": "quarter 2"} | changed)
+    ((name, text),) = changed.items()
+    assert answer.status_code == 400
+    assert f"{name} = '{text}' is not a" in words(unescape(answer.text))
+    assert as_owner.execute(sql, (people.dataset,)).fetchone() == before
+
+
 def test_prediction_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):
     model, rival = people.models["owner"], people.names["rival"]
     asked = {"model": model, "role": rival}
