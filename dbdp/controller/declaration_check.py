@@ -48,6 +48,10 @@ left join lateral (
 ) as a on c.value is not null
 where c.key = $2
 """
+_UNITS = f"""
+select count(*) as units, coalesce(sum(greatest(u.rows - $3, 0)), 0)::int8 as more
+from (select count(*) as rows {_CELLS} where c.key = $2 and c.value is not null group by c.value) as u
+"""
 _COUNT = "select count(*) as rows from dbdp_internal.table_rows($1::text::regclass, null, null)"
 
 
@@ -130,8 +134,22 @@ def check(session: Session, name: str) -> DeclarationCheck:
     classes = {value: labels.get(value, 0) for value in declared.get(declaration.label, ())}
     order = [declaration.label, *declaration.columns]
     disagreeing.sort(key=lambda each: order.index(each[0]))
+    disagreeing += _of_size(session, dataset, rows)
     findings = [Finding(*each, each[2] / max(rows, 1)) for each in disagreeing]
     return DeclarationCheck(name, rows, classes, findings)
+
+
+def _of_size(session: Session, dataset: Dataset, rows: int) -> Iterator[tuple[str, str, int]]:
+    """Yield how many rows, or units, are beyond the capacity, and rows beyond those that are read of each unit."""
+    column, present, word = "", rows, "rows"
+    if dataset.unit:
+        column, word = dataset.unit.column, "units"
+        counted = session.query(_UNITS, dataset.source, column, dataset.unit.max_rows)[0]
+        present = counted["units"]
+        if counted["more"]:
+            yield column, f"rows beyond the {dataset.unit.max_rows} that are read of a unit", counted["more"]
+    if dataset.capacity is not None and present > dataset.capacity:
+        yield column, f"{word} beyond the capacity of {dataset.capacity}", present - dataset.capacity
 
 
 def _declared_values(declaration: Declaration) -> dict[str, tuple[str, ...]]:

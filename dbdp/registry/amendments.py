@@ -157,6 +157,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
         present["rows"],
         reason,
     )
+    registering.warn_of_size(session, _registration(present).declaration, capacity * slots_of_one)
     session.query(
         "update dbdp.dataset set capacity = $2::int8, rows = $3::int8 where id = $1",
         present["id"],
@@ -167,6 +168,8 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
 
 def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
     """Correct fields of a dataset's `Registration`, None leaves one; the former ones go to dbdp.former_declaration.
+
+    The types of the columns are recorded as they are now, also where nothing else changes.
 
     Raises
     ------
@@ -179,10 +182,10 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     corrected = _corrected(_registration(present), corrections)
     if corrections.get("features") is not None:
         corrected = corrected.coded(present["rows"])
-    declared = corrected.declaration.to_json()
-    if declared == present["declaration"]:
+    declared, types = corrected.declaration.to_json(), registering.check_source(session, corrected)
+    if declared == present["declaration"] and types == json.loads(present["column_types"]):
         raise ValueError(f"dataset {name!r} has this declaration already; pass a value that differs")
-    types = registering.check_source(session, corrected)
+    registering.warn_of_codes(session, corrected.declaration, types)
     session.query(
         "insert into dbdp.former_declaration (dataset_id, declaration, column_types, reason) "
         "values ($1, $2::json, $3::json, $4)",

@@ -254,13 +254,21 @@ def _check_kind(row: Mapping[str, Any]) -> None:
         )
 
 
+_AS_NOW = "call dbdp.redeclare with a reason: it takes the types as they are now, and keeps budget, grants and models"
+_RENAMED = (
+    "rename it back, or declare other features with dbdp.redeclare, which keeps budget, grants and models; for another "
+    "label, unit or public column drop the dataset and register it again"
+)
+
+
 def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping[str, str]) -> None:
     present = column_types(session, row["source_oid"])
     for column, type_name in expected.items():
         if present.get(column) != type_name:
+            remedy = _AS_NOW if column in present else _RENAMED
             raise ValueError(
-                f"column {column!r} of {row['source']} was {type_name} when dataset {row['name']!r} was registered "
-                f"and is now {present.get(column, 'gone')}; drop the dataset and register it again"
+                f"column {column!r} of {row['source']} was {type_name} when dataset {row['name']!r} was declared, and "
+                f"is now {present.get(column, 'gone')}; {remedy}"
             )
 
 

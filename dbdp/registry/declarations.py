@@ -314,8 +314,8 @@ def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) 
         return None
     if column is None or max_rows is None:
         raise ValueError(
-            f"unit = {column!r} and max_rows = {max_rows!r} belong together; give the column that identifies the unit "
-            "and how many rows of each are read, or neither"
+            f"{'unit' if column is None else 'max_rows'} is missing: the two belong together; give the column that "
+            "identifies the unit and how many rows of each are read, or neither"
         )
     if column in (declaration.label, *declaration.columns):
         raise ValueError(
@@ -386,7 +386,8 @@ def _label_bounds(label: str, bounds: Sequence[float]) -> tuple[float, float]:
 
 def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Categorical | Vector"]:
     if not isinstance(features, Mapping):
-        raise ValueError(f"features is {features!r}; give an object: column → bounds, categories, or length and norm")
+        written = json.dumps(features, default=str)
+        raise ValueError(f"features is {written}; give an object: column → bounds, categories, or length and norm")
     if not features:
         raise ValueError("features is empty; declare at least one column with its bounds or categories")
     if label in features:
@@ -406,8 +407,9 @@ def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
         if _are_bounds(declared):
             return _numeric(column, *declared)
     raise ValueError(
-        f"feature {column!r} is declared as {declared!r}; give [lower, upper] for bounds, a list of strings "
-        'for categories, {"bounds": [lower, upper], "bins": …, "scale": …} for bins or a scale, or '
+        f"feature {column!r} is declared as {json.dumps(declared, default=str)}; "
+        "give [lower, upper] for bounds, a list of strings for categories, "
+        '{"bounds": [lower, upper], "bins": …, "scale": …} for bins or a scale, or '
         '{"length": …, "norm": …} for an array'
     )
 

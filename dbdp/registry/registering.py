@@ -21,10 +21,11 @@ from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row
 
 NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
-_CATEGORY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum")
+_WHOLE_TYPES = ("smallint", "integer", "bigint")
+_CATEGORY_TYPES = (*records.TEXT_TYPES, *_WHOLE_TYPES, "boolean", "enum")
 _LABEL_TYPES = (*records.TEXT_TYPES, *NUMERIC_TYPES, "enum")
 _VECTOR_TYPES = ("double precision[]", "real[]")
-_KEY_TYPES = (*records.TEXT_TYPES, "smallint", "integer", "bigint", "boolean", "enum", "date", "uuid")
+_KEY_TYPES = (*records.TEXT_TYPES, *_WHOLE_TYPES, "boolean", "enum", "date", "uuid")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Renewal:
 
 _FIRST = Renewal()
 _EPSILON_WITHOUT_PROMISE = 20.0
+_LARGE_PACK = 4e9  # bytes
+_BYTES = 4  # of a number in a packed block
 _REMEDY_OF_TEXT = (
     "; for numbers written as text alter the column's type (using column::float8), for words declare them: "
     "categories of a feature, positive or classes of a label"
@@ -115,6 +118,9 @@ returning id""",
     odometers.create(session, odometers.OF_DATASET, inserted[0]["id"])
     _warn_of_delta(session, budget.delta, rows // (registration.max_rows or 1))
     _warn_of_epsilon(session, budget.epsilon)
+    warn_of_codes(session, registration.declaration, types)
+    if registration.capacity is not None:
+        warn_of_size(session, registration.declaration, rows)
 
 
 def _warn_of_delta(session: ServerSession, delta: float, units: int) -> None:
@@ -134,6 +140,30 @@ def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
             f"epsilon = {epsilon:g} promises next to nothing: from what is released, the odds on a record may "
             f"change by a factor of e^{epsilon:g}; 1 or less is strong, and above about 4 little is left"
         )
+
+
+def warn_of_size(session: ServerSession, declaration: Declaration, slots: int) -> None:
+    """Warn the owner of a capacity whose empty places alone take much time and disk, in every training."""
+    size = _BYTES * slots * declaration.dimension
+    if size >= _LARGE_PACK:
+        session.warn(
+            f"each training packs {slots} places, empty ones too, which are about {size / 1e9:.0f} GB in temporary "
+            "files, and minutes to hours: unless the table is to be that large, choose a lower capacity, with "
+            "dbdp.renew_budget or, while nothing is charged, by dropping the dataset and registering it again"
+        )
+
+
+def warn_of_codes(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
+    """Warn the owner of two categories of a column of whole numbers that look like bounds in quotation marks."""
+    for feature in declaration.categorical:
+        if types[feature.column] not in _WHOLE_TYPES or len(feature.categories) != 2:
+            continue
+        lower, upper = feature.categories
+        if int(upper) - int(lower) > 1:
+            session.warn(
+                f"{feature.column!r} has two categories, {lower} and {upper}; a row with any number between "
+                f"has neither; if they are bounds, write [{lower}, {upper}] without quotation marks in dbdp.redeclare"
+            )
 
 
 def _slots(session: ServerSession, registration: Registration, types: dict[str, str]) -> int:

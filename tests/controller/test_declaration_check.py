@@ -64,6 +64,20 @@ def test_every_mistake_is_counted_exactly(database, visits):
     assert {each.share for each in checked.findings if each.column == "ward"} == {0.01, 0.1, 0}
 
 
+def test_rows_and_units_that_no_training_reads_are_counted(database, visits, connection):
+    """A capacity far below the rows: trainings read a few of them, and nothing else tells."""
+    name = visits(capacity=60)
+    assert ("", "rows beyond the capacity of 60", 40) in findings_of(database, name)
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    connection.execute("drop table visits")
+    name = visits(unit="code", max_rows=20, capacity=1, features={"age": [0, 100]})
+    beyond = {each for each in findings_of(database, name) if each[0] == "code"}
+    assert beyond == {
+        ("code", "rows beyond the 20 that are read of a unit", 60),
+        ("code", "units beyond the capacity of 1", 1),
+    }
+
+
 def test_a_label_in_other_letters_is_reported(database, visits):
     """The most frequent mistake: a training charges for it, and learns nothing."""
     name = visits(positive="Y", negative="N")

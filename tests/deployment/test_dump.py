@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
+from dbdp.deployment import installer
 from dbdp.interfaces.python.database import connect
 
 pytestmark = pytest.mark.usefixtures("pg_dump")
@@ -137,6 +138,11 @@ def test_a_dump_has_the_ledger_and_what_was_spent(used, make_database, tmp_path,
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
     assert [("dbdp_analyst", 7.0, 5.0)] in ledger_tables(used) == ledger_tables(copy)
     assert odometers(copy) == odometers(used) == [(10**9, 0), (25 * 10**8, 0)]
+    with psycopg.connect(copy, autocommit=True) as connection:
+        connection.execute("create view theirs as select id from dbdp.models")
+    listed = installer.contents(copy)
+    assert listed
+    assert listed["others"] == ["view public.theirs depends on view dbdp.models"]  # and no odometers
     goes_on(copy)
 
 

@@ -236,7 +236,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"features": {"y": [0, 1]}}, "column 'y' is the label and cannot be a feature too"),
     ({"negative": "1"}, "positive and negative are both '1'; they must differ"),
     ({"features": {"x": {"length": 3, "norm": 1}, "a": [0, 1]}}, "array column 'x' must be the only feature"),
-    ({"features": {"a": "x"}}, r"feature 'a' is declared as 'x'; give \[lower, upper\]"),
+    ({"features": {"a": "x"}}, r"feature 'a' is declared as \"x\"; give \[lower, upper\]"),
     ({"features": {"a": []}}, r"feature 'a' is declared as \[\]"),
     ({"features": {"a": [1]}}, r"feature 'a' is declared as \[1\]"),
     ({"features": {"a": [False, True]}}, "feature 'a' is declared as"),
@@ -400,10 +400,13 @@ def test_a_dropped_dataset_is_unknown(connection, array_table, register):
 
 CHANGES = {
     "dropped table": ("drop table t", "table .*t of dataset .* was dropped; call dbdp.drop_dataset"),
-    "dropped column": ("alter table t drop x", "column 'x' of .*t was double precision.* and is now gone; drop the"),
-    "dropped label": ("alter table t drop y", "column 'y' of .*t was integer .* and is now gone"),
+    "dropped column": ("alter table t drop x", "column 'x' of .*t was double precision.* is now gone; rename it back"),
+    "dropped label": ("alter table t drop y", "column 'y' of .*t was integer .* is now gone"),
     "renamed column": ("alter table t rename x to z", "column 'x' of .* is now gone"),
-    "altered column": ("alter table t alter y type bigint", "column 'y' of .* was integer .* and is now bigint"),
+    "altered column": (
+        "alter table t alter y type bigint",
+        "'y' of .* was integer .* is now bigint; call dbdp.redeclare",
+    ),
     "altered array": ("alter table t alter x type float4[]", r"column 'x' of .* is now real\[\]"),
     "more rows": ("insert into t select * from t limit 1", "has 21 rows, but dataset .* was registered with 20"),
     "fewer rows": ("delete from t where ctid = (select min(ctid) from t)", "has 19 rows, but dataset"),
@@ -418,6 +421,26 @@ CHANGES = {
         "inherit",
     ),
 }
+
+
+def test_an_altered_column_is_declared_as_it_is_now_and_budget_and_grants_stay(
+    connection, array_table, register, spent, schema
+):
+    """Neither needs another registration, whose budget would begin anew."""
+    name = register(array_table)
+    connection.execute("select dbdp.grant_training(%s, 'dbdp_analyst', 0.1)", (name,))
+    state = "select d.id, a.epsilon from dbdp.dataset d join dbdp.allowance a on a.dataset_id = d.id where name = %s"
+    before = connection.execute(state, (name,)).fetchall(), spent(name)
+    connection.execute("alter table t alter y type bigint")
+    with pytest.raises(psycopg.Error, match="is now bigint"):
+        connection.execute(TRAIN, (name,))
+    connection.execute("select dbdp.redeclare(%s, 'more digits')", (name,))
+    assert (connection.execute(state, (name,)).fetchall(), spent(name)) == before
+    assert connection.execute(TRAIN, (name,)).fetchone()
+    former = "select column_types ->> 'y', reason from dbdp.former_declaration where dataset_id = %s"
+    assert connection.execute(former, (before[0][0][0],)).fetchall() == [("integer", "more digits")]
+    with pytest.raises(psycopg.Error, match="has this declaration already"):
+        connection.execute("select dbdp.redeclare(%s, 'again')", (name,))
 
 
 @pytest.mark.parametrize("interface", ["server", "client"])

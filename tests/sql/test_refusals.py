@@ -152,6 +152,62 @@ def test_public_facts_that_void_a_right_or_a_guarantee_are_warnings(connection, 
     assert "delta = 0.0166667 is at least 1/60" in texts[1][1]
 
 
+DECLARED = "select dbdp.register_dataset(%s, 'u', 'y', '1', %s, 1, 1e-12, capacity => %s)"
+QUOTED = "'a' has two categories, 0 and 120; a row with any number between has neither; if they are bounds"
+
+
+@pytest.mark.parametrize(
+    ("features", "capacity", "warnings"),
+    [
+        ('{"a": ["0", "120"]}', 100, [QUOTED]),
+        ('{"a": ["0", "1"]}', 100, []),
+        ('{"a": ["0", "60", "120"]}', 100, []),
+        ('{"w": ["0", "120"]}', 100, []),
+        ('{"a": [0, 120]}', 600_000_000, ["each training packs 600000000 places, empty ones too"]),
+        ('{"a": [0, 120]}', 100_000, []),
+    ],
+)
+def test_bounds_in_quotation_marks_and_a_capacity_beyond_a_disk_are_warnings(
+    connection, schema, features, capacity, warnings
+):
+    """Either would be accepted in silence, and be met by the first training that is charged."""
+    connection.execute("create table u as select i as a, 'x' as w, i % 2 as y from generate_series(1, 60) as i")
+    texts = []
+    connection.add_notice_handler(lambda notice: texts.append(notice.message_primary))
+    with connection.transaction(force_rollback=True):
+        connection.execute(DECLARED, (schema, features, capacity))
+    assert len(texts) == len(warnings)
+    for text, warning in zip(texts, warnings, strict=True):
+        assert text.startswith(f"dbdp: {warning}")
+
+
+def test_a_capacity_that_is_raised_beyond_a_disk_is_a_warning(connection, dataset):
+    texts = []
+    connection.add_notice_handler(lambda notice: texts.append(notice.message_primary))
+    for capacity in (1000, 10**10):
+        with connection.transaction(force_rollback=True):
+            connection.execute("select dbdp.raise_capacity(%s, 'growth', %s)", (dataset, capacity))
+    assert len(texts) == 1
+    assert texts[0].startswith("dbdp: each training packs 10000000000 places")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("""features => '{"a": [0, null]}', delta => 1e-6""", "feature 'a' is declared as [0, null];"),
+        ("""features => '{"a": [0, 9]}', delta => 1e-6, unit => 'w'""", "max_rows is missing: the two belong together"),
+        ("""features => '{"a": [0, 9]}'""", "delta is missing; pass delta => about 1/(10 · rows)"),
+    ],
+)
+def test_a_registration_is_refused_in_the_words_of_sql(connection, schema, given, words):
+    connection.execute("create table u as select i as a, 'x' as w, i % 2 as y from generate_series(1, 60) as i")
+    shown = refusal(
+        connection, f"select dbdp.register_dataset('u', 'u', label => 'y', positive => '1', epsilon => 1, {given})"
+    )
+    assert shown.message_primary.startswith(f"dbdp: {words}")
+    assert "None" not in shown.message_primary
+
+
 def test_a_client_shows_the_servers_warnings_as_pythons(connection, database, schema, dataset):
     role = f"idle_{schema}"
     connection.execute(f"create role {role}")

@@ -88,6 +88,9 @@ def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, peop
 
 def test_a_training_beyond_the_budget_is_refused_and_costs_nothing(owner, people, as_owner):
     before = releases(as_owner, people.dataset)
+    plans = [owner.get("/plan", params={"dataset": people.dataset, "epsilon": size}).text for size in ("99", "0.1")]
+    assert ["An ε up to" in plan for plan in plans] == [True, False]
+    assert ['class="bar"' in plan for plan in plans] == [False, True]
     form = {"csrf": csrf_of(owner.get("/plan").text), "number": secrets.token_hex(8), "dataset": people.dataset}
     shown = ended(owner, owner.post("/train", data=form | {"epsilon": "99"}))
     assert shown.status_code == 200
@@ -186,6 +189,15 @@ def test_a_table_is_registered_by_the_fields_of_its_columns(owner, as_owner, tab
     assert (epsilon, capacity) == (2, 90)
 
 
+@pytest.mark.parametrize(("delta", "is_warned"), [("0.5", True), ("1e-4", False)])
+def test_a_warning_of_the_server_is_shown_once(owner, table, delta, is_warned):
+    form = registration(owner, table) | {"lower_0": "0", "upper_0": "1", "epsilon": "2", "capacity": "90"}
+    answer = owner.post("/register", data=form | {"delta": delta})
+    first, again = (words(owner.get(answer.headers["location"]).text) for _ in range(2))
+    assert ("Warning: delta = 0.5 is at least 1/90" in first) == is_warned
+    assert "Warning" not in again
+
+
 @pytest.mark.parametrize(
     ("changed", "shown"),
     [
@@ -231,6 +243,18 @@ def test_a_budget_is_renewed_with_a_reason_and_by_its_owner_alone(owner, analyst
     assert analyst.get("/renew", params={"dataset": people.dataset}).status_code == 403
     form = {"csrf": csrf_of(analyst.get("/models").text), "dataset": people.dataset, "reason": "r"}
     assert analyst.post("/renew", data=form).status_code == 403
+
+
+@pytest.mark.parametrize("changed", [{"epsilon": "x"}, {"delta": "1e-6 or less"}, {"capacity": "1e6"}])
+def test_what_is_no_number_is_named_and_renews_nothing(owner, people, as_owner, changed):
+    sql = "select registrations from dbdp.budget_details(%s)"
+    before = as_owner.execute(sql, (people.dataset,)).fetchone()
+    page = owner.get("/renew", params={"dataset": people.dataset}).text
+    answer = owner.post("/renew", data=fields_of(page, "/renew") | {"reason": "quarter 2"} | changed)
+    ((name, text),) = changed.items()
+    assert answer.status_code == 400
+    assert f"{name} = '{text}' is not a" in words(unescape(answer.text))
+    assert as_owner.execute(sql, (people.dataset,)).fetchone() == before
 
 
 def test_prediction_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):

@@ -568,7 +568,8 @@ class Database:
             If this role may not renew it, or the budget or the capacity is not accepted.
         """
         sql = "select dbdp.renew_budget($1, $2, $3::float8, $4::float8, $5::int8)"
-        self.query(sql, name, reason, epsilon, delta, capacity)
+        with self._warning():
+            self.query(sql, name, reason, epsilon, delta, capacity)
 
     def raise_capacity(self, name: str, reason: str, capacity: int) -> None:
         """Raise the capacity of a dataset; its budget, its grants and its models stay.
@@ -589,7 +590,8 @@ class Database:
         ValueError
             If this role may not raise it, or `capacity` is not above the present one.
         """
-        self.query("select dbdp.raise_capacity($1, $2, $3::int8)", name, reason, capacity)
+        with self._warning():
+            self.query("select dbdp.raise_capacity($1, $2, $3::int8)", name, reason, capacity)
 
     def redeclare(
         self,
@@ -618,16 +620,11 @@ class Database:
         ValueError
             If this role may not correct it, or the declaration is not accepted.
         """
-        self.query(
-            "select dbdp.redeclare($1, $2, $3::json, $4, $5, $6::text[], $7::float8[])",
-            name,
-            reason,
-            None if features is None else json.dumps(dict(features)),
-            positive,
-            negative,
-            list(classes or ()) or None,
-            [float(bound) for bound in label_bounds or ()] or None,
-        )
+        sql = "select dbdp.redeclare($1, $2, $3::json, $4, $5, $6::text[], $7::float8[])"
+        written = None if features is None else json.dumps(dict(features))
+        bounds = [float(bound) for bound in label_bounds or ()] or None
+        with self._warning():
+            self.query(sql, name, reason, written, positive, negative, list(classes or ()) or None, bounds)
 
     def answer_at_multiples(self, name: str, reason: str, *, seconds: int | None) -> None:
         """Delay each charged result to a multiple of some seconds after its charge, so that its time is public.

@@ -17,7 +17,7 @@ _NESTS, _MOST_LEVELS = (list, dict), 100  # levels of JSON that is stored: more 
 # What to pass for a parameter that has no value of its own.
 _EXAMPLES = {
     "epsilon": "epsilon => 1, or what its privacy is to be: less is more private",
-    "delta": "about 1/(10 · rows), such as delta => 1e-6, or 0 for a pure epsilon",
+    "delta": "delta => about 1/(10 · rows), such as 1e-6, or 0 with mode => 'basic'",
     "dataset": "dataset => one of those in dbdp.datasets",
     "model": "model => the number of one in dbdp.models",
     "summary": "summary => the number of one in dbdp.summaries",
@@ -26,6 +26,8 @@ _EXAMPLES = {
     "label": "label => the column to learn",
     "features": """features => '{"column": [lower, upper]}' of the columns to learn it from""",
     "role": "role => its name, as in pg_roles",
+    "capacity": "capacity => the largest number of rows, or units, that is to be read",
+    "column_name": "column_name => a column of numbers",
     "reason": "reason => why, for the record",
 }
 

@@ -34,6 +34,8 @@ class Session:
         Whether row-level security does not hold for that role.
     notice : str
         A sentence that the next page shows once.
+    warnings : list of str
+        Warnings of the server that the next page shows once.
     """
 
     csrf: str = field(repr=False)
@@ -42,6 +44,7 @@ class Session:
     role: str
     is_above: bool
     notice: str = ""
+    warnings: list[str] = field(default_factory=list)
     _turns: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager
@@ -58,6 +61,11 @@ class Session:
         """Return the notice and clear it."""
         notice, self.notice = self.notice, ""
         return notice
+
+    def take_warnings(self) -> list[str]:
+        """Return the warnings and clear them."""
+        warnings, self.warnings = self.warnings, []
+        return warnings
 
 
 class Sessions:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
+from psycopg.errors import Diagnostic
 
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.web.accounts.connections import Server
@@ -15,6 +16,7 @@ from dbdp.interfaces.web.accounts.links import Links
 from dbdp.interfaces.web.accounts.sessions import Session, Sessions
 from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.views.rendering import page
+from dbdp.sessions.errors import PREFIX
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ def services_of(request: Request) -> Services:
     return services
 
 
+def _warning_in(notice: Diagnostic) -> Iterator[str]:
+    """Yield the text of a message of the server that is a warning."""
+    if notice.severity_nonlocalized == "WARNING":
+        yield (notice.message_primary or "").removeprefix(PREFIX)
+
+
 @dataclass(frozen=True)
 class Visit:
     """A request of a browser, with its session."""
@@ -60,15 +68,19 @@ class Visit:
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:
-        """Yield a connection for this request; a session has one at a time.
+        """Yield a connection for this request; a session has one at a time. The next page shows the server's warnings.
 
         Raises
         ------
         Refusal
             If the server rejects the connection or a statement, or other requests of the session take too long.
         """
-        with self.session.turn(), services_of(self.request).server.acting(writing=writing) as database:
-            yield database
+        warnings: list[str] = []
+        with self.session.turn():
+            with services_of(self.request).server.acting(writing=writing) as database:
+                database.connection.add_notice_handler(lambda notice: warnings.extend(_warning_in(notice)))
+                yield database
+            self.session.warnings += warnings
 
     def page(self, template: str, **values: Any) -> HTMLResponse:
         """Render a template for this request."""

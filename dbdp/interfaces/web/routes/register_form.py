@@ -83,8 +83,8 @@ def read(texts: Mapping[str, str]) -> Registration:
     for name in ("name", "source", "label", "delta"):
         if not texts.get(name, "").strip():
             raise ValueError(f"{name} is empty; a registration needs it")
-    bounds = [_number(texts, f"label_{end}") for end in ("lower", "upper")]
-    delta = _number(texts, "delta")
+    bounds = [number_in(texts, f"label_{end}") for end in ("lower", "upper")]
+    delta = number_in(texts, "delta")
     return Registration(
         name=texts["name"].strip(),
         source=texts["source"],
@@ -94,13 +94,13 @@ def read(texts: Mapping[str, str]) -> Registration:
         classes=_several(texts.get("classes", "")) or None,
         label_bounds=None if bounds == [None, None] else _both("the bounds of the label", *bounds),
         features=_features(texts),
-        epsilon=_number(texts, "epsilon"),
+        epsilon=number_in(texts, "epsilon"),
         delta=0.0 if delta is None else delta,
         mode=texts.get("mode") or MODES[0],
         unit=texts.get("unit") or None,
-        max_rows=_number(texts, "max_rows", int),
+        max_rows=number_in(texts, "max_rows", int),
         public_columns=[texts[f"column_{place}"] for place in _places(texts) if f"public_{place}" in texts] or None,
-        capacity=_number(texts, "capacity", int),
+        capacity=number_in(texts, "capacity", int),
     )
 
 
@@ -123,9 +123,9 @@ def _declared(texts: Mapping[str, str], place: int) -> Any:
     column = texts[f"column_{place}"]
     if values := _several(texts.get(f"values_{place}", "")):
         return values
-    if (length := _number(texts, f"length_{place}", int)) is not None:
-        return {"length": length, "norm": _number(texts, f"norm_{place}")}
-    ends = [_number(texts, f"{end}_{place}") for end in ("lower", "upper")]
+    if (length := number_in(texts, f"length_{place}", int)) is not None:
+        return {"length": length, "norm": number_in(texts, f"norm_{place}")}
+    ends = [number_in(texts, f"{end}_{place}") for end in ("lower", "upper")]
     return None if ends == [None, None] else _both(f"the bounds of {column}", *ends)
 
 
@@ -144,8 +144,8 @@ def _both(what: str, lower: float | None, upper: float | None) -> list[float]:
     return [lower, upper]
 
 
-def _number(texts: Mapping[str, str], name: str, kind: type = float) -> Any:
-    """Return the number of a field, None if it is empty."""
+def number_in(texts: Mapping[str, str], name: str, kind: type = float) -> Any:
+    """Return the number of a field, None if it is empty; raise ValueError if it is none."""
     text = texts.get(name, "").strip()
     try:
         return kind(text) if text else None

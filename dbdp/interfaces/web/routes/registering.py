@@ -55,8 +55,8 @@ def renew(visit: Visitor, sent: Sent) -> RedirectResponse:
     if not reason:
         raise Refusal(400, "A reason is missing", "The record needs to show why the budget was renewed.", "Go back.")
     try:
-        budget = {part: float(text) for part in ("epsilon", "delta") if (text := sent.get(part, "").strip())}
-        capacity = int(text) if (text := sent.get("capacity", "").strip()) else None
+        budget = {part: register_form.number_in(sent, part) for part in ("epsilon", "delta")}
+        capacity = register_form.number_in(sent, "capacity", int)
     except ValueError as error:
         raise Refusal(400, "Not a number", str(error), "Go back and write a number, or leave it empty.") from None
     with visit.database(writing=True) as database:

@@ -128,5 +128,6 @@ def _short(value: list[Any] | dict[str, Any]) -> str:
             return ", ".join(f"{key}: {number(each)}" for key, each in shown.items())
         return ", ".join(value) or "nothing"
     if value and all(isinstance(each, int | float) for each in value):
-        return f"{len(value)} numbers, {number(min(value))} to {number(max(value))}"
+        ends = f"{number(min(value))} to {number(max(value))}"
+        return number(value[0]) if len(value) == 1 else f"{len(value)} numbers, {ends}"
     return f"{len(value)} entries"
