@@ -21,7 +21,7 @@ from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
 from dbdp.learning.objectives import Linear
 from dbdp.privacy.accounting.composition import rho_of
-from dbdp.privacy.accounting.events import PaddedDpEvent, RenyiDpEvent, ZCDpEvent, pure_divergence
+from dbdp.privacy.accounting.events import PaddedDpEvent, RenyiDpEvent, ZCDpEvent
 from dbdp.privacy.accounting.renyi import conversion
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_divergence
 from dbdp.privacy.mechanisms import Gaussian
@@ -94,6 +94,13 @@ def rho_spent(accesses, clip, rows):
     return spent
 
 
+def divergence_in_range(reach, order):
+    """The largest Rényi divergence of a privacy loss that has the two values θ and θ - reach, by a search for θ."""
+    level = np.linspace(-order * reach - 5, 5, 100_001)
+    least, most = np.logaddexp(0, level), np.logaddexp(0, level + reach)
+    return float(np.max(np.logaddexp(0, level + order * reach) - least - order * (most - least))) / (order - 1)
+
+
 def divergence_spent(accesses, clip, probability, order):
     """The same of mini-batches, as Rényi divergence at one order."""
     spent = Fraction(0)
@@ -106,7 +113,7 @@ def divergence_spent(accesses, clip, probability, order):
         else:
             assert isinstance(mechanism, ExponentialMechanism)
             reach = 2 * math.log1p(probability * math.expm1(mechanism.epsilon / 2))
-            spent += Fraction(min(order * reach**2 / 8, pure_divergence(reach, order)))
+            spent += Fraction(divergence_in_range(reach, order))
     return spent
 
 

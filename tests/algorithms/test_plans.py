@@ -250,7 +250,7 @@ WHILE_TRAINING = {
     "large steps": {"step_size": 1e6, "regularisation": 0.0},
 }
 NOT_PLANNED = {("ten thousand classes", "objective_perturbation")}  # it shares δ among 4^K directions
-NOT_PLANNED |= {("tiny steps", name) for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac")}
+NOT_PLANNED |= {("tiny steps", name) for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac", "preconditioned_gd")}
 SEVERAL_MODELS = ("dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac", "privgene")  # one value of the server has them all
 NOT_PLANNED |= {("sixteen million features", name) for name in SEVERAL_MODELS}
 MANY = ("a hundred thousand features", "sixteen million features")  # whose second moment is no value of the server

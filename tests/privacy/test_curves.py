@@ -28,7 +28,7 @@ EPSILONS = [0.01, 1.0, 5.0]
 
 
 @lru_cache(maxsize=8)
-def losses(shift, dimension, radii=4001, angles=400):
+def losses(shift, dimension, radii=4001, angles=800):
     """Losses ln p/q at points of q ∝ e^(-‖z‖), p shifted, and masses of q: by radius, and angle with the shift."""
     law, wide = stats.gamma(dimension), min(math.pi / 2, 12 / math.sqrt(dimension))
     steps, angle = np.linspace(0, 1, radii + 1)[1:, None], np.linspace(-wide, wide, angles) + math.pi / 2

@@ -89,7 +89,7 @@ def test_memory_and_time_of_a_backend_are_flat_over_500_trainings(url):
             memory.append(anonymous_kb(connection.info.backend_pid))
         buffers = connection.execute(MEMORY, ("LocalBufferContext",)).fetchone()[1]
     assert buffers < 2 << 20
-    assert memory[-1] - memory[WARM - 1] < 2 << 10  # 55 MB when plans were kept
+    assert memory[-1] - memory[WARM - 1] < 5 << 10  # 0.4 to 2.5 MB were seen, and 55 MB when plans were kept
     assert median(times[-100:]) < 2 * median(times[WARM : WARM + 100])
 
 
