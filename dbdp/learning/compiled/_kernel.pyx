@@ -35,6 +35,11 @@ cdef extern from "_sgd.h" nogil:
     void unflush(unsigned long former)
     void exponentials(const double *exponents, double *out, long count)
     void log1p_exponentials(const double *exponents, double *out, long count)
+    ctypedef struct vector_records:
+        long bytes, length, dimension
+        double factor, constant, shrink, least
+    void pack_records(const vector_records *of, const char *record, const double *labels, const long *places, long count,
+                      double *room, float *rows, long stride)
     void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride,
                    double shrink, double least)
 
@@ -241,6 +246,23 @@ def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, 
     if count:
         with nogil:
             pack_rows(&features[0, 0], &labels[0], &rows[0, 0], count, dimension, stride, shrink, least)
+
+
+def pack_vectors(encoder, const unsigned char[::1] raw, const double[::1] labels, float[:, ::1] rows,
+                 const long[::1] places, double shrink, double least):
+    """See `encoding.VectorEncoder.pack`."""
+    cdef long count = labels.shape[0], stride = rows.shape[1]
+    factors = encoder.scales
+    cdef vector_records of = vector_records(bytes=encoder.record_bytes, length=encoder.length, dimension=len(factors),
+                                            factor=factors[0], constant=factors[-1], shrink=shrink, least=least)
+    if places.shape[0] != count or raw.shape[0] != count * of.bytes or of.dimension > stride - 1 or of.length < 1:
+        raise ValueError("records, labels, places and rows do not fit each other")
+    if count and not 0 <= np.min(places) <= np.max(places) < rows.shape[0]:
+        raise ValueError(f"places of records must be from 0 to {len(rows) - 1}")
+    cdef double[::1] room = np.empty(of.dimension)
+    if count:
+        with nogil:
+            pack_records(&of, <const char *>&raw[0], &labels[0], &places[0], count, &room[0], &rows[0, 0], stride)
 
 
 def begin_flushing():

@@ -382,27 +382,57 @@ INLINED double largest_size(const double *features, long dimension, double least
   return larger(larger(fabs(features[dimension - 1]), larger(most[0], most[1])), 0x1p-1022);
 }
 
-/* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
+/* A packed row from features (dimension, changed in place) and a label: see encoding.pack_reference. */
+INLINED void pack_row(double *features, double of_label, float *row, long dimension, long stride, double shrink, double least) {
+  double largest = largest_size(features, dimension, least), norm2;
+  lanes sums = {0};
+  long i = 0;
+  for (; i + LANES <= dimension; i += LANES) {
+    lanes u = load(features + i) / largest;
+    store(features + i, u);
+    sums += u * u;
+  }
+  norm2 = total(sums);
+  for (; i < dimension; i++) {
+    features[i] /= largest;
+    norm2 += features[i] * features[i];
+  }
+  double norm = sqrt(norm2), scale = shrink / larger(norm, 1.0);
+  float label = (float)of_label;
+  int valid = -((label - label == 0.0f) & (norm - norm == 0.0)); /* no bits for NaN and infinity */
+  for (i = 0; i < dimension; i++) row[i] = masked((float)(features[i] * scale), valid);
+  for (; i < stride - 1; i++) row[i] = 0.0f;
+  row[stride - 1] = masked(label, valid);
+}
+
+/* Packed rows from features (count × dimension, changed in place) and labels. */
 CLONED void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride, double shrink, double least) {
-  for (long r = 0; r < count; r++, features += dimension, rows += stride) {
-    double largest = largest_size(features, dimension, least), norm2;
-    lanes sums = {0};
+  for (; count > 0; count--, features += dimension, labels++, rows += stride) pack_row(features, *labels, rows, dimension, stride, shrink, least);
+}
+
+/* Records of vectors: `bytes` each, with `length` doubles at their end and the header of an array before them. */
+typedef struct {
+  long bytes, length, dimension;
+  double factor, constant, shrink, least; /* of each element; of the intercept, where dimension > length */
+} vector_records;
+
+/* Packed rows, each at its place, from records and labels; `room` has `dimension` doubles. An array that has another length
+ * or a null, which its header shows, gives the zero row. */
+CLONED void pack_records(const vector_records *of, const char *record, const double *labels, const long *places, long count, double *room, float *rows, long stride) {
+  const long AHEAD = 8, ELEMENTS = of->bytes - of->length * (long)sizeof(double);
+  for (long r = 0; r < count; r++, record += of->bytes) {
+    const float *later = rows + places[r + AHEAD < count ? r + AHEAD : count - 1] * stride;
+    for (long i = 0; i < stride; i += 2 * LANES) __builtin_prefetch(later + i, 1);
+    int header[5]; /* dimensions, offset of the data or 0, type, length, lower bound */
+    memcpy(header, record + ELEMENTS - sizeof header, sizeof header);
+    int complete = (header[0] == 1) & (header[1] == 0) & (header[3] == of->length);
     long i = 0;
-    for (; i + LANES <= dimension; i += LANES) {
-      lanes u = load(features + i) / largest;
-      store(features + i, u);
-      sums += u * u;
+    for (; i + LANES <= of->length; i += LANES) store(room + i, load(record + ELEMENTS + i * sizeof(double)) * of->factor);
+    for (; i < of->length; i++) {
+      memcpy(room + i, record + ELEMENTS + i * sizeof(double), sizeof(double));
+      room[i] *= of->factor;
     }
-    norm2 = total(sums);
-    for (; i < dimension; i++) {
-      features[i] /= largest;
-      norm2 += features[i] * features[i];
-    }
-    double norm = sqrt(norm2), scale = shrink / larger(norm, 1.0);
-    float label = (float)labels[r];
-    int valid = -((label - label == 0.0f) & (norm - norm == 0.0)); /* no bits for NaN and infinity */
-    for (i = 0; i < dimension; i++) rows[i] = masked((float)(features[i] * scale), valid);
-    for (; i < stride - 1; i++) rows[i] = 0.0f;
-    rows[stride - 1] = masked(label, valid);
+    for (; i < of->dimension; i++) room[i] = of->constant;
+    pack_row(room, where((pair_mask){-complete, 0}, every(labels[r]), every(NAN))[0], rows + places[r] * stride, of->dimension, stride, of->shrink, of->least);
   }
 }
