@@ -74,16 +74,33 @@ INLINED pair size_of(pair value) { return (pair)((pair_mask)value & 0x7fffffffff
  * 4u|q|, r^2 q <= 0.069 by 6u of itself, 0.42u, and t = r + r^2 q, |t| < 0.42, by u/4 more. s t is exact, s + s t rounds
  * by u. In all, as e^r >= 0.706: ((0.06 + 0.42 + 0.25) / 0.706 + 0.26 + 1)u < 2.4u. What is computed beyond is not used. */
 #define FURTHEST 708.0
+#define EXP_WITHIN(name, numbers, whole)                                                                                          \
+  INLINED numbers name(numbers x) {                                                                                               \
+    const double MAGIC = 0x1.8p52, LOG2E = 0x1.71547652b82fep0, HIGH = 0x1.62e42fee00000p-1, LOW = 0x1.a39ef35793c76p-33;          \
+    numbers shifted = x * LOG2E + MAGIC, k = shifted - MAGIC;                                                                     \
+    numbers r = (x - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;                                                               \
+    numbers s = (numbers)(((whole)shifted + 1023) << 52);                                                                         \
+    numbers q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +                                                 \
+                r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +                                \
+                      r4 * ((1 / 3628800.0 + r * (1 / 39916800.0)) + r2 * (1 / 479001600.0 + r * (1 / 6227020800.0))));           \
+    return s + s * (r + r2 * q);                                                                                                  \
+  }
+EXP_WITHIN(exp_within, pair, pair_mask)
 INLINED pair exp_of(pair x) {
-  const double MAGIC = 0x1.8p52, LOG2E = 0x1.71547652b82fep0, HIGH = 0x1.62e42fee00000p-1, LOW = 0x1.a39ef35793c76p-33;
-  pair shifted = x * LOG2E + MAGIC, k = shifted - MAGIC;
-  pair r = (x - k * HIGH) - k * LOW, r2 = r * r, r4 = r2 * r2;
-  pair s = (pair)(((pair_mask)shifted + 1023) << 52);
-  pair q = ((1 / 2.0 + r * (1 / 6.0)) + r2 * (1 / 24.0 + r * (1 / 120.0))) +
-                 r4 * (((1 / 720.0 + r * (1 / 5040.0)) + r2 * (1 / 40320.0 + r * (1 / 362880.0))) +
-                       r4 * ((1 / 3628800.0 + r * (1 / 39916800.0)) + r2 * (1 / 479001600.0 + r * (1 / 6227020800.0))));
-  pair value = where(x > every(FURTHEST), every(INFINITY), s + s * (r + r2 * q));
+  pair value = where(x > every(FURTHEST), every(INFINITY), exp_within(x));
   return (pair)(~(x < every(-FURTHEST)) & (pair_mask)value);
+}
+
+/* The same of eight numbers, none of them NaN: where a difference is negative is its sign, which needs no comparison. */
+typedef long long lanes_mask __attribute__((vector_size(sizeof(lanes))));
+INLINED lanes_mask negative(lanes value) { return (lanes_mask)value >> 63; }
+INLINED lanes where_of_eight(lanes_mask which, lanes one, lanes other) {
+  return (lanes)((which & (lanes_mask)one) | (~which & (lanes_mask)other));
+}
+EXP_WITHIN(exp_within_of_eight, lanes, lanes_mask)
+INLINED lanes exp_of_eight(lanes x) {
+  lanes value = where_of_eight(negative(FURTHEST - x), (lanes){0} + INFINITY, exp_within_of_eight(x));
+  return (lanes)(~negative(x + FURTHEST) & (lanes_mask)value);
 }
 
 /* log(1 + e^x) for x <= 0, within 10u, relative; for x > 0 that of 0.
@@ -241,6 +258,87 @@ CLONED void sgd_add_gradients(const sgd_training *t, const float *row, long coun
 CLONED void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model, double *gradient, long stride) {
   for (; count >= ROWS; count -= ROWS, row += ROWS * stride, lengths += ROWS) add_group(t, row, lengths, model, gradient, stride, ROWS);
   for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
+}
+
+/* Up to MANY rows as doubles, their labels' places 0, for several models: zeros of an invalid one. */
+#define MANY 8
+typedef float half_floats __attribute__((vector_size(LANES / 2 * sizeof(float))));
+typedef struct {
+  lanes label;
+  lanes_mask valid; /* for each of the models, which all have a target, or none, and one loss */
+} unpacked_rows;
+
+INLINED unpacked_rows unpacked(const sgd_training *t, const float *row, double *features, long stride, int rows) {
+  unpacked_rows of = {{0}, {0}};
+  pair label[MANY / 2] = {{0}}, norm2[MANY / 2] = {{0}};
+  for (int r = 0; r < rows; r++, row += stride, features += stride) {
+    for (long i = 0; i < stride; i += LANES / 2) {
+      half_floats narrow;
+      memcpy(&narrow, row + i, sizeof narrow);
+      half_lanes half = __builtin_convertvector(narrow, half_lanes);
+      memcpy(features + i, &half, sizeof half);
+    }
+    features[stride - 1] = 0.0;
+    lanes squares = {0};
+    for (long i = 0; i < stride; i += LANES) squares += load(features + i) * load(features + i);
+    norm2[r / 2][r % 2] = total(squares);
+    label[r / 2][r % 2] = row[stride - 1];
+    long long bits = (norm2[r / 2] <= every(MAX_NORM2))[r % 2];
+    lanes_mask every_bit = {bits, bits, bits, bits, bits, bits, bits, bits};
+    for (long i = 0; i < stride; i += LANES) store(features + i, (lanes)(every_bit & (lanes_mask)load(features + i)));
+  }
+  memcpy(&of.label, label, sizeof label);
+  pair_mask valid[MANY / 2];
+  for (int p = 0; p < MANY / 2; p++) valid[p] = taken(t, &label[p]) & (norm2[p] <= every(MAX_NORM2));
+  memcpy(&of.valid, valid, sizeof valid);
+  return of;
+}
+
+/* +1 for the target's label, -1 for any other; labels are integers, or masked later. */
+INLINED lanes label_of_eight(const sgd_training *t, lanes label) {
+  if (!t->target) return label;
+  lanes_mask equal = (lanes_mask)(label - (double)t->target) - 1; /* negative for the difference 0, or one that is negative */
+  lanes_mask other = (lanes_mask)((double)t->target - label) - 1;
+  return where_of_eight((equal & other) >> 63, (lanes){0} + 1.0, (lanes){0} - 1.0);
+}
+
+/* Replace the scores of MANY rows by the slopes of their gradients, as `slopes_of` has them without a clip. */
+INLINED void slopes_of_many(const sgd_training *t, const unpacked_rows *of, double *scores) {
+  lanes label = label_of_eight(t, of->label), slope = load(scores);
+  if (t->loss == LOGISTIC) {
+    slope = -label / (1.0 + exp_of_eight(label * slope));
+    slope *= where_of_eight(negative(label), (lanes){0} + 1.0, (lanes){0} + t->weight);
+  } else
+    for (int r = 0; r < MANY; r++) slope[r] = derivative(t, every(slope[r]), every(label[r]))[0];
+  store(scores, (lanes)(of->valid & (lanes_mask)slope));
+}
+
+INLINED void add_group_of_each(const sgd_training *t, const float *row, long several, double *features, const double *models, double *gradients, long stride, int rows) {
+  unpacked_rows of = unpacked(t, row, features, stride, rows);
+  double *scores = features + MANY * stride;
+  for (long m = 0; m < several; m++) {
+    lanes d[MANY] = {{0}};
+    for (long i = 0; i < stride; i += LANES) {
+      lanes w = load(models + m * stride + i);
+      for (int r = 0; r < rows; r++) d[r] += load(features + r * stride + i) * w;
+    }
+    for (int r = 0; r < MANY; r++) scores[m * MANY + r] = total(d[r]);
+  }
+  for (long m = 0; m < several; m++) slopes_of_many(t + m, &of, scores + m * MANY);
+  for (long m = 0; m < several; m++)
+    for (long i = 0; i < stride; i += LANES) {
+      lanes g = load(gradients + m * stride + i);
+      for (int r = 0; r < rows; r++) g += scores[m * MANY + r] * load(features + r * stride + i);
+      store(gradients + m * stride + i, g);
+    }
+}
+
+/* Add the gradients of `count` rows at each of several models (several × stride), in the order in which `sgd_add_gradients`
+ * adds them; `features` has room for MANY rows, and for as many scores of each model. */
+CLONED void sgd_add_gradients_of_each(const sgd_training *t, const float *row, long count, long several, double *features, const double *models, double *gradients, long stride) {
+  for (; count >= MANY; count -= MANY, row += MANY * stride) add_group_of_each(t, row, several, features, models, gradients, stride, MANY);
+  for (; count >= 2; count -= 2, row += 2 * stride) add_group_of_each(t, row, several, features, models, gradients, stride, 2);
+  if (count) add_group_of_each(t, row, several, features, models, gradients, stride, 1);
 }
 
 INLINED void add_losses(const sgd_training *t, const float *row, const double *models, long candidates, long stride, double most, double *sums, int rows) {
