@@ -28,8 +28,7 @@ from dbdp.packing.writers import temporary_blocks
 from dbdp.registry.datasets import load
 from dbdp.sessions.client import ClientSession
 
-COLUMNS = "block_no int8 not null, block bytea not null"
-SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""  # as a request does
+SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""
 EPSILON, DELTA = 1.0, 1e-6
 
 
@@ -47,22 +46,25 @@ def available(connection: psycopg.Connection) -> bool:
 
 @contextmanager
 def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
-    """Register the table's datasets, and pack the raw one for `epoch`, within the block."""
+    """Register the table's datasets within the block."""
     datasets = {dataset_of(table): declared(table), dataset_of(table, table.array): declared_array(table)}
     for name, declaration in datasets.items():
         register(connection, name, declaration)
-    session = ClientSession(connection)
-    keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
-    connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
-    connection.execute(f"alter table {blocks(table)} alter column block set storage external")
-    connection.execute(SHUFFLE, (dataset_of(table), blocks(table)))
     try:
         yield
     finally:
-        connection.execute("select dbdp_internal.forget_blocks(%s)", (blocks(table),))
-        connection.execute(f"drop table {blocks(table)}")
         for name in datasets:
             connection.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+@contextmanager
+def packed(connection: psycopg.Connection, table: Table) -> Iterator[None]:
+    """Pack the raw table for `epoch` within the block, as a request does."""
+    session = ClientSession(connection)
+    keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
+    with temporary_blocks(session, name_of_blocks(table)) as filled:
+        connection.execute(SHUFFLE, (dataset_of(table), filled))
+        yield
 
 
 def dataset_of(table: Table, source: str = "") -> str:
@@ -102,9 +104,9 @@ def register(connection: psycopg.Connection, name: str, declaration: dict[str, s
     connection.execute(statement, {"name": name, **declaration})
 
 
-def blocks(table: Table) -> str:
-    """Return the packed blocks that `epoch` reads: a temporary table, as in a request."""
-    return f"pg_temp.{table.name}_blocks"
+def name_of_blocks(table: Table) -> str:
+    """Return the name of the temporary table of packed blocks that `epoch` reads."""
+    return f"{table.name}_blocks"
 
 
 def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> float:
@@ -115,7 +117,7 @@ def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> f
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int, classes: int = 1) -> float:
-    """Return the seconds of one epoch over the blocks that `registered` packed, of one model for each class."""
+    """Return the seconds of one epoch over the blocks that `packed` made, of one model for each class."""
     states = [
         State.initial(
             loss=Logistic(),
@@ -127,7 +129,7 @@ def epoch(connection: psycopg.Connection, table: Table, batch_size: int, classes
         ).encode()
         for target in range(1, classes + 1)
     ]
-    query = f"select dbdp_internal.sgd_epoch(block, %s order by block_no) from {blocks(table)}"
+    query = f"select dbdp_internal.sgd_epoch(block, %s order by block_no) from pg_temp.{name_of_blocks(table)}"
     return timed(lambda: connection.execute(query, (b"".join(states),)).fetchone())
 
 

@@ -37,12 +37,15 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[
     settle = partial(peer.settle, connection)
     peer.create_shuffled(connection, table)
     with our_registration(connection, table):
-        groups = {f"epoch_b{size}": alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES}
+        with our_blocks(connection, table):
+            epochs = {size: alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES}
+        groups = {f"epoch_b{size}": samples for size, samples in epochs.items()}
         groups["prepare"] = alternate(prepare_sides(connection, table), repeats, settle)
         groups["whole_run"] = alternate(whole_run_sides(connection, table), repeats, settle)
         if ours.available(connection):
             groups["default_runs"] = alternate(default_sides(connection, table), min(repeats, MOST_LONG), settle)
-            groups["classes"] = alternate(class_sides(connection, table), repeats)
+            with our_blocks(connection, table):
+                groups["classes"] = alternate(class_sides(connection, table), repeats)
             groups["prediction"] = alternate(prediction_sides(connection, table), repeats)
     return groups
 
@@ -50,6 +53,11 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[
 def our_registration(connection: psycopg.Connection, table: Table) -> AbstractContextManager[None]:
     """Return our side's preparation, where our side is timed."""
     return ours.registered(connection, table) if ours.available(connection) else nullcontext()
+
+
+def our_blocks(connection: psycopg.Connection, table: Table) -> AbstractContextManager[None]:
+    """Return our side's packed rows, where our side is timed; they take the memory that a request has."""
+    return ours.packed(connection, table) if ours.available(connection) else nullcontext()
 
 
 def epoch_sides(connection: psycopg.Connection, table: Table, batch_size: int) -> dict[str, Side]:

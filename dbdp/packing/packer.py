@@ -146,8 +146,8 @@ class _Packing:
             return
         rows, places = self._room_for(count), shuffling.permutation(count)
         for first, raw in self._read():
-            chunk = self._encoder.rows(raw)
-            rows[places[first : first + len(chunk)]] = chunk
+            last = first + len(raw) // self._of_records.record_bytes
+            self._of_records.write(raw, rows, places[first:last])
         store.write_all(rows)
 
     def _through_fresh_buckets(self, store: BlockWriter, staged: str) -> None:

@@ -32,7 +32,7 @@ def permutation(count: int) -> np.ndarray:
     """
     while True:
         keys = np.frombuffer(os.urandom(8 * count), np.uint64)
-        order = np.argsort(keys, kind="stable")
+        order = np.argsort(keys)
         ranked = keys[order]
         if not (ranked[1:] == ranked[:-1]).any():
             return order

@@ -4,12 +4,14 @@
 
 #include "../../dbdp/learning/compiled/_sgd.h"
 
-enum { DIMENSION = 21, STRIDE = 24, MOST = 200 };
+enum { DIMENSION = 21, STRIDE = 24, MOST = 200, SEVERAL = 3, BEFORE = 24, RECORD = BEFORE + 8 * DIMENSION };
 
 static float rows[MOST * STRIDE];
 static double features[MOST * DIMENSION], labels[MOST];
 static double vectors[4 * STRIDE], steps[MOST], values[MOST], columns[LANES * STRIDE], candidates[5 * STRIDE];
-static long noise[STRIDE];
+static double several[2 * SEVERAL * STRIDE], room[MANY * (STRIDE + SEVERAL)];
+static char records[MOST * RECORD];
+static long noise[STRIDE], places[MOST];
 
 static void train(const sgd_training *t, long count) {
   double *model = vectors, *gradient = vectors + STRIDE;
@@ -20,6 +22,20 @@ static void train(const sgd_training *t, long count) {
     sgd_update(t, model, gradient, gradient + STRIDE, STRIDE, 0.1, 1);
     sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
     noisy_update(t, model, gradient, STRIDE, 0.1, noise, DIMENSION, 0x1p-40);
+  }
+}
+
+static void train_several(const sgd_training *t, long count) {
+  double *gradients = several + SEVERAL * STRIDE;
+  sgd_training each[SEVERAL];
+  for (int m = 0; m < SEVERAL; m++) {
+    each[m] = *t;
+    each[m].target = t->target ? m + 1 : 0;
+  }
+  memset(several, 0, sizeof several);
+  for (int epoch = 0; epoch < 3; epoch++) {
+    sgd_add_gradients_of_each(each, rows, count, SEVERAL, room, several, gradients, STRIDE);
+    for (int m = 0; m < SEVERAL; m++) sgd_update(each + m, several + m * STRIDE, gradients + m * STRIDE, vectors, STRIDE, 0.1, 0);
   }
 }
 
@@ -43,6 +59,10 @@ static void compare(const sgd_training *t, long count) {
 
 __attribute__((noinline)) void run(long count) {
   unsigned long former = flush();
+  for (int least = 1; least >= 0; least--) {
+    const vector_records of = {RECORD, DIMENSION, DIMENSION, 0.5, 1.0, 1.0 - 0x1p-22, least};
+    pack_records(&of, records, labels, places, count, room, rows, STRIDE);
+  }
   for (int least = 1; least >= 0; least--) pack_rows(features, labels, rows, count, DIMENSION, STRIDE, 1.0 - 0x1p-22, least);
   for (long loss = LOGISTIC; loss <= SQUARED; loss++)
     for (int kind = 0; kind < 8; kind++) {
@@ -50,6 +70,7 @@ __attribute__((noinline)) void run(long count) {
                         0.01, kind & 4 ? 0.2 : INFINITY};
       train(&t, count);
       compare(&t, count);
+      train_several(&t, count);
       adapt(&t, count);
     }
 #ifdef SKIPS
@@ -69,6 +90,10 @@ int main(int arguments, char **argument) {
     if (fread(features + r * DIMENSION, sizeof(double), DIMENSION, stdin) != DIMENSION) return 3;
     if (fread(labels + r, sizeof(double), 1, stdin) != 1) return 3;
     steps[r] = 0.25;
+    places[r] = count - 1 - r;
+    int header[5] = {1, labels[r] == 1.0 ? 0 : 32, 701, DIMENSION, 1}; /* some arrays have a null */
+    memcpy(records + r * RECORD + BEFORE - sizeof header, header, sizeof header);
+    memcpy(records + r * RECORD + BEFORE, features + r * DIMENSION, sizeof(double) * DIMENSION);
   }
   run(count);
   return 0;

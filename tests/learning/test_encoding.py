@@ -1,6 +1,7 @@
 """Every packed row has norm at most 1 as real numbers, and is a function of its record alone."""
 
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dbdp.learning import kernels
+from dbdp.learning.compiled import arithmetic
 from dbdp.learning.losses import Logistic
-from dbdp.learning.rows import encoding
+from dbdp.learning.rows import blocks, encoding
 from dbdp.learning.rows.encoding import (
     HEADER_BYTES,
     ColumnEncoder,
@@ -111,6 +113,30 @@ def test_without_an_intercept_no_coordinate_is_added():
     rows = vector(2, norm_bound=4.0).rows(records([[1.0, -2.0]], [-1]))
     assert rows[0, :3] == pytest.approx([0.25, -0.5, 0.0], rel=1e-6)
     assert rows[0, -1] == -1
+
+
+@pytest.mark.skipif(arithmetic.compiled is None, reason="no compiled kernel: built without a compiler")
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", ["scaled", "centred", "unit"])
+@pytest.mark.parametrize("length", [1, 7, 8, 54])
+def test_records_are_packed_to_their_places_bit_for_bit_as_through_an_array_of_features(length, kind, intercept):
+    elements = difficult_rows(50, length)
+    raw = bytearray(records(np.where(np.abs(elements) < 2.0**-1022, 0.0, elements)))  # which count as 0
+    encoder = VectorEncoder(length, 0.7, intercept, encoding=kind)
+    for row, (place, byte) in enumerate([(0, 9), (4, 2), (8, 20), (16, 200), (4, 0)]):  # labels and headers of no kind
+        raw[row * encoder.record_bytes + place] = byte
+    places = np.random.default_rng().permutation(300)[:200]
+    direct, through = np.zeros((2, 300, blocks.stride_of(encoder.dimension)), np.float32)
+    with patch.object(kernels, "COMPILED", True):
+        encoder.write(bytes(raw), direct, places)
+        with patch.object(VectorEncoder, "_packs_directly", False):
+            encoder.write(bytes(raw), through, places)
+        for wrong in (places[1:], places + 101, places - 1 - places.min()):
+            with pytest.raises(ValueError, match=r"fit|places"):
+                encoder.write(bytes(raw), direct, wrong)
+    assert direct.tobytes() == through.tobytes()
+    assert not direct[places[:5]].any()
+    assert direct[places[5:]].any(axis=1).sum() > 100
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])

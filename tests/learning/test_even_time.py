@@ -150,6 +150,9 @@ def silent_draw(_law: str, _steps: int, updates: int, parameters: int) -> np.nda
 NETWORK = Network(9, 1, False, 1.0, (), (3,))
 ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
     "transition": lambda rows: kernels.transition(initial(Logistic(), 9), rows),
+    "transition_of_each": lambda rows: kernels.transition_of_each(
+        [initial(Logistic(), 9), initial(Logistic(), 9)], rows
+    ),
     "terminate": lambda rows: kernels.terminate(kernels.transition(initial(Logistic(), 9, 1000), rows)),
     "count_errors": lambda rows: kernels.count_errors(np.ones((1, 9)), rows),
     "noisy": lambda rows: noisy.terminate(

@@ -565,6 +565,79 @@ def test_a_record_changes_the_count_by_one_at_most(place, classes):
     assert abs(kernels.count_errors(models, rows) - kernels.count_errors(models, others)) <= 1
 
 
+BATCHES_OF_EACH = [1, 2, 7, 8, 50, ROWS, 500]
+
+
+def alike(loss, batch_size, radius, averaging):
+    """States of classes that differ in target, step size and regularisation."""
+    named = averaging_named(averaging, count=ROWS, batch_size=batch_size)
+    training = {"loss": loss, "batch_size": batch_size, "radius": radius, "averaging": named}
+    return [
+        initial(13, schedule=Constant(0.3 + 0.1 * k), regularisation=0.01 * k, target=k, **training)
+        for k in range(1, 6)
+    ]
+
+
+@NEEDS_KERNEL
+@pytest.mark.parametrize("loss", [LOGISTIC, Logistic(3.0), HuberSvm(0.05, 0.3)], ids=str)
+@pytest.mark.parametrize("batch_size", BATCHES_OF_EACH)
+@pytest.mark.parametrize(("radius", "averaging"), [(math.inf, "none"), (0.4, "all"), (math.inf, "last_epoch")])
+def test_several_models_advance_together_bit_for_bit_as_each_does_alone(loss, batch_size, radius, averaging):
+    rows = packed(ROWS, 13, loss, target=1)
+    rows[3, 0], rows[17, -1], rows[40, -1], rows[71, 2] = 2.0, np.nan, 2.5, np.inf  # what no packing makes
+    states, alone = (alike(loss, batch_size, radius, averaging) for _ in range(2))
+    for piece in np.split(rows, [1, 30, 31, 77]):
+        states = kernels.transition_of_each(states, piece)
+        alone = [kernels.transition(state, piece) for state in alone]
+    assert [state.encode() for state in states] == [state.encode() for state in alone]
+    assert len({state.encode() for state in states}) == len(states)
+
+
+@NEEDS_KERNEL
+@pytest.mark.parametrize(
+    "changed", [{"target": 0}, {"filled": 3}, {"batch_size": 9}, {"loss": HuberSvm(0.05)}], ids=str
+)
+def test_models_that_are_not_alike_advance_as_each_does_alone(changed):
+    rows = packed(40, 13, target=1)
+    rows[:20, -1] = 1.0
+    states, alone = (alike(LOGISTIC, 7, math.inf, "none") for _ in range(2))
+    for several in (states, alone):
+        for name, value in changed.items():
+            setattr(several[2], name, value)
+    states = kernels.transition_of_each(states, rows)
+    assert [one.encode() for one in states] == [kernels.transition(one, rows).encode() for one in alone]
+    with pytest.raises(ValueError, match=r"fit|step size"):
+        kernels.compiled.add_rows_of_each(states, rows, np.ones((5, 5)), np.zeros(5, np.int64))
+
+
+def compiled_call_of_each(*, steps=None, averaged=(0,) * 5, rows=None):
+    states = alike(LOGISTIC, 7, math.inf, "none")
+    given = packed(14, 13, target=1) if rows is None else rows
+    steps = np.ones((5, 2)) if steps is None else steps
+    kernels.compiled.add_rows_of_each(states, given, steps, np.array(averaged, np.int64))
+    return all(state.model.any() for state in states)
+
+
+@NEEDS_KERNEL
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"steps": np.ones((5, 1))},
+        {"steps": np.ones((4, 2))},
+        {"averaged": (0,) * 4},
+        {"averaged": (1,) * 5},
+        {"averaged": (-1, 0, 0, 0, 0)},
+        {"rows": np.zeros((14, 8), np.float32)},
+        {"rows": np.zeros((14, 17), np.float32)},
+    ],
+    ids=str,
+)
+def test_the_compiled_kernel_of_several_models_refuses_arguments_that_do_not_fit(changes):
+    assert compiled_call_of_each()
+    with pytest.raises(ValueError, match=r"fit|step size|averaged"):
+        compiled_call_of_each(**changes)
+
+
 @dataclass(frozen=True)
 class Perceptron(Logistic):
     name: ClassVar[str] = "perceptron"

@@ -30,7 +30,7 @@ def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """Update each of the models by the mini-batches of one block."""
     states = State.decode_each(initial if state is None else state)
     rows = held.decode(block, states[0].dimension)
-    return b"".join(kernels.transition(each, rows).encode() for each in states)
+    return b"".join(each.encode() for each in kernels.transition_of_each(states, rows))
 
 
 def sgd_terminate(state: bytes | None) -> bytes | None:

@@ -2,6 +2,7 @@
 """The compiled kernels: the same functions as the NumPy references, over packed rows."""
 
 import numpy as np
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport INFINITY
 
 LOSSES = (1, 2, 3, 4)  # the codes of losses in _sgd.h
@@ -14,6 +15,9 @@ cdef extern from "_sgd.h" nogil:
         double decay1, decay2, floor
     void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient,
                            long stride)
+    const long MANY
+    void sgd_add_gradients_of_each(const sgd_training *t, const float *row, long count, long several, double *features,
+                                   const double *models, double *gradients, long stride)
     void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model,
                           double *gradient, long stride)
     void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates,
@@ -35,6 +39,11 @@ cdef extern from "_sgd.h" nogil:
     void unflush(unsigned long former)
     void exponentials(const double *exponents, double *out, long count)
     void log1p_exponentials(const double *exponents, double *out, long count)
+    ctypedef struct vector_records:
+        long bytes, length, dimension
+        double factor, constant, shrink, least
+    void pack_records(const vector_records *of, const char *record, const double *labels, const long *places, long count,
+                      double *room, float *rows, long stride)
     void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride,
                    double shrink, double least)
 
@@ -65,12 +74,69 @@ def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long
         total[:] = wide[2, : model.shape[0]]
 
 
-cdef double[:, ::1] _aligned(long stride):
-    """Return zeros, shape (3, stride), that begin at a cache line: no vector of eight then lies across two."""
-    memory = np.zeros(3 * stride + 8)
+def add_rows_of_each(states, const float[:, ::1] rows, const double[:, ::1] step_sizes, const long[::1] averaged):
+    """See `kernels.transition_of_each`: states that are alike."""
+    cdef long stride = rows.shape[1], several = len(states), ended = step_sizes.shape[1], count = rows.shape[0]
+    cdef long batch_size = states[0].batch_size, filled = states[0].filled, dimension = states[0].model.shape[0], m
+    alike = {(len(s.model), len(s.gradient), s.batch_size, s.filled, s.target > 0, s.loss.code) for s in states}
+    same = (dimension, dimension, batch_size, filled, states[0].target > 0, states[0].loss.code)
+    if alike != {same} or dimension > stride - 1 or stride % 8:
+        raise ValueError(f"rows of {stride} places and {several} models do not fit each other")
+    if batch_size < 1 or not 0 <= filled < batch_size or ended != (filled + count) // batch_size:
+        raise ValueError("one step size is needed for each mini-batch that ends in these rows")
+    if step_sizes.shape[0] != several or averaged.shape[0] != several:
+        raise ValueError(f"{several} models need as many rows of step sizes, and numbers of averaged iterates")
+    cdef double[:, ::1] wide = _aligned(stride, 3 * several + MANY + MANY * several // stride + 1)
+    padded = np.asarray(wide)
+    for m, state in enumerate(states):
+        if not 0 <= averaged[m] <= ended or (averaged[m] and len(state.total) != dimension):
+            raise ValueError(f"{averaged[m]} of {ended} iterates cannot be averaged in {len(state.total)} coordinates")
+        padded[m, :dimension], padded[several + m, :dimension] = state.model, state.gradient
+        if averaged[m]:
+            padded[2 * several + m, :dimension] = state.total
+    _advance_each(states, rows, step_sizes, wide, averaged)
+    for m, state in enumerate(states):
+        state.model[:], state.gradient[:] = padded[m, :dimension], padded[several + m, :dimension]
+        if averaged[m]:
+            state.total[:] = padded[2 * several + m, :dimension]
+
+
+cdef _advance_each(states, const float[:, ::1] rows, const double[:, ::1] steps, double[:, ::1] wide,
+                   const long[::1] averaged):
+    cdef long several = len(states), batch_size = states[0].batch_size, filled = states[0].filled
+    cdef long count = rows.shape[0], stride = rows.shape[1], ended = steps.shape[1], done = 0, update = 0, take, m
+    cdef double *models = &wide[0, 0]
+    cdef double *gradients = &wide[several, 0]
+    cdef double *totals = &wide[2 * several, 0]
+    cdef double *features = &wide[3 * several, 0]
+    cdef sgd_training *how = <sgd_training *>PyMem_Malloc(several * sizeof(sgd_training))
+    if not how:
+        raise MemoryError
+    try:
+        for m in range(several):
+            how[m] = _training(states[m])
+        with nogil:
+            while done < count:
+                take = min(batch_size - filled, count - done)
+                sgd_add_gradients_of_each(how, &rows[done, 0], take, several, features, models, gradients, stride)
+                done += take
+                filled += take
+                if filled == batch_size:
+                    for m in range(several):
+                        sgd_update(how + m, models + m * stride, gradients + m * stride, totals + m * stride, stride,
+                                   steps[m, update], update >= ended - averaged[m])
+                    update += 1
+                    filled = 0
+    finally:
+        PyMem_Free(how)
+
+
+cdef double[:, ::1] _aligned(long stride, long vectors=3):
+    """Return zeros, shape (vectors, stride), that begin at a cache line: no vector of eight then lies across two."""
+    memory = np.zeros(vectors * stride + 8)
     cdef double[::1] places = memory
     cdef size_t skipped = (64 - <size_t>&places[0] % 64) // 8
-    return memory[skipped : skipped + 3 * stride].reshape(3, stride)
+    return memory[skipped : skipped + vectors * stride].reshape(vectors, stride)
 
 
 cdef sgd_training _training(state):
@@ -242,6 +308,23 @@ def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, 
     if count:
         with nogil:
             pack_rows(&features[0, 0], &labels[0], &rows[0, 0], count, dimension, stride, shrink, least)
+
+
+def pack_vectors(encoder, const unsigned char[::1] raw, const double[::1] labels, float[:, ::1] rows,
+                 const long[::1] places, double shrink, double least):
+    """See `encoding.VectorEncoder.pack`."""
+    cdef long count = labels.shape[0], stride = rows.shape[1]
+    factors = encoder.scales
+    cdef vector_records of = vector_records(bytes=encoder.record_bytes, length=encoder.length, dimension=len(factors),
+                                            factor=factors[0], constant=factors[-1], shrink=shrink, least=least)
+    if places.shape[0] != count or raw.shape[0] != count * of.bytes or of.dimension > stride - 1 or of.length < 1:
+        raise ValueError("records, labels, places and rows do not fit each other")
+    if count and not 0 <= np.min(places) <= np.max(places) < rows.shape[0]:
+        raise ValueError(f"places of records must be from 0 to {len(rows) - 1}")
+    cdef double[::1] room = np.empty(of.dimension)
+    if count:
+        with nogil:
+            pack_records(&of, <const char *>&raw[0], &labels[0], &places[0], count, &room[0], &rows[0, 0], stride)
 
 
 def begin_flushing():

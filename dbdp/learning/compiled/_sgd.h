@@ -103,6 +103,16 @@ INLINED pair exp_of(pair x) {
   return (pair)(~(x < every(-FURTHEST)) & (pair_mask)value);
 }
 
+/* The same of eight numbers, none of them NaN. */
+INLINED lanes where_negative(lanes value, lanes one, lanes other) {
+  lane_masks which = negative(value);
+  return (lanes)((which & (lane_masks)one) | (~which & (lane_masks)other));
+}
+INLINED lanes exp_of_each(lanes x) {
+  lanes value = where_negative(FURTHEST - x, (lanes){0} + INFINITY, near_exp_of_each(x));
+  return (lanes)(~negative(x + FURTHEST) & (lane_masks)value);
+}
+
 /* log(1 + e^-|x|), within 10u, relative, for |x| <= 708; beyond, 0.
  *
  * Proof. With y = e^-|x| <= 1, z = y / (2 + y) <= 1/3: log(1 + y) = 2 artanh z = 2z(1 + q(1/3 + q/5 + ...)), q = z^2. The
@@ -249,6 +259,87 @@ CLONED void sgd_add_gradients(const sgd_training *t, const float *row, long coun
 CLONED void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model, double *gradient, long stride) {
   for (; count >= ROWS; count -= ROWS, row += ROWS * stride, lengths += ROWS) add_group(t, row, lengths, model, gradient, stride, ROWS);
   for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
+}
+
+/* Up to MANY rows as doubles, their labels' places 0, for several models: zeros of an invalid one. */
+#define MANY 8
+typedef float half_floats __attribute__((vector_size(LANES / 2 * sizeof(float))));
+typedef struct {
+  lanes label;
+  lane_masks valid; /* for each of the models, which all have a target, or none, and one loss */
+} unpacked_rows;
+
+INLINED unpacked_rows unpacked(const sgd_training *t, const float *row, double *features, long stride, int rows) {
+  unpacked_rows of = {{0}, {0}};
+  pair label[MANY / 2] = {{0}}, norm2[MANY / 2] = {{0}};
+  for (int r = 0; r < rows; r++, row += stride, features += stride) {
+    for (long i = 0; i < stride; i += LANES / 2) {
+      half_floats narrow;
+      memcpy(&narrow, row + i, sizeof narrow);
+      half_lanes half = __builtin_convertvector(narrow, half_lanes);
+      memcpy(features + i, &half, sizeof half);
+    }
+    features[stride - 1] = 0.0;
+    lanes squares = {0};
+    for (long i = 0; i < stride; i += LANES) squares += load(features + i) * load(features + i);
+    norm2[r / 2][r % 2] = total(squares);
+    label[r / 2][r % 2] = row[stride - 1];
+    long long bits = (norm2[r / 2] <= every(MAX_NORM2))[r % 2];
+    lane_masks every_bit = {bits, bits, bits, bits, bits, bits, bits, bits};
+    for (long i = 0; i < stride; i += LANES) store(features + i, (lanes)(every_bit & (lane_masks)load(features + i)));
+  }
+  memcpy(&of.label, label, sizeof label);
+  pair_mask valid[MANY / 2];
+  for (int p = 0; p < MANY / 2; p++) valid[p] = taken(t, &label[p]) & (norm2[p] <= every(MAX_NORM2));
+  memcpy(&of.valid, valid, sizeof valid);
+  return of;
+}
+
+/* +1 for the target's label, -1 for any other; labels are integers, or masked later. */
+INLINED lanes label_of_each_row(const sgd_training *t, lanes label) {
+  if (!t->target) return label;
+  lane_masks equal = (lane_masks)(label - (double)t->target) - 1; /* negative for the difference 0, or one that is negative */
+  lane_masks other = (lane_masks)((double)t->target - label) - 1;
+  return where_negative((lanes)(equal & other), (lanes){0} + 1.0, (lanes){0} - 1.0);
+}
+
+/* Replace the scores of MANY rows by the slopes of their gradients, as `slopes_of` has them without a clip. */
+INLINED void slopes_of_many(const sgd_training *t, const unpacked_rows *of, double *scores) {
+  lanes label = label_of_each_row(t, of->label), slope = load(scores);
+  if (t->loss == LOGISTIC) {
+    slope = -label / (1.0 + exp_of_each(label * slope));
+    slope *= where_negative(label, (lanes){0} + 1.0, (lanes){0} + t->weight);
+  } else
+    for (int r = 0; r < MANY; r++) slope[r] = derivative(t, every(slope[r]), every(label[r]))[0];
+  store(scores, (lanes)(of->valid & (lane_masks)slope));
+}
+
+INLINED void add_group_of_each(const sgd_training *t, const float *row, long several, double *features, const double *models, double *gradients, long stride, int rows) {
+  unpacked_rows of = unpacked(t, row, features, stride, rows);
+  double *scores = features + MANY * stride;
+  for (long m = 0; m < several; m++) {
+    lanes d[MANY] = {{0}};
+    for (long i = 0; i < stride; i += LANES) {
+      lanes w = load(models + m * stride + i);
+      for (int r = 0; r < rows; r++) d[r] += load(features + r * stride + i) * w;
+    }
+    for (int r = 0; r < MANY; r++) scores[m * MANY + r] = total(d[r]);
+  }
+  for (long m = 0; m < several; m++) slopes_of_many(t + m, &of, scores + m * MANY);
+  for (long m = 0; m < several; m++)
+    for (long i = 0; i < stride; i += LANES) {
+      lanes g = load(gradients + m * stride + i);
+      for (int r = 0; r < rows; r++) g += scores[m * MANY + r] * load(features + r * stride + i);
+      store(gradients + m * stride + i, g);
+    }
+}
+
+/* Add the gradients of `count` rows at each of several models (several × stride), in the order in which `sgd_add_gradients`
+ * adds them; `features` has room for MANY rows, and for as many scores of each model. */
+CLONED void sgd_add_gradients_of_each(const sgd_training *t, const float *row, long count, long several, double *features, const double *models, double *gradients, long stride) {
+  for (; count >= MANY; count -= MANY, row += MANY * stride) add_group_of_each(t, row, several, features, models, gradients, stride, MANY);
+  for (; count >= 2; count -= 2, row += 2 * stride) add_group_of_each(t, row, several, features, models, gradients, stride, 2);
+  if (count) add_group_of_each(t, row, several, features, models, gradients, stride, 1);
 }
 
 /* Up to eight rows whose losses are computed together: coordinate i of each is in columns[LANES * i …], their labels last. */
@@ -430,27 +521,57 @@ INLINED double largest_size(const double *features, long dimension, double least
   return larger(larger(fabs(features[dimension - 1]), larger(most[0], most[1])), 0x1p-1022);
 }
 
-/* Packed rows from features (count × dimension, changed in place) and labels: see encoding.pack_reference. */
+/* A packed row from features (dimension, changed in place) and a label: see encoding.pack_reference. */
+INLINED void pack_row(double *features, double of_label, float *row, long dimension, long stride, double shrink, double least) {
+  double largest = largest_size(features, dimension, least), norm2;
+  lanes sums = {0};
+  long i = 0;
+  for (; i + LANES <= dimension; i += LANES) {
+    lanes u = load(features + i) / largest;
+    store(features + i, u);
+    sums += u * u;
+  }
+  norm2 = total(sums);
+  for (; i < dimension; i++) {
+    features[i] /= largest;
+    norm2 += features[i] * features[i];
+  }
+  double norm = sqrt(norm2), scale = shrink / larger(norm, 1.0);
+  float label = (float)of_label;
+  int valid = -((label - label == 0.0f) & (norm - norm == 0.0)); /* no bits for NaN and infinity */
+  for (i = 0; i < dimension; i++) row[i] = masked((float)(features[i] * scale), valid);
+  for (; i < stride - 1; i++) row[i] = 0.0f;
+  row[stride - 1] = masked(label, valid);
+}
+
+/* Packed rows from features (count × dimension, changed in place) and labels. */
 CLONED void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride, double shrink, double least) {
-  for (long r = 0; r < count; r++, features += dimension, rows += stride) {
-    double largest = largest_size(features, dimension, least), norm2;
-    lanes sums = {0};
+  for (; count > 0; count--, features += dimension, labels++, rows += stride) pack_row(features, *labels, rows, dimension, stride, shrink, least);
+}
+
+/* Records of vectors: `bytes` each, with `length` doubles at their end and the header of an array before them. */
+typedef struct {
+  long bytes, length, dimension;
+  double factor, constant, shrink, least; /* of each element; of the intercept, where dimension > length */
+} vector_records;
+
+/* Packed rows, each at its place, from records and labels; `room` has `dimension` doubles. An array that has another length
+ * or a null, which its header shows, gives the zero row. */
+CLONED void pack_records(const vector_records *of, const char *record, const double *labels, const long *places, long count, double *room, float *rows, long stride) {
+  const long AHEAD = 8, ELEMENTS = of->bytes - of->length * (long)sizeof(double);
+  for (long r = 0; r < count; r++, record += of->bytes) {
+    const float *later = rows + places[r + AHEAD < count ? r + AHEAD : count - 1] * stride;
+    for (long i = 0; i < stride; i += 2 * LANES) __builtin_prefetch(later + i, 1);
+    int header[5]; /* dimensions, offset of the data or 0, type, length, lower bound */
+    memcpy(header, record + ELEMENTS - sizeof header, sizeof header);
+    int complete = (header[0] == 1) & (header[1] == 0) & (header[3] == of->length);
     long i = 0;
-    for (; i + LANES <= dimension; i += LANES) {
-      lanes u = load(features + i) / largest;
-      store(features + i, u);
-      sums += u * u;
+    for (; i + LANES <= of->length; i += LANES) store(room + i, load(record + ELEMENTS + i * sizeof(double)) * of->factor);
+    for (; i < of->length; i++) {
+      memcpy(room + i, record + ELEMENTS + i * sizeof(double), sizeof(double));
+      room[i] *= of->factor;
     }
-    norm2 = total(sums);
-    for (; i < dimension; i++) {
-      features[i] /= largest;
-      norm2 += features[i] * features[i];
-    }
-    double norm = sqrt(norm2), scale = shrink / larger(norm, 1.0);
-    float label = (float)labels[r];
-    int valid = -((label - label == 0.0f) & (norm - norm == 0.0)); /* no bits for NaN and infinity */
-    for (i = 0; i < dimension; i++) rows[i] = masked((float)(features[i] * scale), valid);
-    for (; i < stride - 1; i++) rows[i] = 0.0f;
-    rows[stride - 1] = masked(label, valid);
+    for (; i < of->dimension; i++) room[i] = of->constant;
+    pack_row(room, where((pair_mask){-complete, 0}, every(labels[r]), every(NAN))[0], rows + places[r] * stride, of->dimension, stride, of->shrink, of->least);
   }
 }

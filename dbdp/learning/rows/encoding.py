@@ -162,6 +162,11 @@ class VectorEncoder:
 
     def rows(self, raw: bytes) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
+        if self._packs_directly:
+            places = np.arange(len(raw) // self.record_bytes)
+            rows = np.empty((len(places), blocks.stride_of(self.dimension)), blocks.ELEMENT)
+            _pack_records(self, raw, rows, places)
+            return rows
         records = np.frombuffer(raw, record_layout(self))
         features = np.empty((len(records), self.width))
         features[:, : self.length] = records["elements"]
@@ -169,6 +174,18 @@ class VectorEncoder:
         with np.errstate(all="ignore"):
             features *= self.scales
             return _packed(self, features, records)
+
+    def write(self, raw: bytes, rows: np.ndarray, places: np.ndarray) -> None:
+        """Write the packed rows of records to places (n,), each once, of rows (…, stride)."""
+        if self._packs_directly:
+            _pack_records(self, raw, rows, places)
+        else:
+            rows[places] = self.rows(raw)
+
+    @property
+    def _packs_directly(self) -> bool:
+        """Whether the compiled kernel packs records without an array of features between them and the rows."""
+        return kernels.COMPILED and self.projection is None and self.element == "<f8"
 
     @cached_property
     def matrix(self) -> np.ndarray | None:
@@ -250,6 +267,10 @@ class ColumnEncoder:
             features = self._features(records["elements"])
             features /= self.radius
             return _packed(self, features, records)
+
+    def write(self, raw: bytes, rows: np.ndarray, places: np.ndarray) -> None:
+        """Write the packed rows of records to places (n,), each once, of rows (…, stride)."""
+        rows[places] = self.rows(raw)
 
     def _features(self, values: np.ndarray) -> np.ndarray:
         """Return coordinates, indicators and the intercept; NaN in a row with a value that is not finite."""
@@ -333,7 +354,7 @@ def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.n
     """Return packed rows, projected if the encoder has a projection; changes `features` in place."""
     labels = encoder.labels.packed(records["label"])
     labels[~_is_complete(records)] = np.nan
-    least = 0.0 if encoder.encoding == UNIT else 1.0
+    least = _least(encoder)
     if encoder.matrix is None:
         return pack(features, labels, least)
     taken, projected = len(encoder.matrix), np.empty((len(features), encoder.dimension))
@@ -341,6 +362,22 @@ def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.n
     projected[:, : encoder.dimension - encoder.intercept] = image(features[:, :taken], encoder.matrix)
     projected[:, encoder.dimension - encoder.intercept :] = features[:, taken:]
     return pack(projected, labels)
+
+
+def _least(encoder: Encoder) -> float:
+    """Return the least divisor of a row: 0 where each is divided by its own norm."""
+    return 0.0 if encoder.encoding == UNIT else 1.0
+
+
+@flushed
+def _pack_records(encoder: VectorEncoder, raw: bytes, rows: np.ndarray, places: np.ndarray) -> None:
+    """Write the packed rows of records of numbers of 8 bytes, those of `_packed`, to their places.
+
+    Numbers below 2⁻¹⁰²² count as 0 before they are scaled, as they otherwise do after it.
+    """
+    stored = np.frombuffer(raw, record_layout(encoder))["label"]
+    labels = encoder.labels.packed(np.ascontiguousarray(stored))
+    kernels.compiled.pack_vectors(encoder, raw, labels, rows, places, SHRINK, _least(encoder))
 
 
 def _is_complete(records: np.ndarray) -> np.ndarray:
