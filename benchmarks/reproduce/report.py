@@ -42,7 +42,7 @@ def results_of(store: Store, figure: Figure, full: bool) -> tuple[list[Result], 
     found: list[Result] = []
     failed: list[Result] = []
     for repeat in range(MOST_REPEATS):
-        cells = list(figure.cells(full, repeat))
+        cells = list(figure.cells(full, repeat, grid=True))
         done = store.done(cells)
         if not done:
             break

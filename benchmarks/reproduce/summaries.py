@@ -49,7 +49,7 @@ def points(figure: Figure, found: Found, full: bool, repeats: int) -> list[Point
     every = []
     for panel in figure.panels_of(full):
         for series in panel.shown(full):
-            for value in panel.points(full):
+            for value in panel.every:
                 cells = [panel.cell(series, value, repeat, full) for repeat in range(repeats)]
                 results = [found[cell] for cell in cells if cell in found]
                 every += of_results(panel, series, value, results)
