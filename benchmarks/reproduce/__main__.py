@@ -96,6 +96,9 @@ def measure(options: argparse.Namespace, figures: Sequence[object]) -> int:
     minutes = options.minutes or (None if options.full else MINUTES)
     until = time.monotonic() + 60 * minutes if minutes else None
     with server.connect() as connection:
+        if not connection.execute("select pg_try_advisory_lock(hashtext('reproduce'))").fetchone()[0]:  # type: ignore[index]
+            CONSOLE.print("Another run uses this database: wait for its end, or name another one by DBDP_URL.")
+            return 2
         laboratory = Laboratory(connection)
         try:
             run(laboratory, store, wanted, until)
