@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psycopg
 import pytest
 
 from benchmarks.accuracy.datasets import Data
@@ -231,6 +232,19 @@ def test_every_planned_training_of_the_database_can_be_planned():
         several = cell.dataset.startswith("mnist")
         facts = Facts(8000, 200, 10 if several else 1, request.loss in ("logistic", "huber_svm"), intercept=False)
         assert plan(request, facts).guarantee.epsilon == 1
+
+
+def test_two_runs_in_one_database_would_drop_each_others_tables_and_the_second_is_refused(
+    server_url, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(__main__.server, "connect", lambda: psycopg.connect(server_url, autocommit=True))
+    monkeypatch.setattr(__main__, "run", lambda *_: None)
+    options = __main__.arguments(["--folder", str(tmp_path)])
+    with psycopg.connect(server_url, autocommit=True) as other:
+        other.execute("select pg_advisory_lock(hashtext('reproduce'))")
+        assert __main__.measure(options, [FIGURE]) == 2
+        assert "Another run uses this database" in capsys.readouterr().out
+    assert __main__.measure(options, [FIGURE]) == 0
 
 
 def test_a_dataset_has_a_budget_for_one_training(backend):

@@ -39,6 +39,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dataset", help="only cells of these tables, separated by commas, such as adult,bank")
     parser.add_argument("--repeats", type=int, help="random splits of each table; default: 3, with --full the papers'")
     parser.add_argument("--full", action="store_true", help="all values of every grid, all rows; hours, without limit")
+    parser.add_argument("--grid", action="store_true", help="all values of every grid, on the small run's rows")
     parser.add_argument("--minutes", type=float, help="end after so many; default: 18, with --full none")
     parser.add_argument("--folder", type=Path, default=Path("build/reproduce"), help="of results, pictures and page")
     parser.add_argument("--images", type=Path, help="also copy the PNGs of these figures here, such as docs/images")
@@ -89,12 +90,15 @@ def measure(options: argparse.Namespace, figures: Sequence[object]) -> int:
     store = Store(options.folder / "results")
     measurable = [figure for figure in figures if isinstance(figure, Figure)]
     watched = [cell for figure in figures if isinstance(figure, Trace) for cell in figure.cells()]
-    wanted = [*watched, *planned(measurable, options.full, options.repeats, SMALL_REPEATS)]
+    wanted = [*watched, *planned(measurable, options.full, options.repeats, SMALL_REPEATS, grid=options.grid)]
     if options.dataset:
         wanted = [cell for cell in wanted if cell.dataset.partition(":")[0] in options.dataset.split(",")]
     minutes = options.minutes or (None if options.full else MINUTES)
     until = time.monotonic() + 60 * minutes if minutes else None
     with server.connect() as connection:
+        if not connection.execute("select pg_try_advisory_lock(hashtext('reproduce'))").fetchone()[0]:  # type: ignore[index]
+            CONSOLE.print("Another run uses this database: wait for its end, or name another one by DBDP_URL.")
+            return 2
         laboratory = Laboratory(connection)
         try:
             run(laboratory, store, wanted, until)

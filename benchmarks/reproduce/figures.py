@@ -57,6 +57,11 @@ class Panel:
         """Return the values of the axis in a run."""
         return self.values if full or not self.small else self.small
 
+    @property
+    def every(self) -> tuple[float, ...]:
+        """Return the values of the axis that some run measures."""
+        return tuple(sorted({*self.values, *self.small}))
+
     def cell(self, series: Series, value: float, repeat: int, full: bool) -> Cell:
         """Return the training of a point."""
         dataset = self.dataset if full or not self.small_dataset else self.small_dataset
@@ -103,15 +108,17 @@ class Figure:
         """Return the panels of a run."""
         return tuple(panel for panel in self.panels if full or not panel.full)
 
-    def cells(self, full: bool, repeat: int) -> Iterator[Cell]:
-        """Return the cells of one repeat."""
+    def cells(self, full: bool, repeat: int, *, grid: bool = False) -> Iterator[Cell]:
+        """Return the cells of one repeat; with `grid` at all values of the axes, whatever the run."""
         for panel in self.panels_of(full):
             for series in panel.shown(full):
-                for value in panel.points(full):
+                for value in panel.every if grid else panel.points(full):
                     yield panel.cell(series, value, repeat, full)
 
 
-def planned(figures: Iterable[Figure], full: bool, repeats: int | None, small_repeats: int) -> list[Cell]:
+def planned(
+    figures: Iterable[Figure], full: bool, repeats: int | None, small_repeats: int, *, grid: bool = False
+) -> list[Cell]:
     """Return all cells, each once: every figure once, then all again, so that an early end has something of each.
 
     Within a repeat the cells of one table are together, since a table has to be copied into the database.
@@ -121,7 +128,7 @@ def planned(figures: Iterable[Figure], full: bool, repeats: int | None, small_re
     cells: dict[Cell, None] = {}
     for repeat in range(most):
         wanted = [figure for figure in every if repeat < (repeats or (figure.repeats if full else small_repeats))]
-        found = dict.fromkeys(cell for figure in wanted for cell in figure.cells(full, repeat))
+        found = dict.fromkeys(cell for figure in wanted for cell in figure.cells(full, repeat, grid=grid))
         tables = list(dict.fromkeys(cell.dataset for cell in found))
         cells |= dict.fromkeys(sorted(found, key=lambda cell: tables.index(cell.dataset)))
     return list(cells)

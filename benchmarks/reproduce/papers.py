@@ -57,7 +57,7 @@ ROWS = (
         "BST14's "
         "time is also that of its Poisson samples", ("run-time",)),
     Row(BOLT_ON, "Figure 6", "accuracy with private tuning", "up to 3.5 times BST14 and 3 times SCS13 (§4.5)",
-        f"{SMALL_NOISE}. Its grid has λ as well; {MISSING}", ("bolt_on-private-tuning",)),
+        f"{SMALL_NOISE}. MNIST has ten models here, with one noise for all; {MISSING}", ("bolt_on-private-tuning",)),
     Row(BOLT_ON, "Figure 7", "accuracy of the Huber SVM", "on MNIST up to 6 times BST14 and 2.5 times SCS13 (App. B)",
         f"{SMALL_NOISE}. {MISSING}", ("bolt_on-huber",)),
     Row(BOLT_ON, "Figure 8", "HIGGS and KDD Cup 1999, tuned on public "

@@ -42,7 +42,7 @@ def results_of(store: Store, figure: Figure, full: bool) -> tuple[list[Result], 
     found: list[Result] = []
     failed: list[Result] = []
     for repeat in range(MOST_REPEATS):
-        cells = list(figure.cells(full, repeat))
+        cells = list(figure.cells(full, repeat, grid=True))
         done = store.done(cells)
         if not done:
             break
@@ -126,8 +126,7 @@ def facts(results: Sequence[Result], full: bool) -> list[str]:
         "cross-validation. The small run has one to three repeats where the papers have 5 to 100, and a few "
         "values of ε.",
         "Guarantees are for one row replaced; the papers’ are mostly for one row more or less, at half the noise.",
-        "Benchmarks are part of a clone, not of the installed package, so that there is no dbdp command for them: "
-        'python -m benchmarks.reproduce, or make reproduce ARGS="--figure … --dataset … --repeats …".',
+        'In a clone, dbdp reproduce --figure … --dataset … --repeats … does the same as make reproduce ARGS="…".',
         "Bounds of columns and lists of categories count as public, for every system alike; rows have norm 1.",
         f"{len(BY_NAME)} measured figures, {len(TRACES_BY_NAME)} of watched runs, {len(FORMULAS_BY_NAME)} of formulas.",
     ]

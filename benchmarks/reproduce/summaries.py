@@ -46,14 +46,19 @@ class Point:
 
 def points(figure: Figure, found: Found, full: bool, repeats: int) -> list[Point]:
     """Return every point that has a result."""
+    return [point for panel in figure.panels_of(full) for point in of_panel(panel, found, full, repeats)]
+
+
+def of_panel(panel: Panel, found: Found, full: bool, repeats: int) -> list[Point]:
+    """Return the points of a panel, where there is one with privacy: the others are the same everywhere."""
     every = []
-    for panel in figure.panels_of(full):
-        for series in panel.shown(full):
-            for value in panel.points(full):
-                cells = [panel.cell(series, value, repeat, full) for repeat in range(repeats)]
-                results = [found[cell] for cell in cells if cell in found]
-                every += of_results(panel, series, value, results)
-    return every
+    for series in panel.shown(full):
+        for value in panel.every:
+            cells = [panel.cell(series, value, repeat, full) for repeat in range(repeats)]
+            results = [found[cell] for cell in cells if cell in found]
+            every += of_results(panel, series, value, results)
+    measured = {point.value for point in every if point.series.has_privacy and not point.series.fixed}
+    return [point for point in every if point.value in measured]
 
 
 def of_results(panel: Panel, series: Series, value: float, results: list[Result]) -> list[Point]:

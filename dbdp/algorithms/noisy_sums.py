@@ -13,7 +13,7 @@ from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
 from dbdp.learning.losses import LARGEST, SMALLEST
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
@@ -28,8 +28,11 @@ def lipschitz_of(objective: Objective) -> float:
 
     Proof. A row has ‖x‖ ≤ 1, and the slope of class c is at most s_c: the weight ω for the class of a
     positive row, else 1. Σ_c s_c|⟨w_c - w'_c, x⟩| ≤ √(Σ_c s_c²)‖w - w'‖, and a record is positive for
-    one class at most: Σ_c s_c² ≤ max(1, ω²) + K - 1. The gradient's norm has the same bound.
+    one class at most: Σ_c s_c² ≤ max(1, ω²) + K - 1. The gradient's norm has the same bound. Softmax has the slopes
+    p - e_y: ‖p - e_y‖² = Σ_{c ≠ y} p_c² + (1 - p_y)² ≤ 2(1 - p_y)² ≤ 2.
     """
+    if isinstance(objective, Softmax):
+        return math.sqrt(2) * ROOM
     if not isinstance(objective, Linear):
         return math.inf
     if objective.outputs == 1:

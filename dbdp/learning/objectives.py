@@ -20,6 +20,7 @@ from dbdp.learning.losses import Loss, loss_with, of_class, softmax_losses, soft
 
 MOST_OUTPUTS = 1000
 MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds
+SOFTMAX_SMOOTHNESS = 0.5
 _AT_ONCE = 1 << 24  # losses, of some models at some rows
 
 
@@ -66,6 +67,16 @@ class Linear:
     def parameters(self) -> int:
         """P = K·d, the length of a model."""
         return self.inputs * self.outputs
+
+    @property
+    def smoothness(self) -> float:
+        """How much a row's slopes change at most, by how much its scores do."""
+        return self.loss.smoothness
+
+    @property
+    def slope_error(self) -> float:
+        """How much the computed slopes of a row err at given scores, in units of 2⁻⁵³."""
+        return math.sqrt(self.outputs) * self.loss.scalar_error
 
     def initial(self) -> np.ndarray:
         """Return the zero model, shape (P,)."""
@@ -134,17 +145,30 @@ class Linear:
 class Softmax:
     """K linear models whose scores are a softmax's: K·d parameters, one cross-entropy for each row; K ≥ 2.
 
-    Labels are 1, …, K. The slopes of a row, p - e_y, have norm ≤ √2, and those of the loss in the scores
-    change by at most half as much as the scores do: smoothness 1/2 for rows of norm ≤ 1.
+    Labels are 1, …, K. The slopes of a row, p - e_y, have norm ≤ √2, and change by at most half as much as the scores
+    do: `smoothness`. Proof. No row of diag p - ppᵀ has more than 2p(1 - p) ≤ 1/2 in absolute values (Gershgorin). ∎
     """
 
     inputs: int
     outputs: int
 
+    smoothness = SOFTMAX_SMOOTHNESS
+
     @property
     def parameters(self) -> int:
         """P = K·d."""
         return self.inputs * self.outputs
+
+    @property
+    def slope_error(self) -> float:
+        """As `Linear.slope_error`, u = 2⁻⁵³.
+
+        Proof. Let t ≥ 0 be the differences from the largest score. Their computed exponentials err by 1.01(t + 4)u of
+        themselves, and te⁻ᵗ ≤ 1/e; where t is above 708 they are 0, which is within u². The sum, of 1 at least, so errs
+        by 1.02(K/e + 4 + K)u of itself, and p, whose entries add up to 1, by 1.03(K/e + 4 + K/e + 4 + K + 1)u at most:
+        (1.8K + 10)u. Taking 1 from an entry adds u. ∎
+        """
+        return 2.0 * self.outputs + 12.0
 
     def initial(self) -> np.ndarray:
         """Return the model that training starts from."""

@@ -25,8 +25,8 @@ from dbdp.algorithms.perturbed_once.objective_perturbation import (
     gaussian_multiplier,
     projected,
 )
-from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
-from dbdp.learning.objectives import Linear
+from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, softmax_slopes
+from dbdp.learning.objectives import Linear, Softmax
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.curves import perturbed_divergence
@@ -86,13 +86,29 @@ class Table:
             return self.labels[None]
         return np.where(self.labels == np.arange(1, self.outputs + 1)[:, None], 1.0, -1.0)
 
+    def shares(self, models):
+        """The softmax of the scores, shape (K, n)."""
+        return special.softmax(models @ self.features.T, axis=0)
+
     def noise(self, models):
         """b such that these models (K, d) are the minimiser."""
-        slopes = slope(self.loss, models @ self.features.T, self.signs())
+        if self.loss == "softmax":
+            slopes = self.shares(models) - (self.labels == np.arange(1, self.outputs + 1)[:, None])
+        else:
+            slopes = slope(self.loss, models @ self.features.T, self.signs())
         return -(self.scale * models + slopes @ self.features)
+
+    def joint_derivative(self, models):
+        """Minus that of b for softmax, whose models have no block each, shape (Kd, Kd)."""
+        total = self.scale * np.eye(models.size)
+        for shares, row in zip(self.shares(models).T, self.features, strict=True):
+            total += np.kron(np.diag(shares) - np.outer(shares, shares), np.outer(row, row))
+        return total
 
     def log_determinant(self, models):
         """Of the derivative of b."""
+        if self.loss == "softmax":
+            return np.linalg.slogdet(self.joint_derivative(models))[1]
         bends = bend(self.loss, models @ self.features.T, self.signs())
         eye = self.scale * np.eye(models.shape[1])
         return sum(np.linalg.slogdet(eye + (self.features.T * each) @ self.features)[1] for each in bends)
@@ -106,6 +122,14 @@ class Table:
     def minimiser(self, noise):
         """Of the objective perturbed by it, by Newton's method with line search; shape (K, d)."""
         models = -noise.reshape(self.outputs, -1) / self.scale
+        if self.loss == "softmax":
+            solution = optimize.root(
+                lambda f: noise - self.noise(f.reshape(models.shape)).ravel(),
+                np.zeros(models.size),
+                jac=lambda f: self.joint_derivative(f.reshape(models.shape)),
+                tol=1e-13,
+            )
+            return solution.x.reshape(models.shape)
         for _ in range(200):
             gradient = -(self.noise(models) - noise.reshape(models.shape))
             bends = bend(self.loss, models @ self.features.T, self.signs())
@@ -143,12 +167,19 @@ def some_labels(random, loss, count, outputs):
     return random.integers(1, outputs + 1, count) if outputs > 1 else random.choice([-1.0, 1.0], count)
 
 
+def learned(release_plan):
+    """What the rows are learned by: several classes together, where the noise is pure."""
+    request = release_plan.request
+    together = release_plan.facts.outputs > 1 and request.loss == "logistic" and request.delta == 0
+    return "softmax" if together else request.loss
+
+
 def random_pair(random, release_plan):
     facts = release_plan.facts
     table = Table(
         unit_rows(random, facts.rows, facts.dimension),
         some_labels(random, release_plan.request.loss, facts.rows, facts.outputs),
-        release_plan.request.loss,
+        learned(release_plan),
         facts.rows * detail(release_plan, "regularisation"),
         facts.outputs,
     )
@@ -239,6 +270,73 @@ def test_curvature_of_several_models_is_attained_too():
     table = Table(np.eye(5, 1), np.ones(5), "logistic", scale, outputs=3)
     bent = table.log_determinant(np.zeros((3, 1))) - 3 * math.log(scale)
     assert bent == pytest.approx(curvature(objective, scale), rel=1e-9)
+
+
+# --- several classes together: softmax ------------------------------------------------------------------------
+
+
+def test_gradients_of_softmax_differ_by_nearly_what_their_noise_is_for():
+    """Two rows on the wrong side, nearly opposite: each is certain of class 3, and p - e_y has a norm of √2."""
+    release_plan = planned(rows=3000, outputs=3, dimension=2, regularisation=0.001)
+    scale, claim = detail(release_plan, "objective_noise_scale"), detail(release_plan, "objective_epsilon")
+    row = np.array([math.cos(1.5), math.sin(1.5)])
+    table = Table(np.vstack([row, np.eye(2)]), np.array([1.0, 2, 3]), "softmax", 3.0, outputs=3)
+    neighbour, models = table.replaced(row * [1, -1], 1.0), np.array([[-3000.0, 0], [0, 0], [3000.0, 0]])
+    moved = np.linalg.norm(table.noise(models) - neighbour.noise(models))
+    assert 0.99 * 2 * math.sqrt(2) < moved <= 2 * math.sqrt(2)
+    pure = claim - detail(release_plan, "curvature_epsilon")
+    assert moved / scale <= pure < moved / (0.98 * scale)
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 10])
+def test_the_curvature_of_softmax_is_attained_where_all_classes_are_as_likely(outputs):
+    objective, scale = Softmax(1, outputs), 0.7
+    table = Table(np.eye(5, 1), np.ones(5), "softmax", scale, outputs=outputs)
+    bent = table.log_determinant(np.zeros((outputs, 1))) - outputs * math.log(scale)
+    assert bent == pytest.approx(curvature(objective, scale), rel=1e-9)
+    random = np.random.default_rng()
+    for _ in range(50):
+        models = random.normal(size=(outputs, 1)) * random.choice([0.1, 1.0, 10.0])
+        assert table.log_determinant(models) - outputs * math.log(scale) <= curvature(objective, scale)
+
+
+@pytest.mark.parametrize("outputs", [2, 10, 300])
+def test_computed_slopes_of_softmax_err_by_less_than_their_bound(outputs):
+    random = np.random.default_rng()
+    for size in (0.0, 1.0, 30.0, 1e5):
+        scores = random.normal(size=(200, outputs)) * size
+        labels = random.integers(1, outputs + 1, 200).astype(float)
+        wide = np.exp((scores - scores.max(axis=1, keepdims=True)).astype(np.longdouble))
+        exact = wide / wide.sum(axis=1, keepdims=True) - np.eye(outputs)[labels.astype(int) - 1]
+        errors = np.linalg.norm((softmax_slopes(scores, labels) - exact).astype(float), axis=1)
+        assert errors.max() <= Softmax(1, outputs).slope_error * 2.0**-53
+
+
+def test_classes_are_learned_together_where_that_needs_less_noise_and_nothing_else_was_asked_for():
+    kinds = {
+        Softmax: ({}, {"mechanism": "spherical_laplace", "delta": 1e-6}),
+        Linear: ({"delta": 1e-6}, {"loss": "huber_svm"}, {"positive_weight": 2.0}),
+    }
+    for kind, requests in kinds.items():
+        for request in requests:
+            assert isinstance(planned(outputs=10, **request).method.descent.objective, kind), request
+    assert isinstance(planned().method.descent.objective, Linear)
+    together, apart = planned(outputs=10), planned(outputs=10, loss="huber_svm")
+    scales = [detail(each, "objective_noise_scale") * detail(each, "objective_epsilon") for each in (together, apart)]
+    assert detail(together, "lipschitz") == pytest.approx(math.sqrt(2)) and scales[0] < scales[1] / 2
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 99), st.floats(0.003, 10), st.floats(0, 5))
+def test_every_minimum_of_softmax_is_approached_to_within_the_bound(seed, regularisation, strength):
+    random = np.random.default_rng(seed)
+    features, labels = unit_rows(random, 20, 3) * SHRUNK, some_labels(random, "logistic", 20, 4).astype(float)
+    release_plan = planned(rows=20, dimension=3, outputs=4, regularisation=regularisation)
+    noise = strength * detail(release_plan, "objective_noise_scale") * np.ones(12)
+    result, reads = solved(release_plan, features, labels, noise)
+    scale = 20 * detail(release_plan, "regularisation")
+    exact = Table(reads.all[:, :3].astype(float), labels, "softmax", scale, 4).minimiser(noise)
+    assert np.linalg.norm(result - exact.ravel()) <= detail(release_plan, "sensitivity") / 2
 
 
 # --- Gaussian noise ------------------------------------------------------------------------------------------
@@ -664,12 +762,10 @@ def test_given_noise_gives_the_minimiser_of_the_perturbed_objective(outputs):
     noise = random.normal(size=3 * outputs)
     noise *= 15 / np.linalg.norm(noise)  # it moves the minimiser by ≥ 15/(60·0.05 + 60/4), a coordinate by ≥ 0.27
     result, rows = solved(release_plan, features, labels, noise)
-    exact = Table(rows.all[:, :3].astype(float), labels, "logistic", 60 * 0.05, outputs).minimiser(noise)
+    table = Table(rows.all[:, :3].astype(float), labels, learned(release_plan), 60 * 0.05, outputs)
+    exact = table.minimiser(noise)
     assert result == pytest.approx(exact.ravel(), abs=1e-8)
-    assert (
-        np.abs(exact.ravel() - Table(features, labels, "logistic", 3.0, outputs).minimiser(0 * noise).ravel()).max()
-        > 0.1
-    )
+    assert np.abs(exact - table.minimiser(0 * noise)).max() > 0.1
 
 
 def test_with_much_privacy_to_spend_it_is_the_minimiser_that_scipy_finds():

@@ -390,17 +390,17 @@ def test_several_classes_are_one_against_the_rest_and_keep_their_type():
 
 
 @pytest.mark.usefixtures("private")
-@pytest.mark.parametrize("algorithm", ["preconditioned_gd", "bolt_on"])
+@pytest.mark.parametrize("algorithm", ["preconditioned_gd", "objective_perturbation", "bolt_on"])
 def test_probabilities_of_several_classes_are_of_the_loss_that_was_learned(algorithm):
     features, labels = points(120)
     y = np.where(labels, 1, 0) + (np.abs(features[:, 1]) < 0.2)
-    options = NEAR_EXACT | {"algorithm": algorithm}
+    options = NEAR_EXACT | {"algorithm": algorithm} | ({"delta": 0.0} if algorithm == "objective_perturbation" else {})
     model = dbdp.LogisticRegression(**options, bounds=2.0, classes=[0, 1, 2]).fit(features, y)
     scores = model.decision_function(features)
     together = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     each = 1 / (1 + np.exp(-scores))
     alone = each / each.sum(axis=1, keepdims=True)
-    right, wrong = (together, alone) if algorithm == "preconditioned_gd" else (alone, together)
+    right, wrong = (alone, together) if algorithm == "bolt_on" else (together, alone)
     assert model.predict_proba(features) == pytest.approx(right)
     assert np.abs(model.predict_proba(features) - wrong).max() > 1e-3
 

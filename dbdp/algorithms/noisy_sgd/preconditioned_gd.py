@@ -38,7 +38,6 @@ FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than 
 STRONG = 20  # … longer steps too
 STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
 RIDGE_OF_SEVERAL = 2  # times the usual ridge: noise in a direction that the moment does not show counts for every class
-SOFTMAX_SMOOTHNESS = 0.5  # of the loss in its scores
 SOFTMAX_LIPSCHITZ = 1.5  # above √2, the most of ‖p - e_y‖
 
 
@@ -100,7 +99,7 @@ def usual_clip(signal: float, facts: Facts) -> float:
 def usual_step(objective: Linear | Softmax, signal: float) -> float:
     """Return η: 1/β, 2/β of the logistic loss with a strong signal, 4/β of softmax: their curvature is seldom β."""
     if isinstance(objective, Softmax):
-        return 4 / SOFTMAX_SMOOTHNESS
+        return 4 / objective.smoothness
     often = 2 if objective.loss.name == Logistic.name and signal > STRONG else 1
     return often / objective.loss.smoothness
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
 from dbdp.algorithms.rows import Progress, Rows
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.privacy.mechanisms import ROOM
 
 MOST_ITERATIONS = 10_000  # of the baseline
@@ -33,7 +33,7 @@ class AcceleratedDescent:
     ρ²ψ - ψ' ≥ ‖g'‖²/c - θ⟨g', w'⟩ = a‖w''‖² - aρ²‖w'‖². Now V = ψ + a‖w'‖² and V' = ψ' + a‖w''‖² ≤ ρ²V. ∎
     """
 
-    objective: Linear
+    objective: Linear | Softmax
     rows: int
     regularisation: float
     passes: int
@@ -41,7 +41,7 @@ class AcceleratedDescent:
     @property
     def smoothness(self) -> float:
         """c, rounded up: the proofs hold for any larger one."""
-        return self.objective.loss.smoothness * ROOM
+        return self.objective.smoothness * ROOM
 
     @property
     def reach(self) -> float:
@@ -78,9 +78,8 @@ class AcceleratedDescent:
         D' ≤ (r/λ)E + 14uL/λ: 2E/λ + 34(1 + c/λ)uL/λ in all. ∎
         """
         scores = self.smoothness * (self.objective.inputs + 3) * furthest
-        slopes = math.sqrt(self.objective.outputs) * self.objective.loss.scalar_error
         sums = (self.rows + 8) * lipschitz_of(self.objective)
-        gradient = 1.01 * UNIT * (scores + slopes + sums)
+        gradient = 1.01 * UNIT * (scores + self.objective.slope_error + sums)
         steps = 40 * UNIT * (1 + self.smoothness / self.regularisation) * self.reach
         return 1.01 * (2 * gradient / self.regularisation + steps + UNIT * furthest)
 

@@ -9,6 +9,7 @@ squared distance from -b/(nΛ), which `RecursiveDescent` or `AcceleratedDescent`
 - K ln(1 + c/(nΛ)) for the curvature: `curvature`. Λ is raised until that is at most ε₀;
 - a share for the solver, 1 % unless rounding needs more: `error_of`.
 
+With pure noise several classes are learned by softmax, else each against the rest.
 Shapes: the K models are one vector f of P = K·d parameters, and so is b.
 """
 
@@ -25,12 +26,13 @@ from dbdp.algorithms.perturbed_once.recursive_descent import RecursiveDescent
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
-from dbdp.learning.objectives import Linear, projected
+from dbdp.learning.objectives import Linear, Objective, Softmax, projected
 from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier
 from dbdp.privacy.accounting.events import (
     MIN_EPSILON,
     ComposedDpEvent,
     EpsilonDeltaDpEvent,
+    Event,
     GaussianDpEvent,
     PerturbedMinimumDpEvent,
     Release,
@@ -141,7 +143,8 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     details = {
         "regularisation": regularisation,
         "lipschitz": lipschitz_of(objective),
-        "smoothness": objective.loss.smoothness,
+        "smoothness": objective.smoothness,
+        **({"classes": "softmax"} if isinstance(objective, Softmax) else {}),
         "parameters": objective.parameters,
         "mechanism": perturbation.name,
         "objective_noise_scale": perturbation.noise_scale,
@@ -161,24 +164,38 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
 # --- the cost of the perturbed minimum ---------------------------------------------------------------------
 
 
-def curvature(objective: Linear, scale: float) -> float:
+def curvature(objective: Linear | Softmax, scale: float) -> float:
     """Return K ln(1 + c/(nΛ)), rounded up, with scale = nΛ: the cost of the change of variables.
+
+    For softmax it is (K - 1) ln(1 + 1/(KnΛ)).
 
     Proof. f minimises J iff b = -(nΛf + Σ∇φ(f)) =: b_D(f), a map that is one to one and Lipschitz both ways. So f has
     the density ν(b_D(f)) det(nΛI + Σℓ''xxᵀ) (area formula), almost everywhere: a Huber loss has no ℓ'' on finitely
     many hyperplanes. The matrix has a block for each model. There the n - 1 shared rows make A ⪰ nΛI, and
-    det(A + ℓ''xxᵀ) = det A·(1 + ℓ''xᵀA⁻¹x): the determinants of neighbours differ by a factor of at most 1 + c/(nΛ). ∎
+    det(A + ℓ''xxᵀ) = det A·(1 + ℓ''xᵀA⁻¹x): the determinants of neighbours differ by a factor of at most 1 + c/(nΛ).
+    For softmax a row adds H ⊗ xxᵀ = BBᵀ, H = diag p - ppᵀ and B = √H ⊗ x: det(A + BBᵀ) = det A·det(I + BᵀA⁻¹B), where
+    BᵀA⁻¹B ⪯ H/(nΛ) has K - 1 eigenvalues beside 0, and a trace of at most (1 - Σp²)/(nΛ) ≤ (1 - 1/K)/(nΛ). The
+    product of 1 plus each is largest where they are equal, 1/(KnΛ). ∎
     """
-    return objective.outputs * math.log1p(objective.loss.smoothness / scale) * ROOM
+    directions, most = _bends(objective)
+    return directions * math.log1p(most / scale) * ROOM
 
 
-def least_scale(objective: Linear, epsilon: float) -> float:
+def _bends(objective: Linear | Softmax) -> tuple[int, float]:
+    """Return in how many directions a row bends the objective, and by how much in each if in all of them the same."""
+    if isinstance(objective, Softmax):
+        return objective.outputs - 1, 1 / objective.outputs
+    return objective.outputs, objective.smoothness
+
+
+def least_scale(objective: Linear | Softmax, epsilon: float) -> float:
     """Return the least nΛ at which the curvature costs at most half of ε."""
-    half = min(epsilon / (2 * objective.outputs), 50.0)  # e⁻⁵⁰ is negligible, and there is no overflow
-    return objective.loss.smoothness / math.expm1(half) * ROOM
+    directions, most = _bends(objective)
+    half = min(epsilon / (2 * directions), 50.0)  # e⁻⁵⁰ is negligible, and there is no overflow
+    return most / math.expm1(half) * ROOM
 
 
-def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, delta: float) -> Noise:
+def perturbation_of(objective: Linear | Softmax, kind: type[Noise], *, epsilon: float, delta: float) -> Noise:
     """Return the noise b that costs (ε₀, δ), or (ε₀, 0) for spherical Laplace noise.
 
     Proof for pure ε. At every f the b_D(f) of neighbours differ by at most 2L, with L for all K models together: the
@@ -188,7 +205,7 @@ def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, del
     sensitivity, parameters = 2 * lipschitz_of(objective) * ROOM, objective.parameters
     if kind is SphericalLaplace:
         return kind.calibrated(epsilon=epsilon, delta=0.0, sensitivity=sensitivity, dimension=parameters)
-    multiplier = gaussian_multiplier(objective, epsilon, delta)
+    multiplier = gaussian_multiplier(_one_against_the_rest(objective), epsilon, delta)
     return Gaussian.with_scale(
         sensitivity=sensitivity,
         grid=grid_for(sensitivity, parameters, multiplier),
@@ -197,12 +214,16 @@ def perturbation_of(objective: Linear, kind: type[Noise], *, epsilon: float, del
     )
 
 
-def minimum_of(objective: Linear, noise: Noise, scale: float, shares: Shares) -> PerturbedMinimumDpEvent:
+def minimum_of(objective: Linear | Softmax, noise: Noise, scale: float, shares: Shares) -> Event:
     """Return the event of the perturbed minimum, with scale = nΛ; its curves have their proofs in `curves`.
+
+    That of softmax, like any of several models with pure noise, has the curves of its ε alone.
 
     A classifier's slope is between 0 and ∓L, a regression's between ±L: the corners of one of K models are ax - a'x'
     of lengths up to L, L and 2L, or 2L four times, and relative to 2L for all models together.
     """
+    if isinstance(objective, Softmax):
+        return EpsilonDeltaDpEvent(shares.epsilon, 0.0)
     sensitivity, alone = 2 * lipschitz_of(objective), 2 * objective.loss.lipschitz
     longest = min(alone / sensitivity * ROOM, 1.0)
     lengths = (longest / 2, longest / 2, longest) if objective.loss.is_classifier else 4 * (longest,)
@@ -297,7 +318,9 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
 # --- the request -------------------------------------------------------------------------------------------
 
 
-def _regularisation(request: Request, facts: Facts, objective: Linear, shares: Shares, kind: type[Noise]) -> float:
+def _regularisation(
+    request: Request, facts: Facts, objective: Linear | Softmax, shares: Shares, kind: type[Noise]
+) -> float:
     """Return Λ: the request's, but large enough to leave half of the perturbed minimum's ε to the noise.
 
     By default b/(nΛ) moves a row's score by NOISE_ALONE times the usual noise of a default,
@@ -308,7 +331,7 @@ def _regularisation(request: Request, facts: Facts, objective: Linear, shares: S
         return max(settings.regularisation_of(request, 0.0), least)
     noise = perturbation_of(objective, kind, epsilon=shares.epsilon, delta=shares.delta)
     deviation = noise.noise_scale * (1.0 if kind is Gaussian else math.sqrt(objective.parameters + 1))
-    usual = NOISE_ALONE * settings.score_noise_of(objective.loss)
+    usual = NOISE_ALONE * settings.score_noise_of(settings.loss_of(request, facts))
     return max(deviation / (usual * facts.rows), LEAST_REGULARISATION, least)
 
 
@@ -321,10 +344,20 @@ def _check_classes(request: Request, facts: Facts) -> None:
         )
 
 
-def _objective(request: Request, facts: Facts) -> Linear:
-    objective = settings.objective_of(request, facts)
+def _objective(request: Request, facts: Facts) -> Linear | Softmax:
+    """Return the objective: with pure noise and the logistic loss several classes are learned together, by softmax.
+
+    Their gradients have norms up to √2 then, not √K. A weight of positive rows means one class against the rest.
+    """
+    objective = _one_against_the_rest(settings.objective_of(request, facts))
+    together = objective.loss == Logistic() and _kind(request) is SphericalLaplace
+    return Softmax(facts.dimension, facts.outputs) if facts.outputs > 1 and together else objective
+
+
+def _one_against_the_rest(objective: Objective) -> Linear:
+    """Return an objective that is neither softmax nor a network."""
     if not isinstance(objective, Linear):
-        raise AssertionError("the option network is not accepted")
+        raise AssertionError("networks are not accepted, and softmax has pure noise")
     return objective
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
 from dbdp.algorithms.rows import Progress, RecursiveStages, Rows
-from dbdp.learning.objectives import projected
+from dbdp.learning.objectives import Softmax, projected
 from dbdp.learning.rows import blocks
 from dbdp.privacy.mechanisms import ROOM
 
@@ -70,21 +70,28 @@ class RecursiveDescent:
 
     @classmethod
     def of(cls, descent: AcceleratedDescent) -> "RecursiveDescent | None":
-        """Return the solver that keeps the promise of a descent in the least time; None if the descent is faster."""
+        """Return the solver that keeps the promise of a descent in the least time; None if the descent is faster.
+
+        There is none for softmax, which has no compiled steps of single rows.
+        """
+        if isinstance(descent.objective, Softmax):
+            return None
         planned = [_planned(descent, length, width) for length, width in product(_LENGTHS, _STEPS)]
         best = min((each for each in planned if each is not None), key=cls._time, default=None)
         return best if best is not None and best._time() < descent.passes * descent.rows else None
 
     def minimiser(self, rows: Rows, centre: np.ndarray, progress: Progress) -> np.ndarray:
         """Return a model within `descent.distance` + `descent.rounding` of the minimiser, shape (P,)."""
-        descent, model = self.descent, centre
+        descent, objective, model = self.descent, self.descent.objective, centre
+        if isinstance(objective, Softmax):
+            raise AssertionError("softmax has no steps of single rows")
         for first in range(0, self.stages, TOGETHER):
             together = min(TOGETHER, self.stages - first)
             how = RecursiveStages(together, self.steps, self.step, descent.regularisation, descent.rows)
-            model = rows.recursive_stages(descent.objective, model, centre, how)
+            model = rows.recursive_stages(objective, model, centre, how)
             progress("pass", first + together, self.passes)
         offset = projected(model - centre, descent.reach)  # which brings it no further from the minimiser
-        gradient = rows.gradient_sum(descent.objective, centre + offset, clip=math.inf) / descent.rows
+        gradient = rows.gradient_sum(objective, centre + offset, clip=math.inf) / descent.rows
         progress("pass", self.passes, self.passes)
         if np.linalg.norm(gradient + descent.regularisation * offset) <= self.threshold:
             return centre + offset

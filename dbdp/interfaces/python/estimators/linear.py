@@ -712,7 +712,7 @@ class Probabilistic(Classifier):
     @property
     def _is_softmax(self) -> bool:
         """Whether the classes were learned together; else each of several has a logistic probability of its own."""
-        return bool(self.receipt_["algorithm"] == "preconditioned_gd")
+        return self.receipt_["algorithm"] == "preconditioned_gd" or self.receipt_.get("classes") == "softmax"
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class.
