@@ -47,10 +47,20 @@ def available(connection: psycopg.Connection) -> bool:
 
 @contextmanager
 def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
-    """Register the table's datasets, and pack the raw one for `epoch`, within the block."""
+    """Register the table's datasets within the block."""
     datasets = {dataset_of(table): declared(table), dataset_of(table, table.array): declared_array(table)}
     for name, declaration in datasets.items():
         register(connection, name, declaration)
+    try:
+        yield
+    finally:
+        for name in datasets:
+            connection.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
+@contextmanager
+def packed(connection: psycopg.Connection, table: Table) -> Iterator[None]:
+    """Pack the raw dataset for `epoch` within the block; afterwards the session's memory is a training's again."""
     session = ClientSession(connection)
     keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
     connection.execute(f"create temporary table {blocks(table)} ({COLUMNS})")
@@ -61,8 +71,6 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     finally:
         connection.execute("select dbdp_internal.forget_blocks(%s)", (blocks(table),))
         connection.execute(f"drop table {blocks(table)}")
-        for name in datasets:
-            connection.execute("select dbdp.drop_dataset(%s)", (name,))
 
 
 def dataset_of(table: Table, source: str = "") -> str:
@@ -115,7 +123,7 @@ def prepare(connection: psycopg.Connection, table: Table, source: str = "") -> f
 
 
 def epoch(connection: psycopg.Connection, table: Table, batch_size: int, classes: int = 1) -> float:
-    """Return the seconds of one epoch over the blocks that `registered` packed, of one model for each class."""
+    """Return the seconds of one epoch over the blocks of `packed`, of one model for each class."""
     states = [
         State.initial(
             loss=Logistic(),

@@ -37,14 +37,21 @@ def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[
     settle = partial(peer.settle, connection)
     peer.create_shuffled(connection, table)
     with our_registration(connection, table):
-        groups = {f"epoch_b{size}": alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES}
+        groups = epochs(connection, table, repeats)
         groups["prepare"] = alternate(prepare_sides(connection, table), repeats, settle)
         groups["whole_run"] = alternate(whole_run_sides(connection, table), repeats, settle)
         if ours.available(connection):
             groups["default_runs"] = alternate(default_sides(connection, table), min(repeats, MOST_LONG), settle)
-            groups["classes"] = alternate(class_sides(connection, table), repeats)
             groups["prediction"] = alternate(prediction_sides(connection, table), repeats)
     return groups
+
+
+def epochs(connection: psycopg.Connection, table: Table, repeats: int) -> dict[str, Samples]:
+    """Time the groups of epochs over rows that are packed."""
+    is_ours = ours.available(connection)
+    with ours.packed(connection, table) if is_ours else nullcontext():
+        groups = {f"epoch_b{size}": alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES}
+        return groups | ({"classes": alternate(class_sides(connection, table), repeats)} if is_ours else {})
 
 
 def our_registration(connection: psycopg.Connection, table: Table) -> AbstractContextManager[None]:

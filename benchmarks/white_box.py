@@ -40,8 +40,12 @@ RATIOS = {
 
 
 def measure(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
-    """Time an epoch of every side; `registered` has packed the rows for bolt-on."""
-    with ours.registered(connection, table), noisy_rows(connection, table) as (fixed, poisson):
+    """Time an epoch of every side; `packed` has the rows for bolt-on."""
+    with (
+        ours.registered(connection, table),
+        ours.packed(connection, table),
+        noisy_rows(connection, table) as (fixed, poisson),
+    ):
         count = load(ClientSession(connection), ours.dataset_of(table)).rows
         sides: dict[str, Side] = {"bolt_on": partial(ours.epoch, connection, table, peer.BATCH_SIZE)}
         for name in SCANS:

@@ -14,8 +14,9 @@ def table(connection):
 
 def test_every_side_of_ours_runs_and_leaves_no_dataset(connection, table):
     with ours.registered(connection, table):
-        for size in suite.BATCH_SIZES:
-            suite.epoch_sides(connection, table, size)["ours"]()
+        with ours.packed(connection, table):
+            for size in suite.BATCH_SIZES:
+                suite.epoch_sides(connection, table, size)["ours"]()
         of_shuffling, of_runs = suite.prepare_sides(connection, table), suite.whole_run_sides(connection, table)
         of_prediction = suite.prediction_sides(connection, table)
         own = [name for name in of_runs if name not in ("c", "numpy")]
