@@ -252,9 +252,15 @@ def above(difference):
 # --- it is Algorithm 2 ----------------------------------------------------------------------------------
 
 
-def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, splits=60, growth=0.3, clip=3.0):
+PUBLISHED = {
+    "splits": 60, "step_candidates": 20, "step_sizes": "equal", "largest_step": 2.0, "momentum": 0.0, "mean_weight": 0.0
+}  # fmt: skip
+
+
+def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, how, growth=0.3, clip=3.0):
     """Lee & Kifer 2018, Algorithm 2 with the repairs of privacy.md §8, for logistic regression, row by row.
 
+    `how` has dbdp's settings, of which momentum and halves are not in the paper.
     Yields after each selection: the model, the ρ of the last measurement, the candidates, α_max.
     """
     features, labels = data
@@ -272,30 +278,32 @@ def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, splits
         return math.fsum(losses) + count * regularisation / 2 * float(w @ w)
 
     rho = rho_of(epsilon, delta)
+    splits, candidates = how["splits"], how["step_candidates"]
     rho_nmax = rho_ng = min((epsilon / (2 * splits)) ** 2 / 2, rho / (2 * splits))
-    w, largest, taken = np.zeros(dimension), 2.0, []
+    w, largest, taken, before = np.zeros(dimension), how["largest_step"], [], np.zeros(dimension)
     while rho >= rho_ng + rho_nmax:
         rho -= rho_ng
         cost, raw, i = rho_ng, gradient(w) + next(noises), 0
         while i == 0:
-            whole = raw / count + regularisation * w
-            direction = whole / np.linalg.norm(whole)
-            steps = [largest * j / 19 for j in range(20)]
-            candidates = [w - alpha * direction for alpha in steps]
+            whole = raw / count + regularisation * w + how["momentum"] * before
+            steps = [largest * j / (candidates - 1) for j in range(candidates)]
+            if how["step_sizes"] == "halves":
+                steps = [0, *(largest / 2**j for j in range(candidates - 2, -1, -1))]
+            models = [w - alpha * whole / np.linalg.norm(whole) for alpha in steps]
             rho -= rho_nmax
-            i = int(np.argmin([objective(each) - noise for each, noise in zip(candidates, next(gumbels), strict=True)]))
-            yield candidates[i], cost, np.array(candidates), largest
+            i = int(np.argmin([objective(each) - noise for each, noise in zip(models, next(gumbels), strict=True)]))
+            yield models[i], cost, np.array(models), largest
             if i == 0:
-                rho_old, rho_ng = rho_ng, (1 + growth) * rho_ng
+                rho_old, rho_ng, before = rho_ng, (1 + growth) * rho_ng, before / 2
                 cost = rho_ng - rho_old
                 if rho < cost + rho_nmax:
                     return
                 rho -= cost
                 raw = (rho_old * raw + cost * (gradient(w) + next(noises))) / rho_ng
-        w = candidates[i]
+        w, before = models[i], whole
         taken.append(steps[i])
         if len(taken) == 10:
-            largest, taken = min(1.1 * max(taken), 2.0), []
+            largest, taken = min(1.1 * max(taken), how["largest_step"]), []
 
 
 def recorded(values, noise_made):
@@ -305,17 +313,22 @@ def recorded(values, noise_made):
         yield value
 
 
-def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
+@pytest.mark.parametrize(
+    "changed", [{}, {"momentum": 0.7, "step_sizes": "halves", "step_candidates": 6, "mean_weight": 0.85}]
+)
+def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied, changed):
     """Noise large enough that steps are refused, and gradients averaged, many times."""
     count, dimension, epsilon, delta, regularisation = 60, 4, 2.0, 1e-5, 0.01
+    own_settings = PUBLISHED | changed
+    places = np.arange(own_settings["step_candidates"])
     rows = Candidates(*some_rows(count, dimension))
     noises = [3 * RANDOM.normal(size=dimension) for _ in range(1000)]
     refusals = RANDOM.random(1000) < 0.05
-    gumbels = [0.6 * RANDOM.gumbel(size=20) + 6 * refused * (np.arange(20) == 0) for refused in refusals]
+    gumbels = [0.6 * RANDOM.gumbel(size=len(places)) + 6 * refused * (places == 0) for refused in refusals]
     left, right = iter(noises), iter(gumbels)
     spy = spied(noise=lambda vector: vector + next(left), choose=lambda losses: int(np.argmin(losses - next(right))))
-    plan = planned(Facts(count, dimension), epsilon=epsilon, delta=delta, regularisation=regularisation)
-    model = plan.method(rows, silent)
+    how = {"epsilon": epsilon, "delta": delta, "regularisation": regularisation}
+    model = planned(Facts(count, dimension), own_settings=own_settings, **how).method(rows, silent)
     data = rows.all[:, :dimension].astype(float), rows.all[:, -1].astype(float)
     expected = list(
         algorithm_2(
@@ -325,6 +338,7 @@ def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
             regularisation=regularisation,
             noises=iter(noises),
             gumbels=iter(gumbels),
+            how=own_settings,
         )
     )
     assert len(expected) == spy.selections > 30
@@ -338,8 +352,9 @@ def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied):
         assert measured[1].noise_scale == pytest.approx(2 / math.sqrt(2 * rho), rel=1e-6)
         assert selected[1].epsilon == pytest.approx(2 * epsilon / 120, rel=1e-6)
         assert selected[1].sensitivity == pytest.approx(min(3.0, largest), rel=1e-6)
-    last = [chosen for chosen, _, candidates, _ in expected if not np.array_equal(chosen, candidates[0])][-1]
-    assert np.abs(model - last).max() < 1e-10
+    shares = own_settings["mean_weight"] ** np.arange(len(expected))[::-1]
+    mean = np.average([chosen for chosen, *_ in expected], axis=0, weights=shares)
+    assert np.abs(model - mean).max() < 1e-10
 
 
 class Candidates(RowsInMemory):
@@ -642,7 +657,8 @@ def test_the_published_shares_give_the_first_measurement_what_the_paper_measures
 
     For replace-one neighbours it is twice that.
     """
-    plan = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0, own_settings={"shares": "published"})
+    own_settings = PUBLISHED | {"shares": "published"}
+    plan = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0, own_settings=own_settings)
     assert plan.details["noise_scale"] / 48_842 * math.sqrt(124) == pytest.approx(2 * 0.50119, rel=1e-5)
     even = planned(Facts(48_842, 124), epsilon=1.0, delta=1e-8, clip_norm=3.0)
     assert even.details["noise_scale"] < plan.details["noise_scale"] / 6

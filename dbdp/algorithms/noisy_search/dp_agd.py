@@ -11,7 +11,9 @@ the weights ρ_old and ρ - ρ_old. ρ follows from (ε, δ) by the tight conver
 mechanism, ε²/8-zCDP. The losses of a row of norm at most 1 differ little between near candidates: the selection's
 noise shrinks with the largest step. The regulariser is added to the mean gradient before its norm is computed. The
 largest step never exceeds the first one, as in the authors' program (in the text it may): the largest of
-τ noisy choices is too large rather than too small, and the range would grow with the noise.
+τ noisy choices is too large rather than too small, and the range would grow with the noise. By default the
+directions have momentum, less of it after each 0; the step sizes are halves of one another, and a mean of the selected
+models is released. All of that depends on released and public values alone, and half as many selections come as far.
 
 The unspent rest at the end is less than the cost of one more measurement and selection; it is not refunded.
 Shapes: a model is (P,), candidates are (m, P).
@@ -52,6 +54,8 @@ from dbdp.privacy.selection import ExponentialMechanism
 
 EXPONENTIAL, LAPLACE = "exponential", "laplace"
 SELECTIONS = (EXPONENTIAL, LAPLACE)
+HALVES, EQUAL = "halves", "equal"
+STEP_SIZES = (HALVES, EQUAL)
 EVEN, PUBLISHED = "even", "published"
 SHARES = (EVEN, PUBLISHED)
 MOST_CANDIDATES = 1000
@@ -62,14 +66,15 @@ _ROOM = 1 - 1e-9  # reduces δ, to cover the error of κ (§14.5)
 
 @dataclass(frozen=True)
 class Settings(OwnSettings):
-    """The settings of DP-AGD, with the paper's defaults (§5, §6) where it has them.
+    """The settings of DP-AGD.
 
-    Two are not the paper's. Its conversion of ε/(2·splits) assigns to the first measurement 1/(2 ln(1.25/δ)), that is
-    1/37 at δ = 10⁻⁸, of the cost of the selection that tests it: here they cost the same. It specifies no γ, and
-    observes no difference above 0.2 (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
+    The paper's (§5, §6) are splits 60, 20 equal steps up to 2, no momentum, and the last model: docs/algorithms.md
+    compares them. Two are not in it. Its conversion of ε/(2·splits) assigns to the first measurement 1/(2 ln(1.25/δ)),
+    that is 1/37 at δ = 10⁻⁸, of the cost of the selection that tests it: here they cost the same. It specifies no γ,
+    and observes no difference above 0.2 (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
     """
 
-    splits: int = number(60, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
+    splits: int = number(50, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
     shares: str = word(
         SHARES, "even: a first measurement costs as much as a selection; published: 1/(2 ln(1.25/δ)) of that"
     )
@@ -80,13 +85,18 @@ class Settings(OwnSettings):
         LARGEST,
         "C_obj: a row's loss is clipped to this for each model; to this · log₁₀ K for a network of K > 10 classes",
     )
-    step_candidates: int = number(
-        20, 2, MOST_CANDIDATES, "m: step sizes equally spaced from 0 to the largest, both included"
-    )
-    largest_step: float = number(2.0, SMALLEST, LARGEST, "α_max at the start")
+    step_candidates: int = number(6, 2, MOST_CANDIDATES, "m: step sizes from 0 to the largest, both included")
+    step_sizes: str = word(STEP_SIZES, "halves: each step size but 0 is half of the next one; equal: equally spaced")
+    largest_step: float = number(3.0, SMALLEST, LARGEST, "α_max at the start")
     step_window: int = number(10, 1, MOST_SPLITS, "τ: after each τ iterations α_max changes")
     step_growth: float = number(
         0.1, 0, 10, "η: α_max is then (1 + η) times the largest step of them, and not above the first one"
+    )
+    momentum: float = number(
+        0.7, 0, 0.99, "share of the last direction taken that is added to a gradient; half of it after each 0"
+    )
+    mean_weight: float = number(
+        0.85, 0, 0.999, "weight in the mean that is released of each selected model, relative to the next one"
     )
     selection: str = word(SELECTIONS, "exponential, or laplace as published: twice the noise")
 
@@ -368,32 +378,35 @@ class Descent:
     radius: float
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
-        """Descend while the budget pays for a measurement and its selection; return the last model, shape (P,).
+        """Descend while the budget pays for a measurement and its selection; return a mean of the models, shape (P,).
 
-        `rho` is the sum of ρ for the gradient at this model, `known` the part of it measured so far.
+        `rho` is the sum of ρ for the gradient at this model, `known` the part of it measured so far, `taken` the last
+        direction of a step.
         """
-        accesses, steps = _Accesses(self, rows), _StepSizes(self.own)
+        accesses, steps, mean = _Accesses(self, rows), _StepSizes(self.own), _Mean(self.own.mean_weight)
         model, raw = self.objective.initial(), np.zeros(self.objective.parameters)
+        taken = np.zeros_like(raw)
         rho, known, most = self.prices.gradient_rho, 0.0, self.most_selections
         for selections in range(1, most + 1):
             if not accesses.afforded(rho - known):
                 break
             raw = (known * raw + (rho - known) * accesses.measured(model, rho - known)) / rho
-            candidates = self.candidates(model, raw, steps.candidates())
+            direction = raw / self.batch_size + self.regularisation * model + self.own.momentum * taken
+            candidates = self.candidates(model, direction, steps.candidates())
             chosen = accesses.selected(candidates)
             progress("selection", selections, most)
             if chosen:
-                model, known = candidates[chosen], 0.0
+                model, taken, known = candidates[chosen], direction, 0.0
                 steps.record(chosen)
             else:
-                rho, known = rho * (1 + self.own.growth), rho
-        return model
+                rho, known, taken = rho * (1 + self.own.growth), rho, taken / 2
+            mean.add(model)
+        return mean.of(model)
 
-    def candidates(self, model: np.ndarray, raw: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Return a model for each step size along the normalised noisy gradient, shape (m, P)."""
-        gradient = raw / self.batch_size + self.regularisation * model
-        norm = float(np.linalg.norm(gradient))
-        models = model - np.outer(steps, gradient / norm if norm > 0 else gradient)
+    def candidates(self, model: np.ndarray, direction: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Return a model for each step size against the normalised direction, shape (m, P)."""
+        norm = float(np.linalg.norm(direction))
+        models = model - np.outer(steps, direction / norm if norm > 0 else direction)
         return projected(models, self.radius)
 
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
@@ -477,7 +490,10 @@ class _StepSizes:
 
     def candidates(self) -> np.ndarray:
         """Return the step sizes, ascending from 0, shape (m,)."""
-        return np.linspace(0.0, self._largest, self._own.step_candidates)
+        if self._own.step_sizes == EQUAL:
+            return np.linspace(0.0, self._largest, self._own.step_candidates)
+        halvings = np.arange(self._own.step_candidates - 2, -1, -1)
+        return np.concatenate([[0.0], self._largest * 0.5**halvings])
 
     def record(self, number: int) -> None:
         """Record a selected step; after τ of them the largest becomes (1 + η) times theirs, up to the first one."""
@@ -485,6 +501,25 @@ class _StepSizes:
         if len(self._taken) == self._own.step_window:
             wider = (1 + self._own.step_growth) * max(self._taken)
             self._largest, self._taken = min(wider, self._own.largest_step), []
+
+
+class _Mean:
+    """The mean of some models, in which each weighs a share of the next one; the last alone for a share of 0.
+
+    They are released values, from which any function may be computed (privacy.md §8).
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share, self._weight = share, 0.0
+        self._sum: Any = 0.0
+
+    def add(self, model: np.ndarray) -> None:
+        """Add a model (P,)."""
+        self._sum, self._weight = self._share * self._sum + model, self._share * self._weight + 1
+
+    def of(self, first: np.ndarray) -> np.ndarray:
+        """Return the mean, shape (P,); `first` where there is no model."""
+        return np.asarray(self._sum / self._weight) if self._weight else first
 
 
 class _Accesses:
