@@ -36,7 +36,17 @@ select l.virtualtransaction as transaction,
        l.mode,
        l.relation::regclass::text as name,
        c.relowner::regrole::text as owner,
-       c.oid is null and pg_table_is_visible(l.relation) is null as is_gone
+       c.oid is null and pg_table_is_visible(l.relation) is null as is_gone,
+       exists (
+           select
+           from pg_roles as r
+           cross join (values (l.relation), (pg_partition_root(l.relation)::oid)) as u (relation)
+           where pg_has_role(session_user, r.oid, 'member')
+           and (
+               has_table_privilege(r.oid, u.relation, 'select, insert, update, delete, truncate')
+               or has_any_column_privilege(r.oid, u.relation, 'select, insert, update')
+           )
+       ) as may_use
 from pg_locks as l
 left join pg_class as c on c.oid = l.relation
 cross join lateral (
@@ -122,10 +132,11 @@ class Transactions:
         transaction. Until then the statement holds a lock on the relation, RowExclusiveLock or above where it writes,
         which outlives the relation. So the query lists the lock on every relation that may have code of a role that is
         neither a superuser nor the session's user, and those of views that were read and dropped. Those that `note`
-        recorded are excepted: an interface took them, which reads with the restricted rights of the relation's owner.
+        recorded are excepted, an interface took them, which reads with the restricted rights of the relation's owner;
+        but only where the session's roles have no right to use the relation, as then no other statement did.
         """
         for row in self._foreign():
-            if _lock(row) not in self._taken:
+            if row["may_use"] or _lock(row) not in self._taken:
                 raise PermissionError(_refusal(row))
 
     def note(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from attacker import TRAIN, Arena, attempt, refused
+from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, attempt, refused
 from pairs import others_slow
 
 pytestmark = pytest.mark.security
@@ -304,6 +304,37 @@ def test_no_trigger_of_another_role_on_a_table_of_ones_own_acts(trapper, superus
         assert {done for _, done in trapper.noted()} == {"DP001"}
         trapper.admin.execute(f"drop table {name}; drop function {name}_f")
     assert trapper.ledger() == before
+
+
+@pytest.mark.parametrize("place", ["the table that was trained on", "a view that its code locked"])
+def test_a_training_excuses_no_later_use_of_what_it_locked(trapper, owner, place):
+    """Of the rival's dataset, which the owner may train on and read. The control: the owner acts in its place."""
+    before, name = trapper.ledger(), f"dealt_{secrets.token_hex(4)}"
+    trapper.prepare(trapper.act("grant training"), "")
+    view = trapper.plant("a view").rpartition(" ")[2]
+    locking = f"lock table {view} in access share mode;" if "view" in place else ""
+    body = "language plpgsql as $$ begin"
+    trapper.session.execute(f"""
+        create or replace function lock_it() returns void {body} {locking} end $$;
+        create or replace function locking(int) returns int immutable {body}
+        perform {trapper.schema}.lock_it(); return $1; end $$""")
+    trapper.session.execute(f"create table {name} as {ROWS}")
+    trapper.session.execute(f"create index on {name} (y) where {trapper.schema}.locking(1) = y")
+    trapper.session.execute(f"grant select on {name} to public; grant usage on schema {trapper.schema} to public")
+    trapper.session.execute(REGISTER, (name, f"{trapper.schema}.{name}", DECLARED, 100))
+    trapper.session.execute("select dbdp.grant_training(%s, %s)", (name, trapper.arena.names["owner"]))
+    used = f"select * from {view}"
+    if "trained on" in place:
+        used = f"select * from {trapper.schema}.{name} where y = 1"
+    owner.execute("begin")
+    owner.execute(TRAIN, (name,))
+    if "trained on" in place:  # an index whose code acts, once it is planned for the owner
+        trapper.session.execute(f"create index on {name} (y) where {trapper.schema}.f_of(1) = y")
+    owner.execute(used)
+    owner.execute("commit")
+    assert {done for _, done in trapper.noted()} == {"DP001"}
+    owner.execute(f"do $$ begin perform {trapper.act('grant training')}; end $$")
+    assert trapper.ledger()[0] != before[0]
 
 
 def test_no_trap_stores_a_model_or_an_outcome_for_a_charge(trapper, owner):
