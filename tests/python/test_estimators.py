@@ -651,6 +651,17 @@ def test_a_table_is_trained_in_place_where_it_is_registered(database, patients, 
         by_name.fit(registered, "ill")
 
 
+def test_bounds_and_classes_that_a_dataset_does_not_use_are_warned_of(database, registered):
+    given = {"epsilon": 1, "delta": 1e-6, "database": database, "progress": False}
+    with pytest.warns(UserWarning, match=r"bounds and classes describe rows .* not used: dataset") as warned:
+        dbdp.LogisticRegression(**given, **STATED).fit(registered)
+    assert any(each.filename == __file__ for each in warned)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        dbdp.LogisticRegression(**given).fit(registered)
+    assert not [each for each in warned if "not used" in str(each.message)]
+
+
 def test_the_classes_of_a_dataset_are_sorted_with_their_models(database, patients):
     name = f"{patients.schema}_wards"
     classes = ["C", "A", "B"]
