@@ -206,7 +206,7 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
         (
             {"age": {"minimum": 0, "maximum": 9}},
             {"age": [1, 2]},
-            "'age' is declared as .*'minimum'.* give .lower, upper.",
+            "'age' is declared as .*minimum.* give .lower, upper.",
         ),
         ({"agee": [0, 9]}, {"age": [1, 2]}, "columns are age; did you mean 'age'"),
         ("facts.json", {"age": [1, 2]}, r"dbdp.propose_declaration\('facts.json'\)"),

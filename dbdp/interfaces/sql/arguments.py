@@ -29,7 +29,6 @@ _EXAMPLES = {
     "group_by": "group_by => a public column of the dataset",
     "groups": "groups => array['north', 'south'], the values of it that get a model each",
     "metric": "metric => 'accuracy', or another one of docs/evaluation.md",
-    "column_name": "column_name => a numeric column of the table",
     "target": "target => the column to regress on the others, such as the label",
     "role": "role => its name, as in pg_roles",
     "capacity": "capacity => the largest number of rows, or units, that is to be read",
