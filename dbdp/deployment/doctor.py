@@ -170,7 +170,7 @@ def _of_server(server: Server) -> Iterator[Finding]:
 
 
 def _here() -> Finding:
-    return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir dbdp")
+    return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir .  # in the source's folder")
 
 
 def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
@@ -225,7 +225,7 @@ def _extension(server: Server) -> Finding:
     can_update = is_available and server.value(_UPDATE, version, __version__)
     remedy = "alter extension dbdp update;" if can_update else server.install
     if _numbers(version) > _numbers(__version__):
-        remedy = f"pip install dbdp=={version}"
+        remedy = f"pip install .  # in the source of version {version}"
     return Finding("extension", FAULT, f"version {version} in the database, {__version__} here", remedy)
 
 
@@ -250,7 +250,7 @@ def _python(server: Server) -> Finding:
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
         return Finding("server's Python", FAULT, text, server.install)
-    again = "pip install --force-reinstall --no-cache-dir dbdp"
+    again = "pip install --force-reinstall --no-cache-dir ."
     return _runtime("server's Python", ran, f"{again} && {server.install}")
 
 

@@ -383,7 +383,7 @@ def test_candidates_of_another_form_are_refused_with_an_example(connection, data
     name = dataset()
     with pytest.raises(psycopg.Error, match=r'give a list of objects: \[\{"regularisation": 0.01\}, …\]'):
         connection.execute("select dbdp.dp_tune(%s, %s, 1)", (name, candidates))
-    with pytest.raises(psycopg.Error, match="candidates is missing; pass candidates => a value"):
+    with pytest.raises(psycopg.Error, match="candidates is missing; pass candidates => '"):
         connection.execute("select dbdp.dp_tune(%s, null, 1)", (name,))
     assert spent(name) == (0, 0)
 

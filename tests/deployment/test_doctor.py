@@ -224,7 +224,7 @@ def test_a_server_without_compiled_code_is_advised(cluster, monkeypatch):
 @ON_ITS_OWN
 def test_a_newer_extension_requires_a_newer_client(cluster):
     execute(cluster, "update pg_extension set extversion = '99.1' where extname = 'dbdp'")
-    assert found(cluster, "extension", FAULT).remedy == "pip install dbdp==99.1"
+    assert found(cluster, "extension", FAULT).remedy == "pip install .  # in the source of version 99.1"
     execute(cluster, f"update pg_extension set extversion = '{__version__}' where extname = 'dbdp'")
 
 

@@ -49,3 +49,15 @@ def test_a_function_without_a_comment_is_refused(connection, database):
         connection.execute("create function dbdp.untold() returns int language sql return 1")
         with pytest.raises(ValueError, match="without a comment in sql/: untold"):
             GENERATE["sql_page"](database)
+
+
+BY_NAME = re.compile(r"pip install (?:--?\S+ )*'?dbdp\b")
+
+
+def test_no_message_and_no_page_installs_the_package_by_its_name_from_a_registry():
+    """It is in none: whoever took the name there would be installed. The controls are two that did."""
+    root = GENERATE["FOLDER"].parents[1]
+    texts = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "dbdp").rglob("*.py")]
+    assert len(texts) > 200
+    assert [path.name for path in texts if BY_NAME.search(path.read_text(encoding="utf-8"))] == []
+    assert BY_NAME.search("run pip install 'dbdp[web]'") and BY_NAME.search("pip install --upgrade dbdp==1")

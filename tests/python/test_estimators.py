@@ -206,7 +206,7 @@ def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes
         (
             {"age": {"minimum": 0, "maximum": 9}},
             {"age": [1, 2]},
-            "'age' is declared as .*'minimum'.* give .lower, upper.",
+            "'age' is declared as .*minimum.* give .lower, upper.",
         ),
         ({"agee": [0, 9]}, {"age": [1, 2]}, "columns are age; did you mean 'age'"),
         ("facts.json", {"age": [1, 2]}, r"dbdp.propose_declaration\('facts.json'\)"),
@@ -649,6 +649,17 @@ def test_a_table_is_trained_in_place_where_it_is_registered(database, patients, 
     assert by_name.predict(patients).shape == (200,)
     with pytest.raises(ValueError, match="declared label; leave y out"):
         by_name.fit(registered, "ill")
+
+
+def test_bounds_and_classes_that_a_dataset_does_not_use_are_warned_of(database, registered):
+    given = {"epsilon": 1, "delta": 1e-6, "database": database, "progress": False}
+    with pytest.warns(UserWarning, match=r"bounds and classes describe rows .* not used: dataset") as warned:
+        dbdp.LogisticRegression(**given, **STATED).fit(registered)
+    assert any(each.filename == __file__ for each in warned)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        dbdp.LogisticRegression(**given).fit(registered)
+    assert not [each for each in warned if "not used" in str(each.message)]
 
 
 def test_the_classes_of_a_dataset_are_sorted_with_their_models(database, patients):

@@ -47,6 +47,12 @@ def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback
     assert "Traceback" in refusal(connection, "select dbdp_internal.check_rows(null)").context
 
 
+def test_what_is_missing_is_named_with_something_to_pass(connection):
+    names = [name for (name,) in connection.execute(PAIRS).fetchall()]
+    for name in set(names) - NEEDS_NOTHING:
+        assert "=> a value" not in refusal(connection, f"select * from dbdp.{name}()").message_primary, name
+
+
 def test_predictions_refuse_as_other_functions_do(connection):
     for row in ("array[1, 2]", "array[1, 2]::float4[]", "r"):
         shown = refusal(connection, f"select dbdp.predict(999999999, {row}) from (select 1 as z) as r")

@@ -40,7 +40,7 @@ def missing() -> str | None:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        return "PySpark is not installed: pip install 'dbdp[spark]'"
+        return "PySpark is not installed: pip install '.[spark]'"
     return None if shutil.which("java") else "Java is not installed: apt-get install default-jre-headless"
 
 

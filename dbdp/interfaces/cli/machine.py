@@ -101,7 +101,7 @@ def web(
     try:
         from dbdp.interfaces.web.serving import serve
     except ModuleNotFoundError as error:
-        raise ValueError(f"dbdp web needs {error.name}; run pip install 'dbdp[web]'") from None
+        raise ValueError(f"dbdp web needs {error.name}; in the source's folder run pip install '.[web]'") from None
     from dbdp.interfaces.python.database import default_url
 
     serve(url or default_url(), host, port, print_line, opening=opening, metrics_token=_token() if metrics else "")

@@ -31,7 +31,7 @@ def started(master: str | None) -> Iterator[Any]:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise ValueError("Spark needs PySpark: pip install 'dbdp[spark]'") from None
+        raise ValueError("Spark needs PySpark: in the source's folder run pip install '.[spark]'") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("dbdp").config("spark.log.level", "ERROR")
     try:

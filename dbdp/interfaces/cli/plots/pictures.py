@@ -67,7 +67,7 @@ def check(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise RuntimeError("matplotlib is not installed: run `pip install 'dbdp[plot]'`") from None
+        raise RuntimeError("matplotlib is not installed: run `pip install matplotlib`") from None
     is_new = not path.exists()
     try:
         path.open("ab").close()

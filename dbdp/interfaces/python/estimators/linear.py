@@ -321,7 +321,19 @@ class _Estimator(BaseEstimator, ABC):
                 return self._fit_rows(self._read(database, X), y)
             if y is not None:
                 raise ValueError(f"y is passed, but dataset {name!r} has a declared label; leave y out")
+            self._warn_of_facts(name)
             return self._trained(database, name)
+
+    def _warn_of_facts(self, dataset: str) -> None:
+        """Warn if public facts were passed for rows, which a dataset has declared for itself."""
+        passed = [name for name in ("bounds", self._of_label) if getattr(self, name) is not None]
+        if passed:
+            warnings.warn(
+                f"{' and '.join(passed)} describe rows that are passed to fit, and are not used: dataset {dataset!r} "
+                "has a declaration of its own",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _check_is_no_file(self, X: Any) -> None:
         """Raise ValueError for the name of a file in place of a dataset's."""
