@@ -158,6 +158,15 @@ def test_public_facts_that_void_a_right_or_a_guarantee_are_warnings(connection, 
     assert "delta = 0.0166667 is at least 1/60" in texts[1][1]
 
 
+def test_the_extensions_own_role_is_granted_nothing(connection, dataset):
+    """It would be told to become an analyst; the control is a role that may be granted."""
+    shown = refusal(connection, "select dbdp.grant_training(%s, 'dbdp_owner')", dataset)
+    assert shown.message_primary.startswith("dbdp: dbdp_owner is for the extension's functions")
+    assert refusal(connection, "select dbdp.grant_prediction(1, 'dbdp_owner')").message_primary == shown.message_primary
+    with connection.transaction(force_rollback=True):
+        connection.execute("select dbdp.grant_training(%s, 'dbdp_analyst')", (dataset,))
+
+
 DECLARED = "select dbdp.register_dataset(%s, 'u', 'y', '1', %s, 1, 1e-12, capacity => %s)"
 QUOTED = "'a' has two categories, 0 and 120; a row with any number between has neither; if they are bounds"
 

@@ -189,6 +189,15 @@ def test_a_table_is_registered_by_the_fields_of_its_columns(owner, as_owner, tab
     assert (epsilon, capacity) == (2, 90)
 
 
+def test_a_plan_asks_for_the_name_of_the_model_beside_its_epsilon_and_the_training_uses_it(owner, people, as_owner):
+    name = f"page_{secrets.token_hex(4)}"
+    page = owner.get("/plan", params={"dataset": people.dataset, "epsilon": "0.1", "name": name}).text
+    assert page.index('id="name"') < page.index("More options") < page.index('id="loss"')
+    ended(owner, owner.post("/train", data=fields_of(page, "/train")))
+    sql = "select name, version from dbdp.models where name = %s"
+    assert as_owner.execute(sql, (name,)).fetchall() == [(name, 1)]
+
+
 @pytest.mark.parametrize(("delta", "is_warned"), [("0.5", True), ("1e-4", False)])
 def test_a_warning_of_the_server_is_shown_once(owner, table, delta, is_warned):
     form = registration(owner, table) | {"lower_0": "0", "upper_0": "1", "epsilon": "2", "capacity": "90"}

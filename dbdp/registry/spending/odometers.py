@@ -99,7 +99,8 @@ class Account:
             names = " or ".join(f"dbdp.{word}_{self.id}" for word in self.words)
             raise ValueError(
                 f"an odometer of {self.title}, {names}, is missing or does not belong to dbdp_owner, so that the "
-                f"amount spent is unknown; {_REMEDY}"
+                f"amount spent is unknown; after a restore without owners give both back by alter sequence … owned by "
+                f"none, and owner to dbdp_owner; else {_REMEDY}"
             )
         if spent[0] < self.recorded[0] or spent[1] < self.recorded[1]:
             raise ValueError(

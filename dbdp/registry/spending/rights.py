@@ -217,6 +217,8 @@ def _check_released(session: ServerSession, model: int, *, action: str) -> None:
 def _check_role(session: ServerSession, role: str) -> None:
     if not session.query("select from pg_roles where rolname = $1::name", role):
         raise ValueError(f"role {role!r} does not exist; create it first, or write its name as in pg_roles")
+    if role == "dbdp_owner":
+        raise ValueError("dbdp_owner is for the extension's functions, and nobody logs in as it; name another role")
 
 
 def _warn_without(session: ServerSession, role: str, needed: str, action: str) -> None:

@@ -12,7 +12,7 @@ from dbdp.algorithms import ALGORITHMS, AUTO, Request
 from dbdp.controller.options import help_of, options
 from dbdp.learning.losses import LOSSES
 
-_FIRST = ("epsilon", "delta", "algorithm")
+_FIRST = ("epsilon", "delta", "algorithm", "name")
 _CHOICES = {"algorithm": (AUTO, *ALGORITHMS), "loss": tuple(LOSSES)}
 _LARGEST = 2**31  # bound of SQL's int
 
