@@ -25,7 +25,7 @@ from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.packing.writers import temporary_blocks
-from dbdp.registry.datasets import load
+from dbdp.registry.datasets import Dataset, load
 from dbdp.sessions.client import ClientSession
 
 SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""
@@ -153,7 +153,7 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
     session = ClientSession(connection)
     if private:
         return timed(lambda: requests.train(session, dataset_of(table), request()))
-    planned = plan_of(session, table)
+    planned = plan_of(load(session, dataset_of(table)))
     return timed(lambda: run_without_noise(session, table, planned))
 
 
@@ -187,9 +187,8 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
     release.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
 
 
-def plan_of(session: ClientSession, table: Table) -> PerturbedOnce:
+def plan_of(dataset: Dataset) -> PerturbedOnce:
     """Return the plan of the timed request."""
-    dataset = load(session, dataset_of(table))
     timed_request = request()
     return PERTURBED_ONCE[timed_request.algorithm].plan(
         timed_request, Facts(dataset.rows, dataset.declaration.dimension)
@@ -197,12 +196,15 @@ def plan_of(session: ClientSession, table: Table) -> PerturbedOnce:
 
 
 def private_part(connection: psycopg.Connection, table: Table) -> float:
-    """Return the seconds of what privacy adds to a request: sensitivity, charge, durability, noise."""
+    """Return the seconds of what privacy adds to a request: sensitivity, charge, durability, noise.
+
+    The dataset is looked up in any case.
+    """
     session = ClientSession(connection)
     dataset = load(session, dataset_of(table))
 
     def steps() -> None:
-        planned = plan_of(session, table)
+        planned = plan_of(dataset)
         charge = charging.charge_for(session, dataset, planned.explain(), planned.mechanism.guarantee)
         session.await_durable(charge)
         planned.mechanism.release(np.zeros(planned.facts.dimension))
