@@ -8,7 +8,7 @@ enum { DIMENSION = 21, STRIDE = 24, MOST = 200, SEVERAL = 3, BEFORE = 24, RECORD
 
 static float rows[MOST * STRIDE];
 static double features[MOST * DIMENSION], labels[MOST];
-static double vectors[4 * STRIDE], steps[MOST], values[MOST], columns[LANES * STRIDE], candidates[5 * STRIDE];
+static double vectors[4 * STRIDE], steps[MOST], values[MOST], columns[LANES * STRIDE], candidates[15 * STRIDE];
 static double several[2 * SEVERAL * STRIDE], room[MANY * (STRIDE + SEVERAL)];
 static char records[MOST * RECORD];
 static long noise[STRIDE], places[MOST];
@@ -51,10 +51,10 @@ static void adapt(const sgd_training *t, long count) {
 }
 
 static void compare(const sgd_training *t, long count) {
-  double sums[5] = {0};
-  for (long c = 0; c < 5; c++)
-    for (long i = 0; i < DIMENSION; i++) candidates[c * STRIDE + i] = vectors[i] + 3.0 * (double)c;
-  sgd_add_losses(t, rows, count, candidates, 5, STRIDE, 3.0, sums, columns);
+  double sums[15] = {0};
+  for (long c = 0; c < 15; c++)
+    for (long i = 0; i < DIMENSION; i++) candidates[c * STRIDE + i] = vectors[i] + (double)c;
+  sgd_add_losses(t, rows, count, candidates, 15, STRIDE, 3.0, sums, columns);
 }
 
 __attribute__((noinline)) void run(long count) {

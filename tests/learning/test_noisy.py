@@ -242,8 +242,8 @@ def test_compiled_sums_of_losses_are_those_of_the_reference(loss, target, count)
     labels = random.integers(0, 4, count) if target else random.choice([-1.0, 1.0, 0.0, 0.5], count)
     rows = pack(random.normal(size=(count, FEATURES)), labels.astype(float))
     rows[::5] = np.nan
-    objective, models = Linear(loss, FEATURES, 1, target), random.normal(size=(6, FEATURES))
-    models *= [[0.1], [0.3], [1.0], [3.0], [30.0], [1e9]]
+    objective, models = Linear(loss, FEATURES, 1, target), random.normal(size=(15, FEATURES))
+    models *= np.geomspace(0.1, 1e9, len(models))[:, None]
     for limit in (0.5, 2.0, math.inf):
         sums = []
         for compiled in (True, False):

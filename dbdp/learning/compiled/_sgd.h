@@ -379,7 +379,7 @@ INLINED lanes loss_of(const sgd_training *t, lanes score, const row_group *of) {
   return value * of->weight;
 }
 
-#define TOGETHER 4 /* models at a time */
+#define TOGETHER 8 /* models at a time: more would not fit the registers, and one alone waits for its own sum */
 INLINED void add_losses(const sgd_training *t, const row_group *of, const double *models, long stride, double most, double *sums, int count) {
   lanes score[TOGETHER] = {{0}};
   for (long i = 0; i < stride - 1; i++)
@@ -393,7 +393,9 @@ INLINED void add_losses(const sgd_training *t, const row_group *of, const double
 INLINED void add_group_losses(const sgd_training *t, const float *row, const double *models, long candidates, long stride, double most, double *sums, double *columns, long rows) {
   row_group of = transposed(t, row, stride, rows, columns);
   for (; candidates >= TOGETHER; candidates -= TOGETHER, models += TOGETHER * stride, sums += TOGETHER) add_losses(t, &of, models, stride, most, sums, TOGETHER);
-  for (; candidates > 0; candidates--, models += stride, sums++) add_losses(t, &of, models, stride, most, sums, 1);
+  if (candidates & 4) add_losses(t, &of, models, stride, most, sums, 4), models += 4 * stride, sums += 4;
+  if (candidates & 2) add_losses(t, &of, models, stride, most, sums, 2), models += 2 * stride, sums += 2;
+  if (candidates & 1) add_losses(t, &of, models, stride, most, sums, 1);
 }
 
 /* Add the losses of `count` rows, each at most `most`, for each of the models (candidates × stride); `columns` has room for
