@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reproduce.figures import AUTO, EPSILON, NO_PRIVACY, ROWS, Panel
+from benchmarks.reproduce.figures import AUTO, CONSTANT, EPSILON, NO_PRIVACY, ROWS, Panel
 from benchmarks.reproduce.summaries import Point
 
 COLUMNS = 2
@@ -91,6 +91,9 @@ def scale(axis: Any, panel: Panel, values: Sequence[float]) -> None:
     axis.minorticks_off()
     if panel.metric in LOGARITHMIC:
         axis.set_yscale("log", nonpositive="clip")
+        if panel.metric == "training_seconds":
+            axis.yaxis.set_major_formatter("{x:g}")
+            axis.yaxis.set_minor_formatter("{x:g}")
 
 
 def short(value: float) -> str:
@@ -109,7 +112,9 @@ def limit(axis: Any, points: Sequence[Point]) -> None:
         axis.set_ylim(low - margin, best + margin)
     elif metric in ("objective", "rmse") and private:
         best, typical = min(point.mean for point in points), sorted(private)[len(private) * 3 // 4]
-        axis.set_ylim(best - 0.05 * (typical - best), max(typical, min(private)) * 1.25)
+        ends = [point.mean for point in points if point.series.method == CONSTANT]
+        high = max(ends) + 0.6 * (max(ends) - best) if ends else max(typical, min(private)) * 1.25
+        axis.set_ylim(best - 0.05 * (high - best), max(high, min(private)))
 
 
 def finished(figure: Any, axes: Sequence[Any], path: Path, columns: int = 3) -> list[Path]:
