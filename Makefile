@@ -37,7 +37,7 @@ test-statistical:  ## the tests that repeat an experiment many times
 test-spark:  ## the tests of Apache Spark, the slow ones too; as root it installs a missing Java
 	java -version >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get install -qq --yes --no-install-recommends default-jre-headless; } \
 	  || { echo "Java is missing: install Java 17, as default-jre-headless" >&2; exit 1; }
-	$(BOOTSTRAP) --extras test,spark && .venv/bin/pytest tests/packing/spark -m "slow or not slow"
+	$(BOOTSTRAP) --extras test,connect && .venv/bin/pytest tests/packing/spark tests/sessions -m "slow or not slow"
 
 image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for docker build
 	@docker info >/dev/null || { echo "no container engine is running: start one, or set DOCKER_HOST" >&2; exit 1; }

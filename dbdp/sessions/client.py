@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
@@ -44,6 +45,39 @@ _STORE_NETWORK = """
 select dbdp_internal.store_network(
     $1, $2::pg_catalog.json, $3::pg_catalog.float8[], $4::pg_catalog.json)::pg_catalog.text as stored
 """
+
+
+_BEGIN = "begin transaction isolation level repeatable read"
+
+
+@dataclass(frozen=True)
+class Another:
+    """What opens a session like another one, also in another process; its text does not show the password.
+
+    Attributes
+    ----------
+    dsn : str
+        Parameters of libpq, without the password.
+    password : str | None
+        The password.
+    settings : tuple[tuple[str, str], ...]
+        Names and values of the settings that the session has of its own, in the order in which they are set.
+    """
+
+    dsn: str = field(repr=False)
+    password: str | None = field(repr=False)
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+
+    @contextmanager
+    def opened(self) -> Iterator["ClientSession"]:
+        """Yield a session, which is closed at the end."""
+        from dbdp.sessions.connections import opened
+
+        with opened(self.dsn, password=self.password) as connection:
+            session = ClientSession(connection)
+            for name, setting in self.settings:
+                session.query("select pg_catalog.set_config($1, $2, false)", name, setting)
+            yield session
 
 
 class ClientSession:
@@ -102,6 +136,20 @@ class ClientSession:
                 raise refusals.client_error(error, is_public=error.sqlstate == PUBLIC_SQLSTATE) from None
             return cursor.fetchall() if cursor.description else []
 
+    def bytes_of(self, sql: str, *parameters: Any) -> bytes:
+        """Return the bytes that a statement returns, as they are; for connections that dbdp opened itself.
+
+        Raises
+        ------
+        psycopg.DatabaseError
+            If the statement fails.
+        """
+        from psycopg import RawCursor
+
+        with RawCursor(self.connection) as cursor:
+            ((value,),) = cursor.execute(sql.encode(), parameters, binary=True).fetchall()
+            return bytes(value)
+
     def recover(self) -> None:
         """Roll back a transaction that a failed statement left behind."""
         from psycopg.pq import TransactionStatus
@@ -127,36 +175,40 @@ class ClientSession:
             with refusable(self):
                 self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
 
+    def another(self) -> "Another":
+        """Return what opens a further session with the same parameters, role and memory."""
+        info, settings = self.connection.info, self.query(_SETTINGS)
+        return Another(info.dsn, info.password or None, tuple((row["name"], row["setting"]) for row in settings))
+
     @contextmanager
     def workers(self, count: int) -> Iterator[list[Session]]:
         """Open further connections with the same parameters, role and memory; they close at the end."""
-        from dbdp.sessions.connections import opened
-
-        info = self.connection.info
-        settings = self.query(_SETTINGS)
+        another = self.another()
         with ExitStack() as stack:
-            workers: list[Session] = []
-            for _ in range(count):
-                workers.append(ClientSession(stack.enter_context(opened(info.dsn, password=info.password or None))))
-                for row in settings:
-                    workers[-1].query("select pg_catalog.set_config($1, $2, false)", row["name"], row["setting"])
-            yield workers
+            yield [stack.enter_context(another.opened()) for _ in range(count)]
 
     @contextmanager
     def one_snapshot(self, workers: list[Any]) -> Iterator[None]:
         """Run a transaction in each worker, all with the snapshot of the first one."""
-        from psycopg.sql import SQL, Literal
-
         first, *others = workers
-        begin = "begin transaction isolation level repeatable read"
-        first.control(begin)
-        snapshot = first.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"]
+        snapshot = first.exported_snapshot()
         for worker in others:
-            worker.control(begin)
-            worker.control(SQL("set transaction snapshot {}").format(Literal(snapshot)).as_string())
+            worker.see(snapshot)
         yield  # an error leaves the transactions to `recover`
         for worker in workers:
             worker.control("commit")
+
+    def exported_snapshot(self) -> str:
+        """Begin a transaction, and return the name of its snapshot, which other sessions may use until it ends."""
+        self.control(_BEGIN)
+        return str(self.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"])
+
+    def see(self, snapshot: str) -> None:
+        """Begin a transaction with another one's snapshot."""
+        from psycopg.sql import SQL, Literal
+
+        self.control(_BEGIN)
+        self.control(SQL("set transaction snapshot {}").format(Literal(snapshot)).as_string())
 
     def atomic(self) -> AbstractContextManager[Any]:
         """Run a transaction, or a savepoint within the current one."""

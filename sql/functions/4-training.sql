@@ -65,6 +65,26 @@ as $body$
 $body$;
 comment on function dbdp_internal.forget_blocks is 'internal: free the packed rows that this session holds in memory for a table of blocks; a training ends with it';
 
+create or replace function dbdp_internal.rows_by_pages(dataset text, out pages bigint, out rows bigint[])
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
+set jit = off
+as $body$
+@plpython rows_by_pages@
+$body$;
+comment on function dbdp_internal.rows_by_pages is 'internal: a number of pages, and how many rows each so many pages of a dataset''s table have, for a client that may read it and trains on Spark';
+
+create or replace function dbdp_internal.records_on_pages(dataset text, first bigint, last bigint) returns bytea
+language plpython3u
+set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off
+set jit = off
+as $body$
+@plpython records_on_pages@
+$body$;
+comment on function dbdp_internal.records_on_pages is 'internal: the raw records of the rows on some pages of a dataset''s table, in the order of storage, read as the table''s owner for a worker of Spark whose role may read it';
+
 create or replace function dbdp_internal.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp

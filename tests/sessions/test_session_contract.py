@@ -1,9 +1,10 @@
-"""What every session promises the controller: one suite for the server's and the client's, each run where it works.
+"""What every session promises the controller: one suite for the server, a client and Spark, run where each works.
 
 An action is run with a client's session in this process, and with the server's own in a backend, as dbdp_owner, to
 which its source is sent; what it returns is JSON. A third implementation is one more `Place`.
 """
 
+import importlib.util
 import inspect
 import json
 import threading
@@ -64,10 +65,22 @@ class Server:
         return self._connection.execute("select pg_temp.run(%s::json)", (json.dumps(arguments),)).fetchone()[0]
 
 
+class OnSpark(Client):
+    """Runs an action with the client's session of a database whose rows Spark reads."""
+
+    def run(self, action: Action, *arguments: Any) -> Any:
+        from dbdp.packing.spark.engine import SparkEngine
+
+        engine = SparkEngine(None, ClientSession(self._connection))  # the session itself runs no job
+        return json.loads(json.dumps(action(ClientSession(self._connection, engine), *arguments)))
+
+
 Place = Client | Server
+HAS_SPARK = importlib.util.find_spec("pyspark") is not None
+NEEDS_SPARK = pytest.mark.skipif(not HAS_SPARK, reason="PySpark is not installed")
 
 
-@pytest.fixture(params=[Client, Server], ids=lambda each: each.name)
+@pytest.fixture(params=[Client, Server, pytest.param(OnSpark, marks=NEEDS_SPARK)], ids=lambda each: each.__name__)
 def place(request: pytest.FixtureRequest, connection: psycopg.Connection) -> Place:
     return request.param(connection)
 

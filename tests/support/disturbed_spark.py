@@ -1,8 +1,14 @@
-"""Packs and trains on a cluster of two executors, of which one is killed at a stage; prints a digest for each stage.
+"""Packs and trains on clusters that are disturbed at a stage; prints a digest for each stage.
 
-`python disturbed_spark.py FOLDER KEY_HEX` prints JSON: for each stage whether it was disturbed, and SHA-256 of the
-blocks, of the states after three epochs in one job, and of a sum. `python disturbed_spark.py FOLDER killed URL NAME`
-trains the dataset NAME, and is killed after its charge.
+`python disturbed_spark.py HOW FOLDER …` prints JSON: for each stage whether it was disturbed, and SHA-256 of the
+blocks, of the states after three epochs in one job, and of a sum.
+
+- `killed FOLDER KEY_HEX`: on two executors, of which one is killed; or a worker, or the files of the shuffle are lost.
+- `killed URL KEY_HEX NAME`: the same, of the dataset NAME in PostgreSQL.
+- `slow FOLDER KEY_HEX`: on two hosts, where a task is so slow that the other one runs a copy.
+- `connect FOLDER KEY_HEX`: undisturbed, by Spark Connect.
+- `charged FOLDER URL NAME`: trains the dataset NAME, and is killed after its charge.
+- `full FOLDER URL NAME DISK`: trains it where the disk for the shuffle is full, and prints the error.
 """
 
 import hashlib
@@ -11,7 +17,10 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +28,53 @@ import sparks
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.packing.spark import files, packed, workers
+from dbdp.interfaces.python.database import connect as connected
+from dbdp.learning.rows.features import SCALED
+from dbdp.packing.spark import files, packed, tables, workers
 from dbdp.packing.spark.engine import SparkEngine
+from dbdp.registry import datasets
+from dbdp.sessions.client import ClientSession
+from dbdp.sessions.connections import opened
 
 SLICES = (500, 300, 200)
-STAGES = ("nothing", "map", "reduce", "epoch", "worker")
-here = {"stage": "", "marker": ""}
+STAGES = ("nothing", "map", "reduce", "epoch", "worker", "shuffle")
+SLOW = 600  # seconds of a task of which a copy is run
+here = {"stage": "", "marker": "", "disk": ""}
 
 
 def disturb(place: dict[str, str], *stages: str) -> None:
     """Once in all workers: kill the executor that this worker belongs to, or end the worker itself."""
     if place["stage"] not in stages:
         return
+    if place["stage"].startswith("slow"):
+        slow_down(place)
+        return
     try:
         os.close(os.open(place["marker"], os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    if place["stage"] == "worker":
+    if place["stage"] == "shuffle":
+        for path in Path(place["disk"]).rglob("shuffle_*"):
+            path.unlink()
+    if place["stage"] in ("worker", "shuffle"):
         os._exit(1)
     daemon = os.getppid()
     executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(executor, signal.SIGKILL)
     os._exit(1)
+
+
+def slow_down(place: dict[str, str]) -> None:
+    """Wait in the first attempt of the first task until it is killed; note that another attempt ran."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None or context.partitionId():
+        return
+    if not context.attemptNumber():
+        time.sleep(SLOW)
+        os._exit(1)
+    Path(place["marker"]).touch()
 
 
 class Pack(workers.Pack):
@@ -50,7 +84,7 @@ class Pack(workers.Pack):
         place = dict(here)
         for chunk in workers.Pack.__call__(self, batches):
             yield chunk
-            disturb(place, "map", "worker")
+            disturb(place, "map", "worker", "slow map")
 
 
 class Place(workers.Place):
@@ -60,7 +94,7 @@ class Place(workers.Place):
         place = dict(here)
         for block in workers.Place.__call__(self, batches):
             yield block
-            disturb(place, "reduce")
+            disturb(place, "reduce", "shuffle", "slow reduce")
 
 
 class Epochs(workers.Epochs):
@@ -68,18 +102,32 @@ class Epochs(workers.Epochs):
 
     def __call__(self, part: int, pieces: Any) -> bytes:
         moved = workers.Epochs.__call__(self, part, pieces)
-        disturb(dict(here), "epoch")
+        disturb(dict(here), "epoch", "slow epoch")
         return moved
 
 
-def digests(spark: Any, folder: str, key: bytes, stage: str) -> dict[str, Any]:
+@contextmanager
+def rows_of(spark: Any, source: str, name: str | None) -> Iterator[packed.SparkRows]:
+    """Rows of a folder of files, or of a dataset of a server."""
+    with ExitStack() as stack:
+        if name is None:
+            found: Any = files.files_of(spark, source)
+            dataset = sparks.dataset_of(found.rows)
+        else:
+            session = ClientSession(stack.enter_context(opened(source)))
+            dataset = datasets.load(session, name)
+            dataset = replace(dataset, declaration=replace(dataset.declaration, encoding=SCALED))
+            found = stack.enter_context(tables.opened_table(session, dataset))
+        layout = Layout(sparks.LENGTH, SLICES)
+        yield stack.enter_context(packed.rows_on_spark(spark, dataset, found, layout))
+
+
+def digests(spark: Any, source: str, key: bytes, stage: str, name: str | None = None) -> dict[str, Any]:
     """Pack and train, disturbed at a stage."""
     from test_spark_rows import state
 
     here.update(stage=stage, marker=f"{tempfile.mkdtemp()}/done")
-    found = files.files_of(spark, folder)
-    layout, dataset = Layout(sparks.LENGTH, SLICES), sparks.dataset_of(found.rows)
-    with packed.rows_on_spark(spark, dataset, found, folder, layout) as rows:
+    with rows_of(spark, source, name) as rows:
         rows._key = key
         frame = rows.blocks(SLICES)
         moved = rows.epoch([[state().encode()] for _ in SLICES], 3)
@@ -90,28 +138,78 @@ def digests(spark: Any, folder: str, key: bytes, stage: str) -> dict[str, Any]:
     return named | {"disturbed": Path(here["marker"]).exists()}
 
 
-def on_cluster(folder: str, key: bytes) -> None:
-    """Print the digests of every stage."""
+def disturbed() -> None:
+    """Let the workers be disturbed."""
     packed.workers.Pack, packed.workers.Place, packed.workers.Epochs = Pack, Place, Epochs  # type: ignore[misc]
-    spark = sparks.spark_session("local-cluster[2,1,1024]", **{"spark.executor.memory": "1g"})
-    print(json.dumps({stage: digests(spark, folder, key, stage) for stage in STAGES}))
 
 
-def killed_after_the_charge(folder: str, url: str, name: str) -> None:
-    """Train a dataset of files, and be killed once it is charged."""
-    from dbdp.interfaces.python.database import connect
+def killed(source: str, key: str, name: str | None = None) -> None:
+    """Print the digests of every stage on a cluster of two executors."""
+    disturbed()
+    with tempfile.TemporaryDirectory() as disk:
+        here["disk"] = disk
+        settings = {"spark.executor.memory": "1g", "spark.local.dir": disk}
+        spark = sparks.spark_session("local-cluster[2,1,1024]", **settings)
+        found = {stage: digests(spark, source, bytes.fromhex(key), stage, name) for stage in STAGES}
+        spark.stop()
+    print(json.dumps(found))
 
-    SparkEngine.rows = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, method-assign]
-    database = connect(url).on_spark(sparks.spark_session("local[1]"))
-    request = Request(epsilon=1.0, delta=1e-7, algorithm="bolt_on")
+
+def slow(folder: str, key: str) -> None:
+    """Print the digests where a copy of a slow task finishes first: speculation needs executors on several hosts."""
+    disturbed()
+    settings = {
+        "spark.executor.memory": "1g",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "200ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.3",
+        "spark.speculation.minTaskRuntime": "1s",
+        "spark.sql.files.maxPartitionBytes": "9000",
+    }
+    with sparks.two_hosts() as master:
+        spark = sparks.spark_session(master, **settings)
+        stages = ("nothing", "slow map", "slow reduce", "slow epoch")
+        found = {stage: digests(spark, folder, bytes.fromhex(key), stage) for stage in stages}
+        spark.stop()
+    print(json.dumps(found))
+
+
+def connect(folder: str, key: str) -> None:
+    """Print the digests by Spark Connect, and whether its session is one."""
+    spark = sparks.connect_session()
+    found = digests(spark, folder, bytes.fromhex(key), "nothing")
+    is_connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    spark.stop()
+    print(json.dumps({"nothing": found, "is_connect": is_connect}))
+
+
+def registered(spark: Any, folder: str, url: str, name: str) -> Any:
+    """Register a dataset of files; return the connection that trains it."""
+    database = connected(url).on_spark(spark)
     facts: dict[str, Any] = {"label": "y", "positive": "1", "negative": "-1"}
     features = {"x": {"length": sparks.LENGTH, "norm": 1.0}}
     database.register_dataset(name, f"spark:parquet:{folder}", features=features, epsilon=5.0, delta=1e-5, **facts)
-    database.train(name, request)
+    return database
+
+
+def charged(folder: str, url: str, name: str) -> None:
+    """Train a dataset of files, and be killed once it is charged."""
+    SparkEngine.rows = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, method-assign]
+    database = registered(sparks.spark_session("local[1]"), folder, url, name)
+    database.train(name, Request(epsilon=1.0, delta=1e-7, algorithm="bolt_on"))
+
+
+def full(folder: str, url: str, name: str, disk: str) -> None:
+    """Train a dataset of files, whose shuffle does not fit the disk; print what was raised."""
+    spark = sparks.spark_session("local[2]", **{"spark.local.dir": disk})
+    database = registered(spark, folder, url, name)
+    try:
+        database.train(name, Request(epsilon=1.0, delta=1e-7, algorithm="bolt_on"))
+    except Exception as error:
+        print(json.dumps([type(error).__name__, str(error)]))
+    spark.stop()
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "killed":
-        killed_after_the_charge(sys.argv[1], *sys.argv[3:])
-    else:
-        on_cluster(sys.argv[1], bytes.fromhex(sys.argv[2]))
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,9 +1,14 @@
 """Spark for tests: a session, files of rows, a dataset over them, and what NumPy computes of the same rows."""
 
+import importlib.util
 import os
 import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +54,45 @@ def spark_session(master: str = "local[2]", **more: str) -> Any:
     for name, value in (SETTINGS | more).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def has_connect() -> bool:
+    """Whether PySpark has what Spark Connect needs."""
+    return all(importlib.util.find_spec(name) for name in ("grpc", "grpc_status", "zstandard"))
+
+
+def connect_session() -> Any:
+    """A session of Spark Connect, whose server this process starts."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.remote("local[2]").appName("dbdp tests")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def two_hosts() -> Iterator[str]:
+    """A standalone cluster of two workers, of one core each, on addresses that count as two hosts; yield its URL."""
+    import pyspark
+
+    class_of = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url, deploy = f"spark://127.0.0.1:{port}", "org.apache.spark.deploy"
+    master = [f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        for number, words in enumerate((master, *([*worker, "--host", f"127.0.0.{n}", url] for n in (2, 3)))):
+            log = stack.enter_context((Path(folder) / f"{number}.log").open("wb"))
+            places = {"SPARK_WORKER_DIR": f"{folder}/{number}", "SPARK_NO_DAEMONIZE": "1"}
+            environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"} | places
+            process = subprocess.Popen([class_of, *words], stdout=log, stderr=log, env=environment)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        yield url
 
 
 def write(folder: Path, features: np.ndarray, labels: Sequence[Any], files: int = 3) -> Path:

@@ -33,7 +33,7 @@ Engine = Annotated[
     str,
     option(
         type=click.Choice([POSTGRESQL, SPARK]),
-        help="Where rows are read and trained on; spark: from files such as spark:parquet:/path.",
+        help="Where rows are read and trained on; spark: from a table, or files such as spark:parquet:/path.",
     ),
 ]
 Master = Annotated[

@@ -136,6 +136,8 @@ def tune(
     repetitions: MeanRuns = None,
     distribution: Distribution = None,
     selection_epsilon: SelectionEpsilon = None,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -145,7 +147,7 @@ def tune(
 
     own = (method, repetitions, distribution, selection_epsilon)
     tuning = TuningRequest(request, parsed(candidates.read_text()), *own)
-    with opened(url) as database, progress_bar() as progress:
+    with opened_on(url, engine, master) as database, progress_bar() as progress:
         model = database.tune(dataset, tuning, progress)
     _show_model(model, as_json)
 

@@ -209,9 +209,10 @@ class Database:
     def on_spark(self, spark: Any) -> Database:
         """Return this connection with Apache Spark as the place where rows are read and trained on.
 
-        Its methods `register_dataset`, `train`, `tune` and `explain` take datasets whose rows are in Parquet files:
-        `register_dataset(name, "spark:parquet:/path", …)`. Budgets, receipts and models stay in PostgreSQL, the noise
-        is drawn in this process, and whoever may submit to the cluster can read the rows; see docs/scale.md.
+        Its methods `register_dataset`, `train`, `tune` and `explain` take datasets whose rows are in Parquet files,
+        `register_dataset(name, "spark:parquet:/path", …)`, or in tables of PostgreSQL that this role may read.
+        Budgets, receipts and models stay in PostgreSQL, the noise is drawn in this process, and whoever may submit to
+        the cluster can read the rows; see docs/scale.md.
 
         Parameters
         ----------
@@ -225,7 +226,7 @@ class Database:
         """
         from dbdp.packing.spark.engine import SparkEngine
 
-        return Database(self.connection, lender=self._lender, engine=SparkEngine(spark))
+        return Database(self.connection, lender=self._lender, engine=SparkEngine(spark, ClientSession(self.connection)))
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement with parameters $1, $2, …; return its rows.
@@ -1484,8 +1485,14 @@ class Database:
         return baselines.descent(self._session, dataset, request)
 
     def _trains_here(self, dataset: str) -> bool:
-        """Return whether this role may read the table and charge, so that trainings run in this process."""
-        return bool(
+        """Return whether this role may read the table and charge, so that trainings run in this process.
+
+        Raises
+        ------
+        ValueError
+            If it may not, and trainings would run on Spark.
+        """
+        may = bool(
             self.query(
                 "select coalesce((select has_table_privilege(source, 'select') from dbdp.dataset "
                 "where name = $1 and dropped_at is null), false) "
@@ -1493,6 +1500,12 @@ class Database:
                 dataset,
             )[0]["may"]
         )
+        if not may and self._session.engine is not None:
+            raise ValueError(
+                f"this role may not read the rows of dataset {dataset!r}, or not charge it, as who trains on Spark "
+                "must; train it through dbdp.connect(), in the server"
+            )
+        return may
 
     def _call(
         self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress | None = None

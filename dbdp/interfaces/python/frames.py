@@ -60,6 +60,11 @@ def is_pandas(rows: Any) -> bool:
     return _library(rows) == "pandas"
 
 
+def is_spark(rows: Any) -> bool:
+    """Return whether rows are a DataFrame of Spark, classic or Connect."""
+    return type(rows).__module__.startswith("pyspark.sql.") and hasattr(rows, "mapInArrow")
+
+
 def frame_of(rows: Any, wanted: Sequence[str] | None = None) -> Frame:
     """Return the columns of rows.
 

@@ -4,6 +4,7 @@ The table is dropped at the end, also after an error or Ctrl-C; the next call dr
 charge and the released model stay in the private server's history.
 """
 
+import re
 import secrets
 import warnings
 from collections.abc import Iterator, Mapping
@@ -79,19 +80,31 @@ def temporary_dataset(
         If the schema of the tables belongs to another role, or another role may create in it.
     """
     with connect(embedded()) as database:
-        for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
-            _drop(database, row["schema"], row["name"])
-        name = f"{SCHEMA}_{secrets.token_hex(8)}"
-        database.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
-        _make_schema(database)
+        name = claimed_name(database)
         try:
             label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
-            stated = {"label": label, "features": features} | declared | _budget(request)
+            stated = {"label": label, "features": features} | declared | budget_of(request)
             with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
                 database.register(Registration(name=name, source=f"{SCHEMA}.{name}", **stated))
             yield database, name
         finally:
-            _drop(database, SCHEMA, name)
+            drop(database, SCHEMA, name)
+
+
+def claimed_name(database: Database) -> str:
+    """Return a name for a new dataset, locked for the connection; drop the tables of killed processes."""
+    for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
+        drop(database, row["schema"], row["name"])
+    name = f"{SCHEMA}_{secrets.token_hex(8)}"
+    database.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
+    _make_schema(database)
+    return name
+
+
+def is_abandoned(database: Database, name: str) -> bool:
+    """Return whether a name is that of a dataset of rows, and no connection has it locked."""
+    free = "select pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended($1, 0)) as free"
+    return bool(re.match(_GENERATED, name)) and database.query(free, name)[0]["free"]
 
 
 def _make_schema(database: Database) -> None:
@@ -115,7 +128,7 @@ def _make_schema(database: Database) -> None:
         )
 
 
-def _budget(request: Request) -> dict[str, Any]:
+def budget_of(request: Request) -> dict[str, Any]:
     """Return a budget that covers one release."""
     check_epsilon_delta(request.epsilon, request.delta)
     epsilon = min(request.epsilon * (1 + _SLACK) + 1e-8, MAX_EPSILON)
@@ -148,7 +161,7 @@ def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, a
     return label
 
 
-def _drop(database: Database, schema: str, name: str) -> None:
+def drop(database: Database, schema: str, name: str) -> None:
     """Close the dataset and drop its table; do nothing if the connection is lost."""
     database.recover()
     if database.connection.closed:

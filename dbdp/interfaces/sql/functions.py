@@ -30,13 +30,14 @@ from dbdp.interfaces.sql.arguments import (
 )
 from dbdp.learning.objectives import Linear, objective_from
 from dbdp.packing import draws, grouping, held
+from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import Share
 from dbdp.packing.packer import sampled_rows, shuffle_and_pack
 from dbdp.packing.writers import named, table_name
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import budgets, ledger, names, rights
-from dbdp.registry.tables import reading
+from dbdp.registry.tables import reading, records
 
 
 @interface()
@@ -209,6 +210,20 @@ def forget_blocks(table: str) -> None:
     """dbdp_internal.forget_blocks: free the memory that the caller's own session holds for a table."""
     check_not_null(blocks=table)
     held.forget(table_name(table))
+
+
+@interface(in_own_transaction)
+def rows_by_pages(name: str) -> dict[str, Any]:
+    """dbdp_internal.rows_by_pages, with the caller's rights."""
+    pages, rows = records.counted_by_pages(session, datasets.load(session, name), pack_memory(session))
+    return {"pages": pages, "rows": rows}
+
+
+@interface(in_own_transaction)
+def records_on_pages(name: str, first: int, last: int) -> bytes:
+    """dbdp_internal.records_on_pages, with the caller's rights."""
+    check_not_null(first=first, last=last)
+    return records.on_pages(session, datasets.load(session, name), first, last, pack_memory(session))
 
 
 @interface(in_own_transaction)

@@ -1,21 +1,25 @@
 """The engine that trains on Spark: what a client's session asks before the charge, and the rows after it.
 
-Everything that can be refused is refused before the charge, from public facts: the algorithm, the files, their columns,
-and whether the workers have this package. The driver is the client: it charges in PostgreSQL, draws the noise, and has
-the models without noise; no worker has a connection to PostgreSQL.
+The rows are in files, or in a table of PostgreSQL. Everything that can be refused is refused before the charge, from
+public facts: the algorithm, the files, their columns, the number of rows, and whether the workers have this package and
+reach PostgreSQL where they need it. The driver is the client: it charges in PostgreSQL, draws the noise, and has the
+models without noise.
 """
 
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dbdp
 from dbdp.algorithms import AUTO, Request
 from dbdp.algorithms.rows import Layout, Progress, silent
-from dbdp.packing.spark import columns, files, workers
+from dbdp.packing.spark import columns, files, tables, workers
 from dbdp.packing.spark.packed import SparkRows, rows_on_spark
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.registration import Registration
+from dbdp.registry.tables import records
+from dbdp.sessions.client import ClientSession
 
 ALGORITHMS = (
     "bolt_on",
@@ -30,21 +34,26 @@ ALGORITHMS = (
 
 
 class SparkEngine:
-    """Trains datasets whose rows are in files that Spark reads; an `dbdp.sessions.session.Engine`.
+    """Trains datasets whose rows Spark's workers read; an `dbdp.sessions.session.Engine`.
 
     Parameters
     ----------
     spark : pyspark.sql.SparkSession
         The session of Spark, classic or Connect.
+    session : ClientSession
+        The driver's connection to PostgreSQL, without an engine.
     """
 
-    def __init__(self, spark: Any) -> None:
-        self._spark = spark
+    def __init__(self, spark: Any, session: ClientSession) -> None:
+        self._spark, self._session = spark, session
         self._checked: dict[int, files.Files] = {}
 
     def check_rows(self, dataset: Any) -> None:
-        """Raise ValueError unless the files are those that were registered."""
-        found = files.files_of(self._spark, _path_of(dataset))
+        """Raise ValueError unless the files, or the number of rows of the table, are those that were registered."""
+        if dataset.place is None:
+            self._session.check_rows(dataset)
+            return
+        found = files.files_of(self._spark, files.path_of(dataset.place))
         if (found.rows, found.digest) != (dataset.rows, dataset.digest):
             raise ValueError(
                 f"the files of {dataset.place} are not those that dataset {dataset.name!r} was registered with: they "
@@ -60,14 +69,27 @@ class SparkEngine:
                 f"algorithm {request.algorithm!r} draws noise or mini-batches at every step, which dbdp does not do on "
                 f"Spark; choose one of {', '.join(ALGORITHMS)}, or train in PostgreSQL"
             )
-        self._check_columns(dataset)
-        self._check_workers()
+        if dataset.place is None:
+            records.check_by_row(dataset)
+            self._check_workers()
+            self._check_connections()
+        else:
+            self._check_columns(dataset)
+            self._check_workers()
 
-    def rows(self, dataset: Dataset, layout: Layout, progress: Progress = silent) -> AbstractContextManager[SparkRows]:
-        """Return a context manager of the packed rows of a dataset."""
-        path = _path_of(dataset)
-        source = self._checked.get(dataset.id) or files.files_of(self._spark, path)
-        return rows_on_spark(self._spark, dataset, source, path, layout, progress)
+    @contextmanager
+    def rows(self, dataset: Dataset, layout: Layout, progress: Progress = silent) -> Iterator[SparkRows]:
+        """Yield the packed rows of a dataset."""
+        if dataset.place is None:
+            with (
+                tables.opened_table(self._session, dataset) as table,
+                rows_on_spark(self._spark, dataset, table, layout, progress) as rows,
+            ):
+                yield rows
+            return
+        found = self._checked.get(dataset.id) or files.files_of(self._spark, files.path_of(dataset.place))
+        with rows_on_spark(self._spark, dataset, found, layout, progress) as rows:
+            yield rows
 
     def described(self, registration: Registration) -> tuple[dict[str, str], files.Files]:
         """Return the type that each declared column has in PostgreSQL, and the files, of a place to register.
@@ -89,7 +111,7 @@ class SparkEngine:
         return {column: types[column] for column in registration.columns}, found
 
     def _check_columns(self, dataset: Any) -> None:
-        present = columns.postgres_types(self._spark.read.parquet(_path_of(dataset)))
+        present = columns.postgres_types(self._spark.read.parquet(files.path_of(dataset.place)))
         for column, kind in dataset.column_types.items():
             if present.get(column) != kind:
                 raise ValueError(
@@ -113,11 +135,16 @@ class SparkEngine:
                 "same version on every node"
             )
 
-
-def _path_of(dataset: Any) -> str:
-    if dataset.place is None:
-        raise ValueError(
-            f"dataset {dataset.name!r} is a table of PostgreSQL, which dbdp does not read from Spark yet; train it "
-            f"there, or export its rows to Parquet files and register {files.PREFIX}/path"
-        )
-    return files.path_of(dataset.place)
+    def _check_connections(self) -> None:
+        """Raise ValueError unless as many workers as may read a table can open sessions in the driver's snapshot."""
+        count = tables.READERS
+        with tables.in_snapshot(self._session) as (_, access):
+            probe = self._spark.range(0, count, 1, count).mapInArrow(access.probe, "id long")
+            try:
+                probe.collect()
+            except Exception:
+                raise ValueError(
+                    "the workers of Spark could not connect to PostgreSQL as the driver did, each task by a connection "
+                    f"of its own, of which at most {count} run at a time; let every node reach the server, and allow "
+                    "this role as many connections"
+                ) from None

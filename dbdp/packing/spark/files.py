@@ -14,6 +14,10 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from dbdp.learning.rows.encoding import Encoder, RandomProjection
+from dbdp.packing.spark import columns, workers
+from dbdp.registry.datasets import Dataset
+
 PREFIX = "spark:parquet:"
 TAG, PLACE = "tag", "place"
 _FACTS = ("file_path", "file_size", "file_modification_time")
@@ -31,8 +35,9 @@ class File:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a source, by their paths; those without a row are left out."""
+    """The files of a path, by their own; those without a row are left out. A `dbdp.packing.spark.packed.Source`."""
 
+    path: str
     files: tuple[File, ...]
 
     @property
@@ -50,6 +55,15 @@ class Files:
     def first_slots(self) -> dict[int, int]:
         """The first slot of each file, by its tag."""
         return dict(self._slots())
+
+    def encoder(self, dataset: Dataset, projection: RandomProjection | None) -> Encoder:
+        """Return the encoder of the records that the workers read."""
+        return columns.encoder_of(dataset.declaration, projection)
+
+    def read(self, spark: Any, dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
+        """Return a DataFrame, and what reads its batches in a worker."""
+        chosen = read(spark, self.path).select(TAG, PLACE, *columns.selected(dataset))
+        return chosen, workers.FileRows(encoder, self.first_slots)
 
     def _slots(self) -> Iterator[tuple[int, int]]:
         first = 0
@@ -93,4 +107,4 @@ def files_of(spark: Any, path: str) -> Files:
     numbered = all(row["rows"] == row["last"] + 1 for row in found)
     if not numbered or len({file.tag for file in files}) < len(files):
         raise ValueError(f"the files of {path} do not number their rows; write the rows to other Parquet files")
-    return Files(files)
+    return Files(path, files)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dbdp.packing.spark.workers import CHANGED, FAILED, INCOMPLETE, PublicError
+from dbdp.packing.spark.workers import CHANGED, FAILED, INCOMPLETE, UNREADABLE, PublicError
 
 _SETTINGS = {  # of one batch: rows to pack, and bytes of chunks and blocks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -71,7 +71,9 @@ def collected(frame: Any, spark: Any) -> list[Any]:
             return list(frame.collect())
     except Exception as error:
         text = str(error)
-        known = next((each for each in (CHANGED, INCOMPLETE, FAILED) if each in text), "a job of Spark failed")
+        known = next(
+            (each for each in (CHANGED, INCOMPLETE, UNREADABLE, FAILED) if each in text), "a job of Spark failed"
+        )
         raise PublicError(f"{known}; the logs of Spark may say why") from None
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,16 +20,32 @@ from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.learning import kernels, second_moments, tallies
 from dbdp.learning.objectives import Objective, objective_from
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.learning.state import State
 from dbdp.packing.options import KEY_BYTES, Coding
-from dbdp.packing.spark import columns, files, workers
+from dbdp.packing.spark import workers
 from dbdp.packing.spark.jobs import collected, repartitioned
+from dbdp.packing.spark.masks import Sealed, masked
 from dbdp.packing.spark.workers import Piece
 from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.datasets import Dataset
 
 PART_BYTES = 1 << 25  # packed rows of one task of a sum; a public fact, so that every cluster adds alike
 MOST_PARTS = 512  # whose sums the driver holds; of more rows each part is larger
+
+
+class Source(Protocol):
+    """Where the workers read the rows of a dataset, each with its slot."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, public."""
+
+    def encoder(self, dataset: Dataset, projection: RandomProjection | None) -> Encoder:
+        """Return the encoder of the records that the workers read."""
+
+    def read(self, spark: Any, dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
+        """Return a DataFrame, and what reads its batches in a worker."""
 
 
 @dataclass
@@ -42,18 +58,15 @@ class SparkRows:
         The session of Spark, classic or Connect.
     dataset : Dataset
         The registered dataset.
-    source : files.Files
-        Its files, as they were checked before the charge.
-    path : str
-        Their path.
+    source : Source
+        Where the workers read its rows.
     layout : Layout
         How the rows are packed.
     """
 
     spark: Any
     dataset: Dataset
-    source: files.Files
-    path: str
+    source: Source
     layout: Layout
     progress: Progress = silent
     joins_epochs = True
@@ -181,9 +194,9 @@ class SparkRows:
         """Return a task's result for each of some parts, in their order."""
         if len(parts) < len(self._packed_parts(frame)):
             frame = frame.filter(frame.part.isin(list(parts)))
-        scan = workers.Scan(task, self.layout.dimension)
+        scan = workers.Scan(Sealed(task), self.layout.dimension)
         found = collected(frame.mapInArrow(scan.__call__, workers.RESULTS), self.spark)
-        results = {row.part: bytes(row.result) for row in found}
+        results = {row.part: masked(bytes(row.result), scan.seed(row.part)) for row in found}
         if sorted(results) != sorted(parts):
             raise workers.PublicError(workers.INCOMPLETE)
         return [results[part] for part in parts]
@@ -197,10 +210,10 @@ class SparkRows:
             order, borders = self._order(sizes)
             coding = self.layout.coding
             dataset = Coding(**coding).of(self.dataset) if coding else self.dataset
-            encoder = columns.encoder_of(dataset.declaration, self.layout.projection)
-            chosen = files.read(self.spark, self.path).select(files.TAG, files.PLACE, *columns.selected(dataset))
-            pack = workers.Pack(encoder, order, self.source.first_slots, borders)
-            chunks = repartitioned(chosen.mapInArrow(pack.__call__, workers.CHUNKS), len(sizes))
+            encoder = self.source.encoder(dataset, self.layout.projection)
+            frame, read = self.source.read(self.spark, dataset, encoder)
+            pack = workers.Pack(encoder, order, read, borders)
+            chunks = repartitioned(frame.mapInArrow(pack.__call__, workers.CHUNKS), len(sizes))
             place = workers.Place(order, encoder.dimension, sizes)
             self._packed[sizes] = self._keep(chunks.mapInArrow(place.__call__, workers.BLOCKS))
         return self._packed[sizes]
@@ -243,10 +256,10 @@ class SliceRows:
 
 @contextmanager
 def rows_on_spark(
-    spark: Any, dataset: Dataset, source: files.Files, path: str, layout: Layout, progress: Progress = silent
+    spark: Any, dataset: Dataset, source: Source, layout: Layout, progress: Progress = silent
 ) -> Iterator[SparkRows]:
     """Yield packed rows on Spark, and free their blocks at the end; none is packed yet."""
-    rows = SparkRows(spark, dataset, source, path, layout, progress)
+    rows = SparkRows(spark, dataset, source, layout, progress)
     try:
         yield rows
     finally:

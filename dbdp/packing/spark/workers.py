@@ -20,11 +20,13 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import HEADER_BYTES, Encoder, record_layout
 from dbdp.learning.state import State
 from dbdp.packing.spark.columns import LABEL, VALUES
+from dbdp.packing.spark.masks import Sealed, masked
 from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
 
 CHANGED = "a source file changed while it was read"
 INCOMPLETE = "rows of the source are missing, or are there twice"
+UNREADABLE = "a worker could not read the table in PostgreSQL"
 FAILED = "a worker of dbdp failed"
 CHUNKS = "part int, slots binary, words binary, rows binary"
 BLOCKS = "part int, number int, block binary"
@@ -34,6 +36,7 @@ VERSION = "version string"
 
 Batches = Iterator[pa.RecordBatch]
 Pass = Callable[[Any, Batches], Batches]
+Read = Callable[[Batches], Iterator[tuple[np.ndarray, bytes]]]  # slots (n,), and their raw records
 
 
 class PublicError(RuntimeError):
@@ -70,36 +73,57 @@ class Pack:
     Attributes
     ----------
     encoder : Encoder
-        Encodes the numbers of a row.
+        Decodes raw records.
     order : KeyedOrder
         The secret order of the slots.
-    first_slots : Mapping[int, int]
-        First slot of each file, by the file's tag.
+    read : Read
+        Yields slots and their raw records, for a task's batches.
     borders : np.ndarray
         First word of every part but the first one, uint64, increasing.
     """
 
     encoder: Encoder
     order: KeyedOrder
-    first_slots: Mapping[int, int]
+    read: Read
     borders: np.ndarray
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
-        """Yield chunks of packed rows of one part each, for batches of (tag, place, label, values)."""
-        for batch in batches:
-            if batch.num_rows:
-                yield self._chunks(batch)
+        """Yield chunks of packed rows of one part each."""
+        for slots, raw in self.read(batches):
+            yield self._chunks(slots, self.encoder.rows(raw))
 
-    def _chunks(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        slots, rows = self._slots(batch), self.encoder.rows(raw_records(self.encoder, batch))
+    def _chunks(self, slots: np.ndarray, rows: np.ndarray) -> pa.RecordBatch:
         words = self.order.words_of(slots)
         parts = np.searchsorted(self.borders, words, side="right").astype(np.int32)
         order = np.argsort(parts, kind="stable")
         present, begins = np.unique(parts[order], return_index=True)
         pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in (slots, words, rows)]
+        pieces[2] = [masked(piece, _seed(self.order, first)) for piece, first in zip(pieces[2], pieces[0], strict=True)]
         columns = {"part": pa.array(present), **dict(zip(("slots", "words", "rows"), pieces, strict=True))}
         return pa.RecordBatch.from_pydict({name: pa.array(column) for name, column in columns.items()})
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Reads batches of (tag, place, label, values) of files.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        That of `columns.encoder_of`.
+    first_slots : Mapping[int, int]
+        First slot of each file, by the file's tag.
+    """
+
+    encoder: Encoder
+    first_slots: Mapping[int, int]
+
+    def __call__(self, batches: Batches) -> Iterator[tuple[np.ndarray, bytes]]:
+        """Yield slots and raw records; raise for a row of another file."""
+        for batch in batches:
+            if batch.num_rows:
+                yield self._slots(batch), raw_records(self.encoder, batch)
 
     def _slots(self, batch: pa.RecordBatch) -> np.ndarray:
         tags, each = np.unique(batch.column("tag").to_numpy(), return_inverse=True)
@@ -160,11 +184,12 @@ class Place:
             yield from self._blocks(part, parts.pop(part))
 
     def _blocks(self, part: int, chunks: list[pa.RecordBatch]) -> Batches:
-        slots, words, rows = (
-            np.concatenate([np.frombuffer(chunk.column(name)[0].as_buffer(), kind) for chunk in chunks])
-            for name, kind in (("slots", "<i8"), ("words", "<u8"), ("rows", blocks.ELEMENT))
-        )
+        found = [[chunk.column(name)[0].as_py() for name in ("slots", "words", "rows")] for chunk in chunks]
         chunks.clear()
+        slots = np.concatenate([np.frombuffer(each[0], "<i8") for each in found])
+        words = np.concatenate([np.frombuffer(each[1], "<u8") for each in found])
+        plain = (masked(each[2], _seed(self.order, each[0])) for each in found)
+        rows = np.concatenate([np.frombuffer(each, blocks.ELEMENT) for each in plain])
         by_slot = np.argsort(slots, kind="stable")
         if len(slots) != self.sizes[part] or (np.diff(slots[by_slot]) == 0).any():
             raise PublicError(INCOMPLETE)
@@ -173,6 +198,11 @@ class Place:
         for number, first in enumerate(range(0, len(rows), together)):
             block = rows[order[first : first + together]].tobytes()
             yield _batch(part=pa.array([part], pa.int32()), number=pa.array([number], pa.int32()), block=[block])
+
+
+def _seed(order: KeyedOrder, slots: bytes) -> bytes:
+    """Return the seed of the mask of a chunk, which has these slots."""
+    return order.key + b"mask" + slots[:8]
 
 
 @dataclass(frozen=True)
@@ -213,22 +243,26 @@ class Scan:
 
     Attributes
     ----------
-    task : Callable[[int, Iterable[Piece]], bytes]
-        Computes a part's result from its number and its blocks.
+    task : Sealed
+        A function that computes a part's result from its number and its blocks, (int, Iterable[Piece]) → bytes.
     dimension : int
         Coordinates of a packed row.
     """
 
-    task: Callable[[int, Iterable[Piece]], bytes]
+    task: Sealed
     dimension: int
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
-        """Yield the result of each part."""
-        cursor = _Cursor(batches, self.dimension)
+        """Yield the result of each part, masked."""
+        cursor, task = _Cursor(batches, self.dimension), self.task.opened()
         while (part := cursor.next_part()) is not None:
-            result = self.task(part, cursor.pieces(part))
+            result = masked(task(part, cursor.pieces(part)), self.seed(part))
             yield _batch(part=pa.array([part], pa.int32()), result=[result])
+
+    def seed(self, part: int) -> bytes:
+        """Return the seed of the mask of a part's result."""
+        return self.task.seed + b"result" + part.to_bytes(4, "little")
 
 
 class _Cursor:

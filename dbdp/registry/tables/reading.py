@@ -15,6 +15,7 @@ MOST_BYTES = 1 << 28  # of records in memory at a time, whatever the setting: a 
 _MOST_ROWS = 1 << 14  # of a batch: more rows are not faster
 _ROW_BYTES = 512  # memory of a result's row besides its record
 _PAGE_HEADER, _LEAST_TUPLE = 24, 28  # bytes: a page has (block_size - 24) / 28 tuples at most, whatever they contain
+EVERY_PAGE = (0, 2**32 - 1)  # from the first one to before the last one that PostgreSQL may number
 
 
 @dataclass(frozen=True)
@@ -53,28 +54,30 @@ where isleaf
 # partitions are read together. The sizes are looked up after the snapshot is taken: all rows in it are below them.
 _BY_PAGES = """
 select (
-    select string_agg({record}, ''::bytea)
+    select {value}
     from {source} as source
     where source.ctid >= format('(%s,0)', page.number)::tid
-    and source.ctid < format('(%s,0)', least(page.number + $2, 4294967295))::tid
+    and source.ctid < format('(%s,0)', least(page.number + $2, {last}))::tid
     and {where}
 ) as raw
 from (
     select generate_series(
-        0,
-        greatest(
+        {first},
+        least({last} - 1, greatest(
             pg_relation_size($3::regclass),
             (select max(pg_relation_size(relid)) from pg_partition_tree($3::regclass) where isleaf)
-        ) / current_setting('block_size')::int8,
+        ) / current_setting('block_size')::int8),
         $2
     ) as number
 ) as page
 """
+_JOINED = "string_agg({record}, ''::bytea)"
 
 _BY_ROWS = """
-select {record} as raw
+select {value} as raw
 from {source} as source
-where source.ctid >= '(0,0)'::tid
+where source.ctid >= '({first},0)'::tid
+and source.ctid < '({last},0)'::tid
 and {where}
 """
 
@@ -87,7 +90,13 @@ and source.tableoid = $3::oid
 
 
 def records(
-    session: ServerSession, source: str, record: Record, *, memory: int, one_order: bool = False
+    session: ServerSession,
+    source: str,
+    record: Record,
+    *,
+    memory: int,
+    one_order: bool = False,
+    within: tuple[int, int] = EVERY_PAGE,
 ) -> Iterator[bytes]:
     """Yield the records of all rows, joined in pieces of at most a quarter of the memory; all from one snapshot.
 
@@ -108,25 +117,61 @@ def records(
         Bytes that reading may use.
     one_order : bool
         Whether the order must be the same in every session: table by table, whatever the memory.
+    within : tuple[int, int]
+        First page that is read, and the one after the last.
 
     Raises
     ------
     PermissionError
         If this role may not read the table.
     """
-    facts = session.query(_TABLES, source)[0]
-    room = min(memory // 4, MOST_BYTES)
-    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * facts["tables"]
-    pages = 0 if one_order and facts["tables"] > 1 else room // each
+    tables, pages = _tables_and_pages(session, source, record, memory)
+    if one_order and tables > 1:
+        pages = 0
     if pages:
-        query, rows, blank = _BY_PAGES, 1, record.blank
+        query, value, rows, blank = _BY_PAGES, _JOINED.format(record=record.sql), 1, record.blank
     else:
-        query, rows, blank = _BY_ROWS, max(1, min(_MOST_ROWS, room // (record.held + _ROW_BYTES))), b""
-    sql = query.format(record=record.sql, source=source, where=record.where)
+        query, value, blank = _BY_ROWS, record.sql, b""
+        rows = max(1, min(_MOST_ROWS, _room(memory) // (record.held + _ROW_BYTES)))
+    sql = query.format(value=value, source=source, where=record.where, first=within[0], last=within[1])
     for batch in session.batches_of(source, rows, sql, blank, pages, source, *record.parameters):
         joined = [row["raw"] or record.blank for row in batch if row["raw"] is not None]
         if joined:
             yield joined[0] if len(joined) == 1 else b"".join(joined)
+
+
+def _room(memory: int) -> int:
+    """Return the bytes of one piece."""
+    return min(memory // 4, MOST_BYTES)
+
+
+def _tables_and_pages(session: ServerSession, source: str, record: Record, memory: int) -> tuple[int, int]:
+    """Return how many tables a table consists of, and how many of their pages are read together; public facts.
+
+    The second number is 0 if the records of one page may be too many.
+    """
+    facts = session.query(_TABLES, source)[0]
+    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * facts["tables"]
+    return facts["tables"], _room(memory) // each
+
+
+def pages_together(session: ServerSession, source: str, record: Record, memory: int) -> int:
+    """Return of how many pages the records may be joined."""
+    return max(1, _tables_and_pages(session, source, record, memory)[1])
+
+
+def counted_by_pages(session: ServerSession, source: str, pages: int) -> list[int]:
+    """Return the number of rows on each so many pages, in the order of storage.
+
+    Raises
+    ------
+    PermissionError
+        If this role may not read the table.
+    """
+    first, last = EVERY_PAGE
+    sql = _BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
+    batches = session.batches_of(source, _MOST_ROWS, sql, b"", pages, source)
+    return [row["raw"] for batch in batches for row in batch]
 
 
 def stored_at(session: ServerSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:

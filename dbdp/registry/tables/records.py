@@ -30,6 +30,7 @@ from dbdp.registry.declarations import Declaration
 from dbdp.registry.tables import reading, units
 from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Session
 
 TEXT_TYPES = ("text", "character varying", "character")
 _UNKNOWN = 0.5  # not a category: those are hashes, which are integers
@@ -37,7 +38,7 @@ _COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
 _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 
 
-def encoder_of(session: ServerSession, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
+def encoder_of(session: Session, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
     """Return the encoder that decodes a dataset's records into packed rows."""
     declaration = dataset.declaration
     labels = labels_of(declaration)
@@ -97,6 +98,55 @@ def read(
             yield seen, raw
         seen += number
     _check_seen(dataset, seen)
+
+
+def counted_by_pages(session: ServerSession, dataset: Dataset, memory: int) -> tuple[int, list[int]]:
+    """Return how many pages `on_pages` reads at most, and the number of rows on each so many, in the order of storage.
+
+    Raises
+    ------
+    ValueError
+        If the dataset has a unit or a capacity.
+    PermissionError
+        If this role may not read the table.
+    """
+    _, pages = _record_by_row(session, dataset, memory)
+    return pages, reading.counted_by_pages(session, dataset.source, pages)
+
+
+def on_pages(session: ServerSession, dataset: Dataset, first: int, last: int, memory: int) -> bytes:
+    """Return the raw records of the rows on pages first, …, last - 1.
+
+    In one snapshot every session returns them in one order, whatever its settings: each reads by one plan.
+
+    Raises
+    ------
+    ValueError
+        If the dataset has a unit or a capacity, or the pages are none, or too many for the memory.
+    PermissionError
+        If this role may not read the table.
+    """
+    record, pages = _record_by_row(session, dataset, memory)
+    if not (0 <= first < last <= reading.EVERY_PAGE[1] and last - first <= pages):
+        raise ValueError(f"pages {first} to {last} are none, or more than {pages}; pass fewer pages")
+    return b"".join(reading.records(session, dataset.source, record, memory=memory, within=(first, last)))
+
+
+def _record_by_row(session: ServerSession, dataset: Dataset, memory: int) -> tuple[Record, int]:
+    """Return the record of a dataset whose rows are its units, and of how many pages records are joined."""
+    check_by_row(dataset)
+    record = _record(session, dataset, encoder_of(session, dataset))
+    return record, reading.pages_together(session, dataset.source, record, memory)
+
+
+def check_by_row(dataset: Dataset) -> None:
+    """Raise ValueError unless each row of a dataset is one record, and their number is public."""
+    if dataset.unit is not None or dataset.capacity is not None:
+        what = "a capacity" if dataset.unit is None else "a unit of privacy"
+        raise ValueError(
+            f"dataset {dataset.name!r} has {what}, so its rows are selected while they are read, in PostgreSQL alone; "
+            "train it without Spark"
+        )
 
 
 def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
@@ -365,9 +415,10 @@ def category_number(text: str) -> str:
     return f'hashtextextended({text} collate "C", 0)'
 
 
-def category_numbers(session: ServerSession, categories: tuple[str, ...]) -> tuple[float, ...]:
+def category_numbers(session: Session, categories: tuple[str, ...]) -> tuple[float, ...]:
     """Return the number of each category, as this server computes it."""
-    query = f"select {category_number('c')}::float8 as number from unnest($1) with ordinality as u(c, i) order by i"
+    listed = "unnest($1::text[]) with ordinality as u(c, i) order by i"
+    query = f"select {category_number('c')}::float8 as number from {listed}"
     return tuple(row["number"] for row in session.query(query, list(categories)))
 
 

@@ -34,18 +34,39 @@ def rows() -> tuple[np.ndarray, list[int]]:
     return random.normal(size=(1000, sparks.LENGTH)) / 3, random.choice([-1, 1], 1000).tolist()
 
 
-def test_whatever_is_killed_the_bytes_are_the_same(rows: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
-    ended = scripted(str(sparks.write(tmp_path, *rows)), KEY.hex())
+def found_by(rows: tuple[np.ndarray, list[int]], *words: str) -> dict[str, dict[str, Any]]:
+    """Run a script, and check that what it found in every stage are the bytes that NumPy computes."""
+    ended = scripted(*words)
     assert ended.returncode == 0, ended.stderr[-3000:]
     found: dict[str, dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    stages = {stage: run for stage, run in found.items() if isinstance(run, dict)}
     packed = in_numpy(*rows)
     expected = {"blocks": packed.tobytes(), "states": b"".join(each[0] for each in trained(packed, 3))}
     for name, value in expected.items():
-        assert {stage: run[name] for stage, run in found.items()} == dict.fromkeys(
-            disturbed_spark.STAGES, hashlib.sha256(value).hexdigest()
+        assert {stage: run[name] for stage, run in stages.items()} == dict.fromkeys(
+            stages, hashlib.sha256(value).hexdigest()
         )
-    assert len({run["sums"] for run in found.values()}) == 1
-    assert [stage for stage, run in found.items() if not run["disturbed"]] == ["nothing"]
+    assert len({run["sums"] for run in stages.values()}) == 1
+    assert [stage for stage, run in stages.items() if not run["disturbed"]] == ["nothing"]
+    return found
+
+
+def test_whatever_is_killed_or_lost_the_bytes_are_the_same(rows: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+    found = found_by(rows, "killed", str(sparks.write(tmp_path, *rows)), KEY.hex())
+    assert tuple(found) == disturbed_spark.STAGES
+
+
+def test_whatever_is_killed_the_rows_of_a_table_are_the_same(
+    rows: tuple[np.ndarray, list[int]], server_url: str, connection: psycopg.Connection, database: Database, schema: str
+) -> None:
+    connection.execute("create table rows (x float8[], y int)")
+    with connection.cursor().copy("copy rows from stdin") as copy:
+        for row in zip(rows[0].tolist(), rows[1], strict=True):
+            copy.write_row(row)
+    features, facts = {"x": {"length": sparks.LENGTH, "norm": 1.0}}, {"label": "y", "positive": "1", "negative": "-1"}
+    name, budget = f"killed_{schema}", {"epsilon": 1.0, "delta": 1e-5}
+    database.register_dataset(name, f"{schema}.rows", features=features, intercept=False, **facts, **budget)
+    assert tuple(found_by(rows, "killed", server_url, KEY.hex(), name)) == disturbed_spark.STAGES
 
 
 def test_a_driver_killed_after_its_charge_leaves_the_charge_and_no_model(
@@ -57,9 +78,9 @@ def test_a_driver_killed_after_its_charge_leaves_the_charge_and_no_model(
 ) -> None:
     name = "killed_driver"
     try:
-        ended = scripted(str(sparks.write(tmp_path, *rows)), "killed", server_url, name)
+        ended = scripted("charged", str(sparks.write(tmp_path, *rows)), server_url, name)
         assert ended.returncode < 0, ended.stderr[-3000:]
         assert database.budget(name)["charged"] > 0
-        assert not database.query("select from dbdp.models where dataset = $1", name)
+        assert not database.query("select id from dbdp.models where dataset = $1", name)
     finally:
         connection.execute(f"select dbdp.drop_dataset('{name}'); drop table public.{name}")

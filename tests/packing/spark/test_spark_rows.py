@@ -1,6 +1,9 @@
 """Rows on Spark: the bytes of the secret order in NumPy, whatever the tasks; no row and no key is shown."""
 
 import base64
+import functools
+import pickle
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +22,7 @@ from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import pack
 from dbdp.learning.state import State
-from dbdp.packing.spark import files, workers
+from dbdp.packing.spark import files, masks, workers
 from dbdp.packing.spark import packed as spark_rows
 from dbdp.privacy.shuffling import KeyedOrder
 
@@ -52,7 +55,7 @@ def packed(
     """Rows in the order of KEY."""
     layout, found = Layout(length, slices), files.files_of(spark, str(folder))
     dataset = sparks.dataset_of(found.rows, length)
-    with spark_rows.rows_on_spark(spark, dataset, found, str(folder), layout) as rows:
+    with spark_rows.rows_on_spark(spark, dataset, found, layout) as rows:
         rows._key = KEY
         yield rows
 
@@ -158,6 +161,19 @@ def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates
 
 def near(found: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(found - expected).max() <= 1e-9 * max(1.0, np.abs(expected).max())
+
+
+def test_what_is_masked_does_not_compress_whatever_it_contains_and_comes_back() -> None:
+    random = np.random.default_rng(3).bytes(10_001)
+    for content in (bytes(10_001), random, b"", b"x"):
+        masked = masks.masked(content, b"seed")
+        assert masks.masked(masked, b"seed") == content
+        assert len(zlib.compress(masked)) >= len(content)
+    assert len(zlib.compress(bytes(10_001))) < 100  # a control
+    sealed = [pickle.dumps(masks.Sealed(functools.partial(np.add, value))) for value in (np.zeros(5000), np.ones(5000))]
+    assert len({len(each) for each in sealed}) == 1
+    assert min(len(zlib.compress(each)) for each in sealed) > 39_000
+    assert masks.Sealed(len).opened()("abc") == 3
 
 
 BAD = {

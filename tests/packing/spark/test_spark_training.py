@@ -1,5 +1,8 @@
 """Datasets whose rows Spark reads: charged in PostgreSQL before the first job, and refused where they do not fit."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import psycopg
 import pytest
 
 from dbdp.algorithms import Request
+from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.output import opened_on
 from dbdp.interfaces.python.database import Database
@@ -103,19 +107,43 @@ def test_the_exact_baseline_is_that_of_the_same_rows_in_postgresql(
     assert np.allclose(models[0].coefficients, models[1].coefficients, rtol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["PostgreSQL", "an analyst's SQL", "noise in every step", "groups"])
+REFUSED: dict[str, Callable[[Database, Database, str], Any]] = {
+    "PostgreSQL": lambda _, here, name: here.train(name, REQUESTS["default"]),
+    "an analyst's SQL": lambda _, here, name: here.query("select dbdp.dp_logreg($1, 1.0, 1e-7)", name),
+    "noise in every step": lambda on, _, name: on.train(name, Request(epsilon=1.0, delta=1e-7, algorithm="dp_sgd")),
+    "a network": lambda on, _, name: on.train(
+        name, Request(epsilon=1.0, delta=1e-7, algorithm="dp_adam", network="mlp:2")
+    ),
+    "groups": lambda on, _, name: on.train_groups(name, REQUESTS["shards"], group_by="c", groups=["x"]),
+    "a score": lambda on, _, name: on.score(on.train(name, REQUESTS["shards"]).id, name, "accuracy", epsilon=1.0),
+    "an evaluation": lambda on, _, name: on.evaluate(on.train(name, REQUESTS["shards"]).id, name, epsilon=1.0),
+    "bounds": lambda on, _, name: on.bounds(name, "a", epsilon=1.0),
+    "class balance": lambda on, _, name: on.class_balance(name, epsilon=1.0),
+    "a summary": lambda on, _, name: on.summarize(name, epsilon=1.0, delta=1e-7),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
 def test_what_cannot_run_is_refused_before_the_charge(
     how: str, on_spark: Database, database: Database, visits: str
 ) -> None:
-    refused: dict[str, Callable[[], Any]] = {
-        "PostgreSQL": lambda: database.train(visits, REQUESTS["default"]),
-        "an analyst's SQL": lambda: database.query("select dbdp.dp_logreg($1, 1.0, 1e-7)", visits),
-        "noise in every step": lambda: on_spark.train(visits, Request(epsilon=1.0, delta=1e-7, algorithm="dp_sgd")),
-        "groups": lambda: on_spark.train_groups(visits, REQUESTS["shards"], group_by="c", groups=["x"]),
-    }
     with pytest.raises(ValueError, match=r"PostgreSQL|every step"):
-        refused[how]()
-    assert spent(database, visits) == 0
+        REFUSED[how](on_spark, database, visits)
+    trainings = len(on_spark.query("select id from dbdp.models where dataset = $1", visits))
+    assert len(on_spark.history(visits)) == trainings
+    assert (spent(database, visits) == 0) == (trainings == 0)
+
+
+@pytest.mark.parametrize("method", ["disjoint_portions", pytest.param("random_repetition", marks=pytest.mark.slow)])
+def test_a_tuning_releases_one_model_for_one_charge(on_spark: Database, schema: str, folder: Path, method: str) -> None:
+    name = f"tuned_{schema}"
+    on_spark.register_dataset(name, f"spark:parquet:{folder}", **DECLARED | {"epsilon": 10.0})
+    base = Request(epsilon=1.0, delta=1e-7, algorithm="bolt_on", epochs=2)
+    candidates = ({"regularisation": 0.001}, {"regularisation": 0.1})
+    model = on_spark.tune(name, TuningRequest(base, candidates, method))
+    assert [each["outcome"] for each in on_spark.history(name)] == ["released"]
+    assert model.receipt["chosen"] in (0, 1, None)
+    on_spark.drop_dataset(name)
 
 
 def test_files_that_were_replaced_are_refused_before_the_charge(
@@ -139,7 +167,7 @@ def test_files_replaced_after_the_charge_end_the_training_which_stays_charged(
     with pytest.raises(ChargedError, match=workers.CHANGED):
         on_spark.train(name, REQUESTS["shards"])
     assert spent(on_spark, name) > 0
-    assert not on_spark.query("select from dbdp.models where dataset = $1", name)
+    assert not on_spark.query("select id from dbdp.models where dataset = $1", name)
     (charge,) = on_spark.history(name)
     assert charge["outcome"] == "failed"
     on_spark.drop_dataset(name)
@@ -153,6 +181,44 @@ def test_the_number_of_rows_of_files_stays_and_only_a_new_dataset_has_a_place(on
     ):
         with pytest.raises(ValueError, match=r"fixed|not registered in this transaction"):
             on_spark.query(sql, visits)
+
+
+def test_the_command_line_trains_on_spark_to_its_end(visits: str, on_spark: Database, server_url: str) -> None:
+    """The session of these tests is stopped by none of the commands, since each is a process of its own."""
+    chosen = ["--engine", "spark", "--master", "local[2]", "--url", server_url, "--json"]
+    options = ["--epsilon", "1", "--delta", "1e-7", "--algorithm", "bolt_on", "--shards", "2", "--epochs", "2"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "dbdp.interfaces.cli.main", "train", visits, *options, *chosen],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    model = json.loads(ended.stdout)
+    assert (model["dataset"], model["receipt"]["rows"], model["receipt"]["shards"]) == (visits, ROWS, 2)
+    (row,) = on_spark.query("select id from dbdp.models where dataset = $1", visits)
+    assert row["id"] == model["id"]
+
+
+def test_the_command_line_names_what_spark_refuses(visits: str, on_spark: Database, server_url: str) -> None:
+    words = ["train", visits, "--epsilon", "1", "--delta", "1e-7", "--algorithm", "dp_sgd"]
+    words += ["--engine", "spark", "--master", "local[1]", "--url", server_url]
+    ended = subprocess.run(
+        [sys.executable, "-m", "dbdp.interfaces.cli.main", *words], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode != 0
+    assert "every step" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert spent(on_spark, visits) == 0
+
+
+def test_a_plan_of_many_shards_needs_neither_spark_nor_a_server() -> None:
+    words = "explain --rows 5000000 --features 54 --epsilon 1 --delta 1e-8 --algorithm bolt_on --shards 16 --json"
+    environment = {"PATH": "/nowhere", "DBDP_URL": "postgresql://nowhere.invalid/none"}
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *words.split()]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["shards"] == 16
 
 
 def test_a_master_without_its_engine_is_refused() -> None:

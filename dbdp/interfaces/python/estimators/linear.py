@@ -7,9 +7,10 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -25,7 +26,7 @@ from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of, misfits
 from dbdp.interfaces.python.estimators import odometer
-from dbdp.interfaces.python.frames import Column, Frame
+from dbdp.interfaces.python.frames import Column, Frame, is_spark
 from dbdp.interfaces.python.progress import progress_bar
 from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, positions, sides
 from dbdp.learning.rows.features import Numeric
@@ -137,14 +138,19 @@ class _Rows:
     frame: Frame
     labels: Labels
     features: Declared
+    are_extremes: bool = False  # the frame has what was read of the rows, and not their values
 
     @property
     def misfits(self) -> list[str]:
         """A sentence for each column, and for the labels, of which most values are not as declared."""
+        if self.are_extremes:
+            return []
         bounds = self.labels.declared.get("label_bounds")
         labels = {"y": Column(self.labels.stored)} if bounds else {}
         return misfits(self.frame, self.features.features) + misfits(labels, {"y": bounds})
 
+
+Load = Callable[..., AbstractContextManager[tuple[Database, str]]]  # of features, a request and declared facts
 
 OF_LINEAR_MODELS = (
     "coef_ : array, shape (1, features) or (classes, features)\n"
@@ -276,10 +282,10 @@ class _Estimator(BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : str, sqlalchemy.Table, mapped class, array, pandas.DataFrame, Arrow table or sqlalchemy.Select
+        X : str, sqlalchemy.Table, mapped class, array, pandas or Spark DataFrame, Arrow table or sqlalchemy.Select
             The name or the table of a registered dataset, which is trained in place and charged to its budget; or
             rows, an array having shape (n, columns). A `select()` is run with the rights of `database`, and charged to
-            no budget.
+            no budget. A DataFrame of Spark is trained on there, with the name of a column as y (docs/scale.md).
         y : array, shape (n,), or str, optional
             The labels of the rows, or the name of their column. `fit(database, "name")` trains in place too.
         **words
@@ -459,13 +465,11 @@ class _Estimator(BaseEstimator, ABC):
 
     def _fit_rows(self, X: Any, y: Any) -> Self:
         """Train on rows in the private server; warn if a public fact was read from them."""
-        from dbdp.interfaces.python.loading import temporary_dataset
-
         if self.name is not None:
             raise ValueError(
                 f"name = {self.name!r} is of models of a registered dataset, and these are rows; leave it out"
             )
-        rows = self._checked(X, y)
+        rows, load = self._frozen(X, y) if is_spark(X) else self._loaded(X, y)
         if leaks := rows.labels.leaks + rows.features.leaks:
             listed = ", ".join(leaks[:5]) + (", …" if len(leaks) > 5 else "")
             warnings.warn(
@@ -476,11 +480,28 @@ class _Estimator(BaseEstimator, ABC):
         for misfit in rows.misfits:
             warnings.warn(f"{misfit}; check spelling, case and units", UserWarning, stacklevel=4)
         declared = {"intercept": self.intercept, **rows.labels.declared}
-        loaded = temporary_dataset(rows.frame, rows.labels.stored, rows.features.features, self.request, **declared)
-        with loaded as (database, dataset):
+        with load(rows.features.features, self.request, **declared) as (database, dataset):
             odometer.check_process(self._limited_in)
             odometer.charge(list(rows.frame), database.guarantee(dataset, self.request))
             return self._trained(database, dataset, rows)
+
+    def _loaded(self, X: Any, y: Any) -> tuple[_Rows, Load]:
+        """Return rows at hand, and how they are loaded."""
+        from dbdp.interfaces.python.loading import temporary_dataset
+
+        rows = self._checked(X, y)
+        return rows, partial(temporary_dataset, rows.frame, rows.labels.stored)
+
+    def _frozen(self, X: Any, y: Any) -> tuple[_Rows, Load]:
+        """Return the columns of a DataFrame of Spark with what was read of them, and how its rows are frozen."""
+        from dbdp.interfaces.python.estimators.freezing import Frozen, frozen_dataset
+
+        frozen = Frozen.of(X, y)
+        frame, stated = frozen.frame(self.bounds), getattr(self, self._of_label)
+        self.n_features_in_, self.feature_names_in_ = len(frame), np.array(list(frame), dtype=object)
+        labels = self._labels(frozen.label_values(stated, are_classes=self._of_label == "classes"), None)
+        rows = _Rows(frame, labels, features_of(frame, self.bounds), are_extremes=True)
+        return rows, partial(frozen_dataset, frozen, labels.classes)
 
     def _checked(self, X: Any, y: Any) -> _Rows:
         """Return rows and labels that can be trained on."""

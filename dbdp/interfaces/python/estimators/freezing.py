@@ -1,0 +1,237 @@
+"""A caller's DataFrame of Spark as a temporary dataset of the private server, for one training.
+
+The rows are frozen: written once to Parquet files in a scratch folder, since a query may return other rows each time it
+is run. The folder, the dataset and its empty table are deleted at the end, also after an error or Ctrl-C; the next call
+deletes those of a killed process. `spark.dbdp.scratch` names the parent of the folders: every node reads and writes
+there, and who can read it can read the rows until they are deleted.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import Request
+from dbdp.interfaces.python import loading
+from dbdp.interfaces.python.database import Database, connect, embedded
+from dbdp.interfaces.python.declaring import ROW
+from dbdp.interfaces.python.frames import Column, Frame, as_text
+from dbdp.registry.registration import Registration
+
+SCRATCH = "spark.dbdp.scratch"
+_MOST_VALUES = 1000  # classes, or categories of a column, that are read from the rows
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean")
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What is written of a DataFrame.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        The rows.
+    label : str
+        Name of the label's column.
+    columns : sequence of str
+        Names of the other columns.
+    """
+
+    rows: Any
+    label: str
+    columns: Sequence[str]
+
+    @classmethod
+    def of(cls, rows: Any, label: Any) -> "Frozen":
+        """Return what is written of rows whose label is a column.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or no other, two have one name, or one holds neither numbers nor texts.
+        """
+        kinds = dict(rows.dtypes)
+        if not isinstance(label, str) or label not in kinds:
+            raise ValueError(
+                f"y = {label!r} is not a column of the DataFrame; pass the name of one: {', '.join(kinds)}"
+            )
+        columns = [name for name in kinds if name != label]
+        if not columns or len(kinds) < len(rows.columns):
+            raise ValueError("the DataFrame has no column besides the label, or two of one name; select others")
+        for name in (*columns, label):
+            if not (kinds[name] in (*_NUMBERS, "string") or kinds[name].startswith("decimal")):
+                raise ValueError(f"column {name!r} is {kinds[name]}; cast it to double or string, or leave it out")
+        return cls(rows, label, columns)
+
+    def frame(self, stated: Any) -> Frame:
+        """Return the columns with what must be read of each: nothing where bounds are stated, else its extremes.
+
+        Of numbers these are the least and the largest, of texts all values.
+        """
+        named = stated if isinstance(stated, Mapping) else {} if stated is None else dict.fromkeys(self.columns)
+        return {name: self._column(name, is_stated=name in named) for name in self.columns}
+
+    def label_values(self, stated: Any, *, are_classes: bool) -> np.ndarray:
+        """Return what must be read of the label: nothing where classes or bounds are stated, else its extremes."""
+        if stated is not None:
+            return np.asarray(stated)
+        return np.array(self._distinct(self.label) if are_classes else self._extremes(self.label))
+
+    def _column(self, name: str, *, is_stated: bool) -> Column:
+        kind = dict(self.rows.dtypes)[name]
+        if kind == "string":
+            return Column(np.array([] if is_stated else self._distinct(name), dtype=object))
+        if kind == "boolean":
+            return Column(np.array([0.0, 1.0]), bounds=(0.0, 1.0))
+        return Column(np.array([0.0, 1.0] if is_stated else self._extremes(name)))
+
+    def _extremes(self, name: str) -> list[float]:
+        from pyspark.sql import functions as F
+
+        number = self.rows[name].cast("double")
+        finite = F.when((number > float("-inf")) & (number < float("inf")), number)  # of nulls too it is null
+        least, largest = self.rows.select(F.min(finite), F.max(finite)).collect()[0]
+        if least is None:
+            raise ValueError(f"column {name!r} has no number; state its bounds, or leave it out")
+        return [least, largest]
+
+    def _distinct(self, name: str) -> list[Any]:
+        found = self.rows.select(self.rows[name]).dropna().distinct().limit(_MOST_VALUES + 1).collect()
+        if len(found) > _MOST_VALUES:
+            raise ValueError(f"column {name!r} has more than {_MOST_VALUES} values; state them, or leave it out")
+        return [row[0] for row in found]
+
+    def write(self, path: str, classes: np.ndarray | None, features: Mapping[str, Any]) -> None:
+        """Write the rows: a label of texts or numbers, and the columns, or one array of them."""
+        from pyspark.sql import functions as F
+
+        if isinstance(features.get(ROW), Mapping):
+            columns = [F.array(*(self.rows[name].cast("double") for name in self.columns)).alias(ROW)]
+        else:
+            columns = [self._stored(name) for name in self.columns]
+        label = self.rows[self.label]
+        if classes is None:
+            stored = label.cast("double")
+        else:
+            cases: Any = F
+            for value in classes.tolist():
+                cases = cases.when(label == F.lit(value), F.lit(as_text(value)))
+            stored = cases.otherwise(F.lit(None).cast("string"))
+        self.rows.select(stored.alias(self.label), *columns).write.parquet(path)
+
+    def _stored(self, name: str) -> Any:
+        column = self.rows[name]
+        return column if dict(self.rows.dtypes)[name] == "string" else column.cast("double").alias(name)
+
+
+@contextmanager
+def frozen_dataset(
+    frozen: Frozen, labels: np.ndarray | None, features: Mapping[str, Any], request: Request, **declared: Any
+) -> Iterator[tuple[Database, str]]:
+    """Write rows to a scratch folder, and register them in the private server with a budget for one release.
+
+    Parameters
+    ----------
+    frozen : Frozen
+        The rows.
+    labels : array, shape (classes,), or None
+        The classes of the label; None for numbers.
+    features : mapping
+        As `Registration` takes them.
+    request : Request
+        Options of the training, for its ε and δ.
+    **declared
+        Other fields of a `Registration`.
+
+    Yields
+    ------
+    tuple of Database and str
+        A connection that trains on Spark, and the name of the dataset.
+
+    Raises
+    ------
+    ValueError
+        If the declaration is not accepted, or every node does not have a scratch folder.
+    """
+    spark = frozen.rows.sparkSession
+    scratch = _Scratch.of(spark)
+    with connect(embedded()) as here:
+        name = loading.claimed_name(here)
+        scratch.sweep(here)
+        here.connection.execute("select pg_catalog.set_config('search_path', %s, false)", [loading.SCHEMA])
+        try:
+            frozen.write(f"{scratch.uri}/{name}", labels, features)
+            stated = {"label": frozen.label, "features": features} | declared | loading.budget_of(request)
+            database = here.on_spark(spark)
+            with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
+                database.register(Registration(name=name, source=f"spark:parquet:{scratch.uri}/{name}", **stated))
+            yield database, name
+        finally:
+            loading.drop(here, loading.SCHEMA, name)
+            scratch.delete(name)
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """The folder in which DataFrames are frozen, each in a folder of its own."""
+
+    uri: str
+    system: Any
+    path: str
+
+    @classmethod
+    def of(cls, spark: Any) -> "_Scratch":
+        """Return the folder of a session.
+
+        Raises
+        ------
+        ValueError
+            If Spark runs on other machines and none is named, or it cannot be deleted from here.
+        """
+        from pyarrow import fs
+
+        uri = spark.conf.get(SCRATCH, None)
+        if uri is None:
+            master = spark.conf.get("spark.master", "") or ""
+            if not master.startswith("local"):
+                raise ValueError(
+                    f"a DataFrame is frozen to files before it is trained on, and Spark runs on {master!r}: set "
+                    f"{SCRATCH} to a folder that every node reads and writes, as hdfs:///tmp/mine, or register files"
+                )
+            uri = _own_folder().as_uri()
+        try:
+            system, path = fs.FileSystem.from_uri(uri)
+        except Exception as error:
+            raise ValueError(f"{SCRATCH} = {uri!r} cannot be opened from here ({error}); name another folder") from None
+        return cls(uri.rstrip("/"), system, path.rstrip("/"))
+
+    def sweep(self, database: Database) -> None:
+        """Delete the folders of processes that were killed."""
+        from pyarrow import fs
+
+        for info in self.system.get_file_info(fs.FileSelector(self.path, allow_not_found=True)):
+            if loading.is_abandoned(database, info.base_name):
+                self.system.delete_dir(info.path)
+
+    def delete(self, name: str) -> None:
+        """Delete a folder, if it was made."""
+        path = f"{self.path}/{name}"
+        if self.system.get_file_info(path).type.name == "Directory":
+            self.system.delete_dir(path)
+
+
+def _own_folder() -> Path:
+    """Return a folder of this user's temporary files that no other user may read, or put in its place."""
+    import os
+
+    folder = Path(tempfile.gettempdir()) / f"dbdp-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if folder.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ValueError(f"{folder} belongs to another user, or others may read it; delete it, or set {SCRATCH}")
+    return folder
