@@ -58,7 +58,7 @@ def train_on_record(name: str, request: str) -> str:
         return record
 
     def packing(self: Any, how: Any) -> None:
-        pack(self, how)
+        pack(self, {**how, "held": False})  # so that the blocks have the rows themselves
         sql = f"select block from {self.table} order by block_no"
         size = how.get("poisson", {}).get("size")
         packed.append([size, [row["block"].hex() for row in session.query(sql)]])
