@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,46 @@ def test_whatever_is_killed_the_rows_of_a_table_are_the_same(
     name, budget = f"killed_{schema}", {"epsilon": 1.0, "delta": 1e-5}
     database.register_dataset(name, f"{schema}.rows", features=features, intercept=False, **facts, **budget)
     assert tuple(found_by(rows, "killed", server_url, KEY.hex(), name)) == disturbed_spark.STAGES
+
+
+def test_a_copy_of_a_slow_task_computes_the_same_bytes(rows: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+    """Fails on one host: there no copy is launched, so that the run would wait."""
+    assert len(found_by(rows, "slow", str(sparks.write(tmp_path, *rows)), KEY.hex())) == 4
+
+
+@pytest.mark.skipif(not sparks.has_connect(), reason="pip install 'dbdp[connect]'")
+def test_spark_connect_computes_the_same_bytes(rows: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+    assert found_by(rows, "connect", str(sparks.write(tmp_path, *rows)), KEY.hex())["is_connect"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("this user may not mount a disk")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_ends_a_training_which_stays_charged(
+    small_disk: Path, tmp_path: Path, server_url: str, database: Database, connection: psycopg.Connection
+) -> None:
+    random, name = np.random.default_rng(2), "full_disk"
+    many = random.normal(size=(200_000, sparks.LENGTH)) / 3, random.choice([-1, 1], 200_000).tolist()
+    try:
+        ended = scripted("full", str(sparks.write(tmp_path / "rows", *many)), server_url, name, str(small_disk))
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        kind, text = json.loads(ended.stdout.splitlines()[-1])
+        assert (kind, "the charge" in text or "after its charge" in text) == ("ChargedError", True)
+        assert database.budget(name)["charged"] > 0
+        assert not database.query("select id from dbdp.models where dataset = $1", name)
+        assert [each["outcome"] for each in database.history(name)] == ["failed"]
+        assert not list(small_disk.rglob("shuffle_*"))
+    finally:
+        connection.execute(f"select dbdp.drop_dataset('{name}'); drop table public.{name}")
 
 
 def test_a_driver_killed_after_its_charge_leaves_the_charge_and_no_model(
