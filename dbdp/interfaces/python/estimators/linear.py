@@ -138,10 +138,13 @@ class _Rows:
     frame: Frame
     labels: Labels
     features: Declared
+    are_extremes: bool = False  # the frame has what was read of the rows, and not their values
 
     @property
     def misfits(self) -> list[str]:
         """A sentence for each column, and for the labels, of which most values are not as declared."""
+        if self.are_extremes:
+            return []
         bounds = self.labels.declared.get("label_bounds")
         labels = {"y": Column(self.labels.stored)} if bounds else {}
         return misfits(self.frame, self.features.features) + misfits(labels, {"y": bounds})
@@ -497,7 +500,8 @@ class _Estimator(BaseEstimator, ABC):
         frame, stated = frozen.frame(self.bounds), getattr(self, self._of_label)
         self.n_features_in_, self.feature_names_in_ = len(frame), np.array(list(frame), dtype=object)
         labels = self._labels(frozen.label_values(stated, are_classes=self._of_label == "classes"), None)
-        return _Rows(frame, labels, features_of(frame, self.bounds)), partial(frozen_dataset, frozen, labels.classes)
+        rows = _Rows(frame, labels, features_of(frame, self.bounds), are_extremes=True)
+        return rows, partial(frozen_dataset, frozen, labels.classes)
 
     def _checked(self, X: Any, y: Any) -> _Rows:
         """Return rows and labels that can be trained on."""
