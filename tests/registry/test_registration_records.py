@@ -144,7 +144,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
     "a long name": ({"name": "x" * 64}, "has 64 characters; choose one with 1 to 63"),
     "a name of several lines": ({"name": "a\nb"}, "has characters that cannot be printed; choose a name without them"),
     "features that are none": ({"features": {}}, "features is empty; declare at least one column"),
-    "half a unit": ({"unit": "who"}, "max_rows = None belong together"),
+    "half a unit": ({"unit": "who"}, "max_rows is missing: the two belong together"),
     "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
     "two budgets": ({"rho": 1.0}, "epsilon = 1.0 and rho = 1.0 exclude each other in a budget"),
     "an order of another mode": ({"mode": "gaussian", "rdp_order": 9.5}, "rdp_order = 9.5 is of mode 'renyi' alone"),

@@ -356,8 +356,8 @@ def test_a_unit_of_another_type_is_refused(connection, schema, register, kind):
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "only a unit": ({"max_rows": None}, "unit = 'patient' and max_rows = None belong together"),
-    "only a number": ({"unit": None}, "unit = None and max_rows = 2 belong together"),
+    "only a unit": ({"max_rows": None}, "max_rows is missing: the two belong together"),
+    "only a number": ({"unit": None}, "unit is missing: the two belong together"),
     "a feature": ({"unit": "i"}, "unit 'i' is the label or a feature too"),
     "the label": ({"unit": "y"}, "unit 'y' is the label or a feature too"),
     "no column": ({"unit": "nobody"}, "column 'nobody' does not exist"),

@@ -371,7 +371,7 @@ rows, backend = sys.modules["dbdp.controller.rows"], sys.modules["dbdp.sessions.
 def sized(self, samples, most, states):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
     steps, options = self._sampling(replace(samples, size=max(1, size)), most)
-    self._pack({"poisson": options})
+    self._pack({"poisson": options, "held": False})
     return steps, self.scan(states)
 rows.PackedRows.scan_samples = sized
 backend._BUFFER_BYTES.clear()

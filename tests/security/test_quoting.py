@@ -67,6 +67,7 @@ QUOTED = {
     "controller.rows.PackedRows.transform": _TEMPORARY,
     "controller.rows.PackedRows._pack": _TEMPORARY,
     "registry.tables.reading.shown": _OF_SERVER,
+    "registry.tables.reading.counted_by_pages": _OF_SERVER,
     "registry.tables.reading.stored_at": _OF_SERVER,
     "registry.tables.records.category_numbers": "a column of the query",
     "registry.registering.register": _OF_SERVER,

@@ -126,8 +126,8 @@ class SparkEngine:
             versions = {row.version for row in probe.collect()}
         except Exception:
             raise ValueError(
-                "the workers of Spark could not import dbdp; install it with its extra spark where PYSPARK_PYTHON points to on "
-                f"every node, with Python {sys.version_info.major}.{sys.version_info.minor}"
+                "the workers of Spark could not import dbdp; install it with its extra spark on every node, "
+                f"where PYSPARK_PYTHON points to, with Python {sys.version_info.major}.{sys.version_info.minor}"
             ) from None
         if versions != {dbdp.__version__}:
             raise ValueError(

@@ -32,10 +32,11 @@ class Sealed:
     """
 
     def __init__(self, function: Any) -> None:
-        from pyspark.cloudpickle import dumps
+        from pyspark import cloudpickle
 
+        pickling: Any = cloudpickle  # without types of its own
         self.seed = os.urandom(_SEED_BYTES)
-        self._masked = masked(dumps(function), self.seed)  # type: ignore[no-untyped-call]
+        self._masked = masked(pickling.dumps(function), self.seed)
 
     def opened(self) -> Any:
         """Return the function."""
