@@ -41,7 +41,7 @@ FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies a
 ROWS = "(a float8, b float8, y text, g text)"
 FILLED = "select i / 200.0, (i * 7 % 200) / 200.0, (i % 2)::text, chr(97 + i % 2) from generate_series(1, 200) as i"
 REGISTRATION = {"label": "y", "positive": "1", "epsilon": 1000, "delta": 1e-3, "mode": "basic"}
-NOTHING_OF_OURS = {"server psql"}  # the user's own session
+NOTHING_OF_OURS = {"server psql", "reproduce"}  # the user's own session; benchmarks of a clone, which are not installed
 UNPLANTED = {"row_number", "over", "values", "in", "and", "or", "as", "join", "exists", "from", "filter", "any", "all"}
 
 
@@ -104,7 +104,6 @@ class World:
         quick = ["--epsilon", 1, "--epochs", 1]
         return {
             "version": [[None]],
-            "explain": [[None, "--rows", 10, "--features", 2, "--epsilon", 1]],
             "server start": [[None]],
             "server status": [[None]],
             "server url": [[None]],
@@ -125,6 +124,7 @@ class World:
 
     def _that_use_models(self) -> dict[str, list[list[Any]]]:
         return {
+            "explain": [[None, "--rows", 10, "--features", 2, "--epsilon", 1], ["alice", "d", "--epsilon", 1]],
             "datasets": [["alice"], ["bob"]],
             "models": [["alice"], ["bob"]],
             "budget": [["alice", "d"]],
@@ -162,6 +162,7 @@ class World:
             "uninstall": [["another", "--yes"]],
             "web": [],
             "server psql": [],
+            "reproduce": [],
             "server stop": [],
         }  # fmt: skip
 
