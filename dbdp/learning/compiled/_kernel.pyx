@@ -314,9 +314,10 @@ def pack_vectors(encoder, const unsigned char[::1] raw, const double[::1] labels
                  const long[::1] places, double shrink, double least):
     """See `encoding.VectorEncoder.pack`."""
     cdef long count = labels.shape[0], stride = rows.shape[1]
-    factors = encoder.scales
-    cdef vector_records of = vector_records(bytes=encoder.record_bytes, length=encoder.length, dimension=len(factors),
-                                            factor=factors[0], constant=factors[-1], shrink=shrink, least=least)
+    cdef const double[::1] factors = encoder.scales
+    cdef vector_records of = vector_records(bytes=encoder.record_bytes, length=encoder.length, dimension=factors.shape[0],
+                                            factor=factors[0], constant=factors[factors.shape[0] - 1], shrink=shrink,
+                                            least=least)
     if places.shape[0] != count or raw.shape[0] != count * of.bytes or of.dimension > stride - 1 or of.length < 1:
         raise ValueError("records, labels, places and rows do not fit each other")
     if count and not 0 <= np.min(places) <= np.max(places) < rows.shape[0]:
