@@ -49,6 +49,8 @@ select dbdp_internal.store_network(
 
 _BEGIN = "begin transaction isolation level repeatable read"
 
+_MOST_RESULTS = 100  # of a pipeline: a statement, and the settings before and after it
+
 
 @dataclass(frozen=True)
 class Another:
@@ -133,6 +135,9 @@ class ClientSession:
                 self._settle()
                 raise
             except DatabaseError as error:
+                if isinstance(error.__context__, KeyboardInterrupt):  # which the end of the pipeline replaced
+                    self._settle()
+                    raise error.__context__ from None
                 raise refusals.client_error(error, is_public=error.sqlstate == PUBLIC_SQLSTATE) from None
             return cursor.fetchall() if cursor.description else []
 
@@ -159,13 +164,22 @@ class ClientSession:
             self.connection.rollback()
 
     def _settle(self) -> None:
-        """Cancel a statement that an interrupt left running: psycopg may be interrupted before the statement ends."""
-        from psycopg.pq import TransactionStatus
+        """Cancel a statement that an interrupt left running: psycopg may be interrupted before the statement ends.
 
-        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.ACTIVE:
-            self.connection.cancel()
-            while self.connection.pgconn.get_result():
-                pass
+        It may also be interrupted before its pipeline ends, in which no statement of the cleanup could be sent.
+        """
+        from psycopg.pq import PipelineStatus, TransactionStatus
+
+        connection, driver = self.connection, self.connection.pgconn
+        if connection.closed:
+            return
+        is_running = connection.info.transaction_status == TransactionStatus.ACTIVE
+        if is_running:
+            connection.cancel()
+        if driver.pipeline_status != PipelineStatus.OFF:
+            _leave_pipeline(driver)
+        while is_running and driver.get_result():
+            pass
 
     def prefer(self, parameter: str, value: str) -> None:
         """Set a parameter for the session, where the server still allows it; do nothing within a transaction."""
@@ -277,3 +291,16 @@ class ClientSession:
     def _stored(self, sql: str, *parameters: Any) -> Json:
         stored: Json = json.loads(self.query(sql, *parameters)[0]["stored"])
         return stored
+
+
+def _leave_pipeline(driver: Any) -> None:
+    """Read the results that are left in a pipeline, and leave it."""
+    from psycopg import OperationalError
+
+    driver.pipeline_sync()
+    for _ in range(_MOST_RESULTS):
+        try:
+            driver.exit_pipeline_mode()
+            return
+        except OperationalError:  # results are left
+            driver.get_result()
