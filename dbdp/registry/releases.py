@@ -28,7 +28,7 @@ MOST_MAPPED = 2048  # features that standard errors are computed for: a matrix o
 _FIRST = (  # of a receipt
     *("dataset", "algorithm", "epsilon", "delta", "rows", "predicted_loss", "noise_scale", "charge", "warning"),
 )
-_OF_ROWS = re.compile("dbdp_rows_[0-9a-f]{16}")  # the dataset of rows that an estimator loads for one training
+OF_ROWS = "^dbdp_rows_[0-9a-f]{16}$"  # the name of a dataset of rows that an estimator loads for one training
 _MOST_SHOWN = 20  # coefficients
 
 
@@ -46,7 +46,7 @@ class ReceiptData(dict[str, Any]):
 
 def dataset_shown(name: str) -> str:
     """Return the name of a dataset for a person: that of rows passed to an estimator says so."""
-    return "(rows passed to fit)" if _OF_ROWS.fullmatch(name) else name
+    return "(rows passed to fit)" if re.fullmatch(OF_ROWS, name) else name
 
 
 def _html_table(values: Mapping[str, Any], caption: str) -> str:

@@ -1595,7 +1595,7 @@ def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str,
     Raises
     ------
     ValueError
-        If it is none, or a description has none of these; the message names the column.
+        If it is not a dictionary, or a description has none of these; the message names the column.
     """
     if not isinstance(dictionary, str | Path | Mapping):
         raise ValueError(

@@ -21,11 +21,11 @@ from dbdp.interfaces.python.frames import Frame
 from dbdp.privacy.accounting.budget import LEAK_UNITS
 from dbdp.privacy.accounting.events import MAX_EPSILON, check_epsilon_delta
 from dbdp.registry.registration import Registration
+from dbdp.registry.releases import OF_ROWS
 
 LABEL = "label"
 SCHEMA = "dbdp_rows"  # schema of the tables, and prefix of their names
 _SLACK = 1e-6  # relative addition to ε and δ of a budget for one release: limits are rounded down and charges up
-_GENERATED = "^dbdp_rows_[0-9a-f]{16}$"
 # Tables of this role that no process uses; they were in schema public until 0.2.0.
 _ABANDONED = """
 with own as materialized (
@@ -83,17 +83,22 @@ def temporary_dataset(
         name = claimed_name(database)
         try:
             label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
-            stated = {"label": label, "features": features} | declared | budget_of(request)
-            with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
-                database.register(Registration(name=name, source=f"{SCHEMA}.{name}", **stated))
+            stated = {"label": label, "features": features} | declared
+            register(database, request, name=name, source=f"{SCHEMA}.{name}", **stated)
             yield database, name
         finally:
             drop(database, SCHEMA, name)
 
 
+def register(database: Database, request: Request, **stated: Any) -> None:
+    """Register rows, by the other fields of a `Registration`, with a budget for one release."""
+    with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
+        database.register(Registration(**stated, **_budget(request)))
+
+
 def claimed_name(database: Database) -> str:
     """Return a name for a new dataset, locked for the connection; drop the tables of killed processes."""
-    for row in database.query(_ABANDONED, _GENERATED, SCHEMA):
+    for row in database.query(_ABANDONED, OF_ROWS, SCHEMA):
         drop(database, row["schema"], row["name"])
     name = f"{SCHEMA}_{secrets.token_hex(8)}"
     database.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
@@ -104,7 +109,7 @@ def claimed_name(database: Database) -> str:
 def is_abandoned(database: Database, name: str) -> bool:
     """Return whether a name is that of a dataset of rows, and no connection has it locked."""
     free = "select pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended($1, 0)) as free"
-    return bool(re.match(_GENERATED, name)) and database.query(free, name)[0]["free"]
+    return bool(re.match(OF_ROWS, name)) and database.query(free, name)[0]["free"]
 
 
 def _make_schema(database: Database) -> None:
@@ -128,7 +133,7 @@ def _make_schema(database: Database) -> None:
         )
 
 
-def budget_of(request: Request) -> dict[str, Any]:
+def _budget(request: Request) -> dict[str, Any]:
     """Return a budget that covers one release."""
     check_epsilon_delta(request.epsilon, request.delta)
     epsilon = min(request.epsilon * (1 + _SLACK) + 1e-8, MAX_EPSILON)

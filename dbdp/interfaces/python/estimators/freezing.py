@@ -7,7 +7,6 @@ there, and who can read it can read the rows until they are deleted.
 """
 
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from dbdp.interfaces.python import loading
 from dbdp.interfaces.python.database import Database, connect, embedded
 from dbdp.interfaces.python.declaring import ROW
 from dbdp.interfaces.python.frames import Column, Frame, as_text
-from dbdp.registry.registration import Registration
 
 SCRATCH = "spark.dbdp.scratch"
 _MOST_VALUES = 1000  # classes, or categories of a column, that are read from the rows
@@ -40,11 +38,14 @@ class Frozen:
         Name of the label's column.
     columns : sequence of str
         Names of the other columns.
+    kinds : mapping
+        Column → its type in Spark.
     """
 
     rows: Any
     label: str
     columns: Sequence[str]
+    kinds: Mapping[str, str]
 
     @classmethod
     def of(cls, rows: Any, label: Any) -> "Frozen":
@@ -66,7 +67,7 @@ class Frozen:
         for name in (*columns, label):
             if not (kinds[name] in (*_NUMBERS, "string") or kinds[name].startswith("decimal")):
                 raise ValueError(f"column {name!r} is {kinds[name]}; cast it to double or string, or leave it out")
-        return cls(rows, label, columns)
+        return cls(rows, label, columns, kinds)
 
     def frame(self, stated: Any) -> Frame:
         """Return the columns with what must be read of each: nothing where bounds are stated, else its extremes.
@@ -74,37 +75,44 @@ class Frozen:
         Of numbers these are the least and the largest, of texts all values.
         """
         named = stated if isinstance(stated, Mapping) else {} if stated is None else dict.fromkeys(self.columns)
-        return {name: self._column(name, is_stated=name in named) for name in self.columns}
+        extremes = self._extremes(
+            [name for name in self.columns if name not in named and self.kinds[name] not in ("string", "boolean")]
+        )
+        return {name: self._column(name, extremes, is_stated=name in named) for name in self.columns}
 
     def label_values(self, stated: Any, *, are_classes: bool) -> np.ndarray:
         """Return what must be read of the label: nothing where classes or bounds are stated, else its extremes."""
         if stated is not None:
             return np.asarray(stated)
-        return np.array(self._distinct(self.label) if are_classes else self._extremes(self.label))
+        return np.array(self._distinct(self.label) if are_classes else self._extremes([self.label])[self.label])
 
-    def _column(self, name: str, *, is_stated: bool) -> Column:
-        kind = dict(self.rows.dtypes)[name]
-        if kind == "string":
+    def _column(self, name: str, extremes: Mapping[str, list[float]], *, is_stated: bool) -> Column:
+        if self.kinds[name] == "string":
             return Column(np.array([] if is_stated else self._distinct(name), dtype=object))
-        if kind == "boolean":
+        if self.kinds[name] == "boolean":
             return Column(np.array([0.0, 1.0]), bounds=(0.0, 1.0))
-        return Column(np.array([0.0, 1.0] if is_stated else self._extremes(name)))
+        return Column(np.array([0.0, 1.0] if is_stated else extremes[name]))
 
-    def _extremes(self, name: str) -> list[float]:
+    def _extremes(self, names: Sequence[str]) -> dict[str, list[float]]:
+        """Return the least and the largest number of each of some columns, by one pass over the rows."""
         from pyspark.sql import functions as F
 
-        number = self.rows[name].cast("double")
-        finite = F.when((number > float("-inf")) & (number < float("inf")), number)  # of nulls too it is null
-        least, largest = self.rows.select(F.min(finite), F.max(finite)).collect()[0]
-        if least is None:
-            raise ValueError(f"column {name!r} has no number; state its bounds, or leave it out")
-        return [least, largest]
+        if not names:
+            return {}
+        numbers = [self.rows[name].cast("double") for name in names]
+        finite = [F.when((each > float("-inf")) & (each < float("inf")), each) for each in numbers]  # null of nulls
+        ends = list(self.rows.select(*(end(each) for each in finite for end in (F.min, F.max))).collect()[0])
+        extremes = {name: ends[2 * place : 2 * place + 2] for place, name in enumerate(names)}
+        for name, (least, _) in extremes.items():
+            if least is None:
+                raise ValueError(f"column {name!r} has no number; state its bounds, or leave it out")
+        return extremes
 
     def _distinct(self, name: str) -> list[Any]:
-        found = self.rows.select(self.rows[name]).dropna().distinct().limit(_MOST_VALUES + 1).collect()
-        if len(found) > _MOST_VALUES:
+        values = self.rows.select(self.rows[name]).dropna().distinct().limit(_MOST_VALUES + 1).collect()
+        if len(values) > _MOST_VALUES:
             raise ValueError(f"column {name!r} has more than {_MOST_VALUES} values; state them, or leave it out")
-        return [row[0] for row in found]
+        return [row[0] for row in values]
 
     def write(self, path: str, classes: np.ndarray | None, features: Mapping[str, Any]) -> None:
         """Write the rows: a label of texts or numbers, and the columns, or one array of them."""
@@ -126,7 +134,7 @@ class Frozen:
 
     def _stored(self, name: str) -> Any:
         column = self.rows[name]
-        return column if dict(self.rows.dtypes)[name] == "string" else column.cast("double").alias(name)
+        return column if self.kinds[name] == "string" else column.cast("double").alias(name)
 
 
 @contextmanager
@@ -166,10 +174,8 @@ def frozen_dataset(
         here.connection.execute("select pg_catalog.set_config('search_path', %s, false)", [loading.SCHEMA])
         try:
             frozen.write(f"{scratch.uri}/{name}", labels, features)
-            stated = {"label": frozen.label, "features": features} | declared | loading.budget_of(request)
-            database = here.on_spark(spark)
-            with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
-                database.register(Registration(name=name, source=f"spark:parquet:{scratch.uri}/{name}", **stated))
+            database, stated = here.on_spark(spark), {"label": frozen.label, "features": features} | declared
+            loading.register(database, request, name=name, source=f"spark:parquet:{scratch.uri}/{name}", **stated)
             yield database, name
         finally:
             loading.drop(here, loading.SCHEMA, name)

@@ -145,7 +145,7 @@ def _both(what: str, lower: float | None, upper: float | None) -> list[float]:
 
 
 def number_in(texts: Mapping[str, str], name: str, kind: type = float) -> Any:
-    """Return the number of a field, None if it is empty; raise ValueError if it is none."""
+    """Return the number of a field, None if it is empty; raise ValueError if it is not one."""
     text = texts.get(name, "").strip()
     try:
         return kind(text) if text else None
