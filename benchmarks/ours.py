@@ -23,7 +23,6 @@ from dbdp.interfaces.cli.demo import adult
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
-from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.packing.writers import temporary_blocks
 from dbdp.registry.datasets import Dataset, load
 from dbdp.sessions.client import ClientSession
@@ -60,9 +59,7 @@ def registered(connection: psycopg.Connection, table: Table) -> Iterator[None]:
 @contextmanager
 def packed(connection: psycopg.Connection, table: Table) -> Iterator[None]:
     """Pack the raw table for `epoch` within the block, as a request does."""
-    session = ClientSession(connection)
-    keep_blocks_in_memory(session, load(session, dataset_of(table)).rows, table.features)
-    with temporary_blocks(session, name_of_blocks(table)) as filled:
+    with temporary_blocks(ClientSession(connection), name_of_blocks(table)) as filled:
         connection.execute(SHUFFLE, (dataset_of(table), filled))
         yield
 

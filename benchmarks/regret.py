@@ -61,7 +61,7 @@ class Rows:
         self._all = self._packed = pack(features, labels)
         self._dimension = features.shape[1]
 
-    def shuffle(self) -> None:
+    def pack(self) -> None:
         """Restore the rows; no sum depends on their order."""
         self._packed = self._all
 

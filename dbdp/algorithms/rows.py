@@ -93,6 +93,12 @@ class Rows(Protocol):
     def shuffle(self) -> None:
         """Pack all rows once, in a new secret order."""
 
+    def pack(self) -> None:
+        """Pack all rows once, in any order: for sums over all of them, and for draws by uniform places.
+
+        Neither depends on the order, but for the rounding of sums, whose bound covers every order (privacy.md §14.8).
+        """
+
     def slice(self, number: int) -> "Rows":
         """Return one slice, counted from 0, as rows; it cannot be packed again."""
 

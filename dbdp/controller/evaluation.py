@@ -224,7 +224,7 @@ def _tallied(
     layout = scorer.layout(dataset.rows)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
-            rows.shuffle()
+            rows.pack()
             noisy = plan.release(rows.tally(scorer.vectors, scorer.of(tally)))
         return _shown(session, plan, noisy, receipt, charge)
 

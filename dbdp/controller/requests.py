@@ -22,7 +22,6 @@ from dbdp.controller.receipts import Receipt
 from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import known
 from dbdp.packing import grouping
-from dbdp.packing.memory import keep_blocks_in_memory
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
@@ -126,7 +125,6 @@ def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> 
 def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[Released]:
     """Return the noisy models of the groups; a group without a row is not trained."""
     released: list[Released] = []
-    keep_blocks_in_memory(session, max(plan.sizes), plan.facts.dimension)
     progress("group", 0, len(plan.plans))
     with closing(grouping.each_group(session, dataset, plan.request, plan.sizes)) as datasets_of_groups:
         for group, own in zip(datasets_of_groups, plan.plans, strict=True):

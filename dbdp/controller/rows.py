@@ -20,13 +20,13 @@ from dbdp.algorithms.rows import Layout, Progress, RecursiveStages, silent
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
-from dbdp.packing.memory import blocks_of_step, keep_blocks_in_memory, steps_that_fit
+from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
 from dbdp.packing.progress import fill, sampled_steps
-from dbdp.packing.writers import BLOCK_COLUMNS, block_table, temporary_blocks
+from dbdp.packing.writers import block_table, temporary_blocks
 from dbdp.privacy.accounting.padding import PoissonSamples
 from dbdp.registry.datasets import Dataset
-from dbdp.sessions.session import Session, temporary_table
+from dbdp.sessions.session import Session
 
 _ALL = 2**62  # above every block's number
 
@@ -108,6 +108,10 @@ class PackedRows:
         """Pack all rows once, in a fresh secret order."""
         self._pack({})
 
+    def pack(self) -> None:
+        """Pack all rows once, as they are read."""
+        self._pack({"secret_order": False})
+
     def slice(self, number: int) -> "PackedRows":
         """Return one slice as rows of its own."""
         return PackedRows([self.slices[number]], [], self.layout)
@@ -139,7 +143,7 @@ class PackedRows:
         steps = steps_that_fit(session, samples.size, self.layout.dimension, most)
         if steps < most and self.copy is None:
             self.copy = f"dbdp_copy_{secrets.token_hex(8)}"
-            self.tables.enter_context(temporary_table(session, self.copy, BLOCK_COLUMNS))
+            self.tables.enter_context(temporary_blocks(session, self.copy))
         options = {"probability": samples.probability, "steps": steps, "size": samples.size}
         return steps, options | ({"copy": self.copy} if self.copy else {})
 
@@ -272,7 +276,6 @@ def packed_rows(
 @contextmanager
 def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
     """Yield packed rows whose slices are one after the other in one table; each begins a new block."""
-    keep_blocks_in_memory(session, dataset.rows, layout.dimension)
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
     cuts = list(accumulate(layout.slices))[:-1]
@@ -298,7 +301,6 @@ def _side_by_side(
     slices, packings, reports = [], [], [progress] + [silent] * (len(workers) - 1)
     with ExitStack() as stack:
         for worker, rows, end, report in zip(workers, layout.slices, accumulate(layout.slices), reports, strict=True):
-            keep_blocks_in_memory(worker, rows, layout.dimension)
             table = stack.enter_context(temporary_blocks(worker, name))
             options = _options(dataset, layout) | {"key": key, "first": end - rows, "last": end}
             slices.append(Slice(worker, table))

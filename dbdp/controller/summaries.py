@@ -48,7 +48,7 @@ def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float
     charging.check_trainable(session, Coding(CENTRED).of(dataset), Request(epsilon))
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
-            rows.shuffle()
+            rows.pack()
             noisy = plan.release(rows.joint_moment(plan.labels, plan.weight))
         return summaries.record(session, dataset, noisy.tolist(), receipt.charged(charge.ledger).as_data())
 

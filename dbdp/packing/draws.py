@@ -1,11 +1,10 @@
 """Draws of packed rows with replacement, in bounded memory, and the steps of a solver that looks at single rows.
 
-Which rows are drawn depends on no value. Rows that fit half of `dbdp.pack_memory` are read once for all stages of a
-call; others are read in each stage, in the order of their blocks.
+Which rows are drawn depends on no value. Rows that are held in a file are read in each stage, in their order.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks
 from dbdp.packing import held
 from dbdp.packing.memory import pack_memory
+from dbdp.packing.writers import table_name
 from dbdp.sessions.server import ServerSession
 
 Collect = Callable[[int, np.ndarray], None]
@@ -27,9 +27,9 @@ def recursive_stages(
     Parameters
     ----------
     session : ServerSession
-        Reads the table.
+        Has the setting `dbdp.pack_memory`, and notices a cancel.
     table : str
-        Qualified, quoted name of a table (block_no, block) of packed rows.
+        Qualified, quoted name of a table whose packed rows this session holds.
     objective : Linear
         The mean loss, without its regulariser.
     model, centre : np.ndarray, shape (P,)
@@ -40,7 +40,7 @@ def recursive_stages(
     Raises
     ------
     ValueError
-        If the table does not have the planned number of rows, or `dbdp.pack_memory` is not a size.
+        If the session does not hold the planned number of rows for it, or `dbdp.pack_memory` is not a size.
     """
     moved, rows = np.array(model, np.float64), _Rows(session, table, objective, how.rows)
     for _ in range(how.stages):
@@ -59,7 +59,7 @@ def _stage(rows: "_Rows", objective: Linear, model: np.ndarray, centre: np.ndarr
 
 
 class _Rows:
-    """The packed rows of a table, in memory where they fit.
+    """The packed rows of a table, which this session holds.
 
     Attributes
     ----------
@@ -68,21 +68,17 @@ class _Rows:
     """
 
     def __init__(self, session: ServerSession, table: str, objective: Linear, count: int) -> None:
-        self._session, self._table, self._objective, self._count = session, table, objective, count
-        memory, self._stride = pack_memory(session), blocks.stride_of(objective.inputs)
-        row_bytes = self._stride * blocks.ELEMENT.itemsize
-        self.most = max(1, memory // 4 // row_bytes)
-        self._kept: np.ndarray | None = None
-        if count * row_bytes <= memory // 2:
-            kept = np.empty((count, self._stride), blocks.ELEMENT)
-            for first, rows in self._blocks():
-                kept[first : first + len(rows)] = rows
-            self._kept = kept
+        self._session, self._objective, self._count = session, objective, count
+        self._stride = blocks.stride_of(objective.inputs)
+        self._store, row_bytes = held.store_of(table_name(table)), self._stride * blocks.ELEMENT.itemsize
+        self.most = max(1, pack_memory(session) // 4 // row_bytes)
+        if (len(self._store), self._store.width) != (count, row_bytes):
+            raise ValueError(f"the table does not have the planned {count} packed rows; pack the dataset again")
 
     def read(self, places: np.ndarray, model: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows at some places, (places, stride), and the sum of gradients at a model, 0 without one."""
-        if self._kept is not None:
-            return np.take(self._kept, places, axis=0, mode="clip"), self._read_all(model)
+        if self._store.memory:
+            return np.take(self._rows(0, self._count), places, axis=0, mode="clip"), self._read_all(model)
         drawn, order = np.empty((len(places), self._stride), blocks.ELEMENT), np.argsort(places)
         ascending = places[order]
 
@@ -93,31 +89,15 @@ class _Rows:
         return drawn, self._read_all(model, collect)
 
     def _read_all(self, model: np.ndarray | None, collect: Collect = lambda _first, _rows: None) -> np.ndarray:
-        """Call a function with each block and its place; return the sum of gradients at a model, 0 without one."""
-        total = np.zeros(self._objective.parameters)
-        for first, rows in self._blocks():
+        """Call a function with some rows at a time and their place; return the sum of gradients, 0 without a model."""
+        total, together = np.zeros(self._objective.parameters), blocks.rows_per_block(self._objective.inputs)
+        for first in range(0, self._count, together):
+            self._session.pause()
+            rows = self._rows(first, min(first + together, self._count))
             collect(first, rows)
             if model is not None:
                 total += self._objective.gradient_sum(model, rows, clip=math.inf)
         return total
 
-    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield how many rows came before, and the packed rows of each block; a cancel takes effect between two."""
-        first = 0
-        for rows in self._pieces():
-            if first + len(rows) > self._count:
-                break
-            yield first, rows
-            first += len(rows)
-        if first != self._count:
-            raise ValueError(f"the table does not have the planned {self._count} packed rows; pack the dataset again")
-
-    def _pieces(self) -> Iterator[np.ndarray]:
-        if self._kept is None:
-            for row in self._session.stream(f"select block from {self._table} order by block_no"):
-                yield held.decode(row["block"], self._objective.inputs)
-            return
-        together = blocks.rows_per_block(self._objective.inputs)
-        for first in range(0, self._count, together):
-            self._session.pause()
-            yield self._kept[first : first + together]
+    def _rows(self, first: int, last: int) -> np.ndarray:
+        return self._store.read(first, last).view(blocks.ELEMENT)

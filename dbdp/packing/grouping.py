@@ -8,22 +8,26 @@ import secrets
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
 from dbdp.algorithms.several.groups import MOST_GROUPS, GroupsRequest
+from dbdp.packing import held
 from dbdp.packing.memory import pack_memory
-from dbdp.packing.writers import Buckets, temporary_blocks
+from dbdp.packing.stores import Buckets, RecordFile
+from dbdp.packing.writers import table_name, temporary_blocks
 from dbdp.registry import registering
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
-from dbdp.sessions.session import Session, temporary_table
+from dbdp.sessions.session import Session
 
 # So many groups are packed into one table, one after the other. Each truncation leaves a dead row in pg_class, which
 # every look-up passes until the transaction ends; each table costs locks that the transaction holds until its end.
 GROUPS_PER_TABLE = 64
 COLUMNS = "bucket int8, block bytea"
+_INSERT = "insert into {} values ($1, $2)"
 
 
 def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
@@ -107,12 +111,12 @@ def _share(capacity: int, groups: int) -> int:
 def each_group(
     session: Session, dataset: Dataset, request: GroupsRequest, counted: Sequence[int]
 ) -> Generator[Dataset, None, None]:
-    """Distribute the raw records of the groups to a temporary table, in one pass; yield one group after the other.
+    """Distribute the raw records of the groups to a file, in one pass; yield one group after the other.
 
     Close the generator if it is not read to its end, so that its tables are dropped.
     """
     name = f"dbdp_groups_{secrets.token_hex(8)}"
-    with temporary_table(session, name, COLUMNS) as table:
+    with temporary_blocks(session, name, COLUMNS) as table:
         sql = "select dbdp_internal.deal_groups($1, $2, $3, $4::pg_catalog.text[], $5::pg_catalog.int8[])"
         session.query(sql, dataset.name, table, request.group_by, list(request.groups), list(counted))
         for first in range(0, len(counted), GROUPS_PER_TABLE):
@@ -129,7 +133,9 @@ def distribute(
     groups: Sequence[str],
     counted: Sequence[int],
 ) -> None:
-    """Fill `table` (bucket, block) with the records of the groups; a group's bucket is its place in the list, from 0.
+    """Hold the records of the groups in a file, and fill `table` (bucket, block) with references to them.
+
+    A group's bucket is its place in the list, from 0.
 
     Raises
     ------
@@ -137,17 +143,21 @@ def distribute(
         If a group no longer has as many rows as were counted: a public fact.
     """
     _check(dataset, group_by, groups)
-    row_counts = np.zeros(len(groups), np.int64)
     encoder, memory = records.encoder_of(session, dataset), pack_memory(session)
-    buckets = Buckets(session, table, len(groups), max(1, memory // 16 // encoder.record_bytes))
+    file, row_counts = RecordFile.beside(session, table, encoder.record_bytes), np.zeros(len(groups), np.int64)
+    key, buckets = held.hold(table_name(table), file), Buckets(file, counted)
     for piece in records.read_by_group(session, dataset, encoder, group_by, groups, counted, memory=memory):
-        buckets.append(piece["group"], piece["raw"])
         row_counts += np.bincount(piece["group"], minlength=len(groups))
-    buckets.close()
-    session.query(f"create index on {table} (bucket)")
+        if np.any(row_counts > counted):
+            break
+        buckets.append(piece["group"], piece["raw"])
     for group, now, before in zip(groups, row_counts.tolist(), counted, strict=True):
         if now != before:
             raise ValueError(
                 f"group {group!r} of {group_by!r} had {now} rows while it was read, and {before} when it was counted: "
                 f"{dataset.source} changed during training"
             )
+    together = max(1, memory // 16 // encoder.record_bytes)
+    for bucket, (begin, end) in enumerate(pairwise([0, *accumulate(counted)])):
+        for first in range(begin, end, together):
+            session.query(_INSERT.format(table), bucket, held.reference(key, first, min(first + together, end)))

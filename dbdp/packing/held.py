@@ -1,4 +1,4 @@
-"""Packed rows that stay in the memory of the backend that packed them; a table of blocks then refers to them.
+"""Packed rows that stay with the backend that packed them, in memory or in a file; a table of blocks refers to them.
 
 A reference is 36 bytes: a key of 128 random bits, which exists in that table alone, and the range of rows. So whoever
 may not read the table reaches no rows: another key has none, and a range beyond them is refused. A packed row has a
@@ -13,25 +13,37 @@ from contextlib import contextmanager
 import numpy as np
 
 from dbdp.learning.rows import blocks
+from dbdp.packing.stores import RecordFile, RecordsInMemory
 
 _REFERENCE = struct.Struct("<4s16sqq")
 _MAGIC = b"dbh1"
+_NOT_HELD = "a block refers to rows that this session does not hold; pack the dataset again"
 _keys: dict[str, bytes] = {}  # by the name of the table
-_rows: dict[bytes, np.ndarray] = {}
+_stores: dict[bytes, RecordsInMemory | RecordFile] = {}  # by their keys
 
 
 def size() -> int:
-    """Return the bytes of all rows that are held."""
-    return sum(rows.nbytes for rows in _rows.values())
+    """Return the bytes of memory of all rows that are held."""
+    return sum(store.memory for store in _stores.values())
 
 
-def hold(table: str, rows: np.ndarray) -> bytes:
-    """Hold packed rows (n, stride) until the table is forgotten or filled again; return the key of its references."""
+def hold(table: str, store: RecordsInMemory | RecordFile) -> bytes:
+    """Hold records until the table is forgotten or filled again; return the key of references to them."""
     forget(table)
     key = secrets.token_bytes(16)
-    rows.flags.writeable = False
-    _keys[table], _rows[key] = key, rows
+    _keys[table], _stores[key] = key, store
     return key
+
+
+def store_of(table: str) -> RecordsInMemory | RecordFile:
+    """Return what is held for a table; raise ValueError if nothing is."""
+    return _store(_keys.get(table, b""))
+
+
+def _store(key: bytes) -> RecordsInMemory | RecordFile:
+    if key not in _stores:
+        raise ValueError(_NOT_HELD)
+    return _stores[key]
 
 
 def tables() -> list[str]:
@@ -40,8 +52,9 @@ def tables() -> list[str]:
 
 
 def forget(table: str) -> None:
-    """Free the rows to which a table refers, if there are any."""
-    _rows.pop(_keys.pop(table, b""), None)
+    """Free the records to which a table refers, if there are any."""
+    if store := _stores.pop(_keys.pop(table, b""), None):
+        store.close()
 
 
 @contextmanager
@@ -60,8 +73,14 @@ def reference(key: bytes, first: int, last: int) -> bytes:
     return _REFERENCE.pack(_MAGIC, key, first, last)
 
 
+def count(block: bytes) -> int:
+    """Return how many records a reference stands for."""
+    _, _, first, last = _REFERENCE.unpack(block)
+    return int(last - first)
+
+
 def decode(block: bytes, dimension: int) -> np.ndarray:
-    """Return the rows of a block, or those that it refers to, shape (rows, stride), without a copy.
+    """Return the rows of a block, or those that it refers to, shape (rows, stride); without a copy, but of a file.
 
     Raises
     ------
@@ -70,10 +89,20 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     """
     if len(block) != _REFERENCE.size or not block.startswith(_MAGIC):
         return blocks.decode(block, dimension)
-    _, key, first, last = _REFERENCE.unpack(block)
     none = blocks.decode(b"", dimension)
-    rows = _rows.get(key, none)
-    within = 0 <= first <= last <= min(len(rows), first + blocks.rows_per_block(dimension))
-    if rows is none or not within or rows.shape[1:] != none.shape[1:]:
-        raise ValueError("a block refers to rows that this session does not hold; pack the dataset again")
-    return rows[first:last]
+    return records(block, none.shape[1] * none.itemsize, blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
+
+
+def records(block: bytes, width: int, most: int) -> np.ndarray:
+    """Return the records of `width` bytes, at most so many, that a reference stands for; as they are held.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or more.
+    """
+    _, key, first, last = _REFERENCE.unpack(block)
+    store = _store(key)
+    if store.width != width or not 0 <= first <= last <= min(len(store), first + most):
+        raise ValueError(_NOT_HELD)
+    return store.read(first, last)

@@ -13,7 +13,6 @@ MOST_STEPS = 1 << 26  # of one draw
 DEFAULT_MEMORY = 256 << 20
 _SIZE = re.compile(r"(\d{1,15}) *(B|kB|MB|GB)?")
 _UNITS = {"B": 0, "kB": 10, "MB": 20, "GB": 30}
-_MOST_BUFFERS = 1 << 33  # bytes of temp_buffers: the server allocates a hundredth of them at once
 _HIT_BYTES = 48  # for a row that takes part in a step, while these are sorted
 _STEP_BYTES = 32  # for a step: how many rows take part, and where it begins
 
@@ -54,17 +53,6 @@ def blocks_of_step(size: int, dimension: int) -> int:
 def model_dimension(declaration: Declaration, projection: RandomProjection | None) -> int:
     """Return the number of coordinates of one linear model, with the intercept."""
     return projection.dimension + declaration.intercept if projection else declaration.dimension
-
-
-def keep_blocks_in_memory(session: Session, rows: int, dimension: int) -> None:
-    """Enlarge the session's temp_buffers so that blocks that fit half of `dbdp.pack_memory` stay there between epochs.
-
-    The server allows it until the session first uses a temporary table. Without it every epoch reads the blocks from
-    the operating system again, which takes about a third longer.
-    """
-    half = min(pack_memory(session) // 2, _MOST_BUFFERS)
-    if rows * blocks.stride_of(dimension) * blocks.ELEMENT.itemsize * 9 // 8 <= half:  # with what TOAST adds
-        session.prefer("temp_buffers", f"{half >> 10}kB")  # allocated as they are used
 
 
 def pack_memory(session: Session) -> int:

@@ -117,9 +117,11 @@ class Share:
         Packs the mini-batches of Poisson steps instead of an order; excludes key, first, last and cuts.
     group : tuple[int, str] | None
         A bucket and a temporary table's name: packs the records in that bucket as if they were the dataset.
+    secret_order : bool
+        Whether the order is a secret uniform one; otherwise the rows are packed as they are read.
     held : bool
-        Whether rows that fit half of `dbdp.pack_memory` stay in the session's memory, until `forget_blocks`; the
-        blocks then refer to them.
+        Whether the session holds the rows until `forget_blocks`: in memory where they fit half of `dbdp.pack_memory`,
+        else in a file. The blocks then refer to them.
     progress : bool
         Whether progress is reported to the client.
     rows : int | None
@@ -139,6 +141,7 @@ class Share:
     coding: Coding | None = None
     poisson: Poisson | None = None
     group: tuple[int, str] | None = None
+    secret_order: bool = True
     held: bool = False
     progress: bool = False
     rows: int | None = None
@@ -146,6 +149,7 @@ class Share:
     def __post_init__(self) -> None:
         checks.truth("progress", self.progress)
         checks.truth("held", self.held)
+        checks.truth("secret_order", self.secret_order)
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
         if self.poisson and (self.key is not None or (self.first, self.last, self.cuts) != (0, None, ())):
@@ -175,7 +179,7 @@ class Share:
         ValueError
             If an option is unknown, or its value is not valid.
         """
-        names = ("key", "first", "last", "cuts", "projection", "coding", "poisson", "group", "held", "progress", "rows")
+        names = [each.name for each in fields(cls)]
         if not isinstance(options, dict) or set(options) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")
         key, cuts, projection = options.get("key"), options.get("cuts", []), options.get("projection")
@@ -192,9 +196,7 @@ class Share:
             None if options.get("coding") is None else _coding(options["coding"]),
             None if options.get("poisson") is None else _poisson(options["poisson"]),
             None if options.get("group") is None else _group(options["group"]),
-            options.get("held", False),
-            options.get("progress", False),
-            options.get("rows"),
+            **{name: options[name] for name in ("secret_order", "held", "progress", "rows") if name in options},
         )
 
 

@@ -2,8 +2,9 @@
 
 The server returns the raw records of some pages at a time (`records`), and NumPy decodes them together. Rows that fit
 `dbdp.pack_memory` are written directly to their places in a uniform permutation. If they do not fit, each row is first
-written to a bucket of public size in a temporary table, and each bucket is permuted by itself: this too is exactly a
-uniform permutation, and each row is written twice, however many there are. With a key the order is the same in every
+written to a bucket of public size in a file, and each bucket is permuted by itself: this too is exactly a uniform
+permutation, and each row is written twice, however many there are. Rows that are only summed need no order, and are
+written as they are read. With a key the order is the same in every
 session, and each session may pack a share of it: the shares are disjoint and of public sizes. Poisson mini-batches are
 packed one after the other, each of the same public size; every row is drawn into every step independently, all in one
 pass over the records, or over a packed copy of all rows where several draws follow one another. This module runs in the
@@ -11,24 +12,23 @@ server, where search_path is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
+from dbdp.packing import held
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.progress import ProgressReporter
-from dbdp.packing.writers import BlockWriter, Buckets, table_name
+from dbdp.packing.stores import Buckets, RecordFile
+from dbdp.packing.writers import BlockWriter
 from dbdp.privacy import shuffling
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
-from dbdp.sessions.session import temporary_table
 
 
 def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share: Share = ALL_ROWS) -> None:
@@ -57,12 +57,11 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     cuts: Sequence[int] = share.cuts
     if share.poisson is not None and share.poisson.apart:
         cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
-    room = pack_memory(session) // 2 if share.held else 0
-    store = BlockWriter(session, table, packing.dimension, cuts, room)
+    store = BlockWriter(session, table, packing.dimension, cuts, held=share.held, room=pack_memory(session) // 2)
     if share.poisson is not None:
         packing.in_steps(store, share.poisson)
     elif share.key is None:
-        packing.in_fresh_order(store)
+        packing.in_fresh_order(store, secret=share.secret_order)
     else:
         last = packing.slots if share.last is None else share.last
         section = shuffling.Section.of(shuffling.KeyedOrder(share.key, packing.slots), share.first, last)
@@ -89,25 +88,17 @@ def _packing(session: ServerSession, dataset: Dataset, table: str, share: Share)
         dataset = share.coding.of(dataset)
     encoder = records.encoder_of(session, dataset, share.projection)
     if share.group is not None:
-        dataset = _group_of(session, dataset, Group(*share.group, table), encoder.record_bytes)
+        dataset = _group_of(session, dataset, Group(*share.group, table))
     check_share(session, dataset, share)
     reporter = ProgressReporter(session, dataset.rows, enabled=share.progress)
     return _Packing(session, dataset, encoder, table, reporter)
 
 
-def _group_of(session: ServerSession, dataset: Dataset, group: Group, record_bytes: int) -> Dataset:
+def _group_of(session: ServerSession, dataset: Dataset, group: Group) -> Dataset:
     """Return a group as a dataset, with as many rows as its bucket has records."""
-    sql = f'select coalesce(sum(octet_length(block)), 0)::int8 as size from pg_temp."{group.staged}" where bucket = $1'
-    return replace(dataset, rows=session.query(sql, group.bucket)[0]["size"] // record_bytes, group=group)
-
-
-def _append_keyed(session: ServerSession, staged: str, numbers: np.ndarray, *values: np.ndarray) -> None:
-    """Append rows to the buckets that a key determines; how many go to each is visible to the table's owner alone."""
-    order = np.argsort(numbers, kind="stable")
-    present, begins = np.unique(numbers[order], return_index=True)
-    pieces = [[piece.tobytes() for piece in np.split(each[order], begins[1:])] for each in values]
-    arguments = ", ".join(f"${number}" for number in range(1, len(values) + 2))
-    session.query(f"insert into {staged} select * from unnest({arguments})", present.tolist(), *pieces)
+    sql = f'select block from pg_temp."{group.staged}" where bucket = $1'
+    rows = sum(held.count(piece["block"]) for piece in session.query(sql, group.bucket))
+    return replace(dataset, rows=rows, group=group)
 
 
 def _ranks(steps: np.ndarray, count: int) -> np.ndarray:
@@ -137,51 +128,41 @@ class _Packing:
         self._row_bytes = self._stride * blocks.ELEMENT.itemsize
         self._memory = pack_memory(session)
 
-    def in_fresh_order(self, store: BlockWriter) -> None:
-        """Pack all rows in a fresh order, which no call can repeat."""
-        count = self._dataset.rows
-        if not self._fits(count):
-            with self._buckets("bucket int8, block bytea") as staged, self._session.uncounted():
-                self._through_fresh_buckets(store, staged)  # which pages are read again is secret, so uncounted
-            return
-        rows, places = self._room_for(count), shuffling.permutation(count)
-        for first, raw in self._read():
-            last = first + len(raw) // self._of_records.record_bytes
-            self._of_records.write(raw, rows, places[first:last])
-        store.write_all(rows)
+    def in_fresh_order(self, store: BlockWriter, *, secret: bool) -> None:
+        """Pack all rows: in a secret order, which no call can repeat, or as they are read."""
+        count = self.slots
+        if self._fits(count):
+            rows, places = self._room_for(count), shuffling.permutation(count) if secret else np.arange(count)
+            for first, raw in self._read():
+                last = first + len(raw) // self._of_records.record_bytes
+                self._of_records.write(raw, rows, places[first:last])
+            store.write_all(rows)
+        elif secret:
+            self._through_fresh_buckets(store)
+        else:
+            for _, raw in self._read():
+                store.write(self._encoder.rows(raw))
 
-    def _through_fresh_buckets(self, store: BlockWriter, staged: str) -> None:
+    def _through_fresh_buckets(self, store: BlockWriter) -> None:
         """Draw for every row one of the free places, write the row to that place's bucket, and permute each bucket.
 
         Proof. Each row's place is uniform among those that no earlier row has: together they are a uniform permutation.
         Given the buckets, which are ranges of places, every order within them is equally likely, so an order that is
         drawn later has the same law. A bucket has as many rows as its range has places, which is public.
         """
-        count = self._dataset.rows
-        places = shuffling.Places(count, min(count, -(-4 * count * self._row_bytes // self._memory)))
-        buckets = Buckets(self._session, staged, len(places.left), max(1, self._memory // 16 // self._row_bytes))
-        for _, raw in self._read():
-            chunk = self._encoder.rows(raw)
-            buckets.append(places.take(len(chunk)), chunk)
-        buckets.close()
-        for done, block in enumerate(self._each_bucket(staged), start=1):
-            rows = self._decoded(block)
-            store.write(rows, shuffling.permutation(len(rows)))
-            if not store.has_cuts:
-                store.end_block()  # no block has rows of two buckets
-            self._reporter.report("pack", done, len(places.left))
-
-    def _each_bucket(self, staged: str) -> Iterator[bytes]:
-        """Yield the records of each bucket, in order, in one pass: each page is read once, wherever its pieces are."""
-        pieces = self._session.stream(f"select bucket, block from {staged} order by bucket")
-        for _, of_bucket in groupby(pieces, key=itemgetter("bucket")):
-            yield b"".join(piece["block"] for piece in of_bucket)
+        places = shuffling.Places(self.slots, min(self.slots, -(-4 * self.slots * self._row_bytes // self._memory)))
+        with self._buckets(places.left, self._row_bytes) as buckets:
+            for _, raw in self._read():
+                chunk = self._encoder.rows(raw)
+                buckets.append(places.take(len(chunk)), chunk)
+            for done, block in enumerate(buckets, start=1):
+                store.write(block.view(blocks.ELEMENT), shuffling.permutation(len(block)))
+                self._reporter.report("pack", done, len(places.left))
 
     def in_keyed_order(self, store: BlockWriter, section: shuffling.Section) -> None:
         """Pack the places of a section; rows of other bins are not decoded."""
         if not self._fits(section.rows):
-            with self._buckets("bucket int8, words bytea, block bytea") as staged:
-                self._through_keyed_buckets(store, section, staged)
+            self._through_keyed_buckets(store, section)
             return
         words, rows, filled = np.empty(section.rows, "<u8"), self._room_for(section.rows), 0
         for chunk_words, chunk in self._chosen(section):
@@ -189,17 +170,23 @@ class _Packing:
             filled += len(chunk)
         store.write_all(rows, section.places(words, int(section.starts[0])))
 
-    def _through_keyed_buckets(self, store: BlockWriter, section: shuffling.Section, staged: str) -> None:
-        """Write every row to a bucket of adjacent bins, and sort each bucket."""
+    def _through_keyed_buckets(self, store: BlockWriter, section: shuffling.Section) -> None:
+        """Write every row, behind its word, to a bucket of adjacent bins, and sort each bucket."""
+        layout = np.dtype([("word", "<u8"), ("row", blocks.ELEMENT, self._stride)])
         bucket_rows = max(1, self._memory // 4 // self._row_bytes)
         bucket_of_bin = (section.starts[:-1] - section.starts[0]) // bucket_rows
-        for words, chunk in self._chosen(section):
-            _append_keyed(self._session, staged, bucket_of_bin[section.bins(words)], words, chunk)
-        for bucket, first_bin in zip(*np.unique(bucket_of_bin, return_index=True), strict=True):
-            numbers, block = self._bucket(staged, int(bucket), "words", "block")
-            order = section.places(np.frombuffer(numbers, "<u8"), int(section.starts[first_bin]))
-            store.write(self._decoded(block), order)
-            self._reporter.report("pack", int(bucket) + 1, int(bucket_of_bin[-1]) + 1)
+        numbers, first_bins = np.unique(bucket_of_bin, return_index=True)
+        starts = section.starts[first_bins]
+        bucket_of_bin = np.searchsorted(numbers, bucket_of_bin)
+        with self._buckets(np.diff(starts, append=section.starts[-1]), layout.itemsize) as buckets:
+            for words, chunk in self._chosen(section):
+                records = np.empty(len(chunk), layout)
+                records["word"], records["row"] = words, chunk
+                buckets.append(bucket_of_bin[section.bins(words)], records)
+            for number, (start, block) in enumerate(zip(starts.tolist(), buckets, strict=True), start=1):
+                records = block.view(layout)[:, 0]
+                store.write(records["row"], section.places(records["word"], start))
+                self._reporter.report("pack", number, len(numbers))
 
     def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
         """Pack Poisson steps, one after the other, each padded or cut to the public size."""
@@ -236,8 +223,8 @@ class _Packing:
 
         Their order is that of the records, which does not matter: every row is drawn independently.
         """
-        if not self._session.query(f"select from {copy} limit 1"):
-            store = BlockWriter(self._session, copy, self._encoder.dimension, ())
+        if not self._session.query(f"select 1 from {copy} limit 1"):
+            store = BlockWriter(self._session, copy, self._encoder.dimension, held=True)
             for _, raw in self._read():
                 store.write(self._encoder.rows(raw))
             store.end_block()
@@ -251,7 +238,7 @@ class _Packing:
             for taking, _ in shuffling.hits(count, 1, probability, most):
                 yield self._selected(raw, taking)
 
-    def _selected(self, raw: bytes, taking: np.ndarray) -> np.ndarray:
+    def _selected(self, raw: blocks.Raw, taking: np.ndarray) -> np.ndarray:
         """Return packed rows of the records at some places, ascending and perhaps repeated; decode no other record."""
         fresh = np.diff(taking, prepend=-1) > 0
         chosen = np.frombuffer(raw, f"V{self._encoder.record_bytes}")[taking[fresh]]
@@ -267,10 +254,11 @@ class _Packing:
             if len(chosen):
                 yield words[chosen], self._encoder.rows(raws[chosen].tobytes())
 
-    def _read(self, key: bytes | None = None) -> Iterator[tuple[int, bytes]]:
+    def _read(self, key: bytes | None = None) -> Iterator[tuple[int, blocks.Raw]]:
         """Yield how many slots came before, and the raw records of the next ones; report each piece once processed."""
+        pieces: Iterator[tuple[int, blocks.Raw]]
         if self._copy:
-            pieces = self._read_blocks(f"select block from {self._copy}")
+            pieces = self._read_held(f"select block from {self._copy} order by block_no")
         elif self._dataset.group:
             pieces = self._read_group(self._dataset.group)
         else:
@@ -279,14 +267,18 @@ class _Packing:
             yield first, raw
             self._reporter.report("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)
 
-    def _read_group(self, group: Group) -> Iterator[tuple[int, bytes]]:
-        return self._read_blocks(f'select block from pg_temp."{group.staged}" where bucket = $1', group.bucket)
+    def _read_group(self, group: Group) -> Iterator[tuple[int, blocks.Raw]]:
+        sql = f'select block from pg_temp."{group.staged}" where bucket = $1'
+        return self._read_held(sql, group.bucket)
 
-    def _read_blocks(self, query: str, *parameters: int) -> Iterator[tuple[int, bytes]]:
+    def _read_held(self, query: str, *parameters: int) -> Iterator[tuple[int, blocks.Raw]]:
+        """Yield the records to which the pieces of a table refer."""
         seen = 0
         for piece in self._session.stream(query, *parameters):
-            yield seen, piece["block"]
-            seen += len(piece["block"]) // self._encoder.record_bytes
+            count = held.count(piece["block"])
+            chunk = held.records(piece["block"], self._encoder.record_bytes, count)
+            yield seen, chunk.reshape(-1).view(np.uint8).data
+            seen += count
 
     def _fits(self, rows: int) -> bool:
         return rows * self._row_bytes <= self._memory // 2
@@ -294,13 +286,11 @@ class _Packing:
     def _room_for(self, rows: int) -> np.ndarray:
         return np.empty((rows, self._stride), blocks.ELEMENT)
 
-    def _decoded(self, block: bytes) -> np.ndarray:
-        return np.frombuffer(block, blocks.ELEMENT).reshape(-1, self._stride)
-
-    def _buckets(self, columns: str) -> AbstractContextManager[str]:
-        return temporary_table(self._session, table_name(self._table) + "_buckets", columns)
-
-    def _bucket(self, staged: str, bucket: int, *columns: str) -> list[bytes]:
-        query = f"select {', '.join(columns)} from {staged} where bucket = $1"
-        pieces = list(self._session.stream(query, bucket))
-        return [b"".join(piece[column] for piece in pieces) for column in columns]
+    @contextmanager
+    def _buckets(self, sizes: np.ndarray, width: int) -> Iterator[Buckets]:
+        """Yield buckets for records of a width, in a file that goes with the block."""
+        file = RecordFile.beside(self._session, self._table, width)
+        try:
+            yield Buckets(file, sizes)
+        finally:
+            file.close()

@@ -1,4 +1,4 @@
-"""Writers of packed blocks to a table, and of records to buckets of one; and the temporary tables for them."""
+"""The writer of packed blocks, and the temporary tables for them."""
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +9,7 @@ import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.packing import held
+from dbdp.packing.stores import RecordFile, RecordsInMemory
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import INVALID_NAME
 from dbdp.sessions.server import ServerSession
@@ -74,12 +75,12 @@ def block_table(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[
 
 
 @contextmanager
-def temporary_blocks(session: Session, name: str) -> Iterator[str]:
-    """Create a temporary table for packed blocks, for the block; yield its qualified name.
+def temporary_blocks(session: Session, name: str, columns: str = BLOCK_COLUMNS) -> Iterator[str]:
+    """Create a temporary table of packed blocks, or of other references, for the block; yield its qualified name.
 
     At its end the table is dropped, and the rows are freed that the backend held for it.
     """
-    with temporary_table(session, name, BLOCK_COLUMNS) as table:
+    with temporary_table(session, name, columns) as table:
         try:
             yield table
         finally:
@@ -88,7 +89,7 @@ def temporary_blocks(session: Session, name: str) -> Iterator[str]:
 
 
 class BlockWriter:
-    """Writes permuted rows as numbered blocks.
+    """Writes rows as numbered blocks.
 
     Parameters
     ----------
@@ -100,51 +101,71 @@ class BlockWriter:
         Coordinates of a packed row.
     cuts : Sequence[int]
         Increasing numbers of rows after which a block ends, even if it is not full.
+    held : bool
+        Whether this session holds the rows, with blocks that refer to them, in place of writing them to the table.
     room : int
-        How many bytes of rows this session may hold in memory, with blocks that refer to them.
+        How many bytes of memory they may take; others are held in a file.
     """
 
-    def __init__(self, session: ServerSession, table: str, dimension: int, cuts: Sequence[int], room: int = 0) -> None:
-        self.has_cuts = bool(cuts)
-        self._session = session
+    def __init__(
+        self,
+        session: ServerSession,
+        table: str,
+        dimension: int,
+        cuts: Sequence[int] = (),
+        *,
+        held: bool = False,
+        room: int = 0,
+    ) -> None:
+        self._session, self._table, self._held, self._room = session, table, held, room
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
-        self._number = self._written = 0
+        self._number = self._written = self._begin = 0
         self._block_rows, self._stride = blocks.rows_per_block(dimension), blocks.stride_of(dimension)
         self._cuts = list(reversed(cuts))
         self._open: list[bytes] = []
+        self._file: RecordFile | None = None
+        self._key = b""
         self._missing = self._size_of_next()
-        self._table, self._room = table_name(table), room
         self._forget_dropped()
 
     def _forget_dropped(self) -> None:
         """Free rows that this table referred to, and those of tables that a client dropped without `forget_blocks`."""
-        held.forget(self._table)
+        held.forget(table_name(self._table))
         if tables := held.tables():
             for row in self._session.query(_DROPPED, tables):
                 held.forget(row["name"])
 
     def write_all(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Write all rows of the table, as they are or those of an order; where there is room, they stay in memory."""
-        if rows.nbytes > self._room - held.size():
+        if not self._held or rows.nbytes > self._room - held.size():
             self.write(rows, order)
             return
         kept = rows if order is None else rows[order]
-        key = held.hold(self._table, kept)
-        self._append(len(kept), lambda first, last: held.reference(key, first, last))
+        self._key = held.hold(table_name(self._table), RecordsInMemory(kept))
+        self._append(len(kept), lambda first, last: None)
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Append rows, as they are or in this order; the last block may stay open."""
+        if self._held and self._file is None:
+            self._file = RecordFile.beside(self._session, self._table, self._stride * blocks.ELEMENT.itemsize)
+            self._key = held.hold(table_name(self._table), self._file)
         if order is None:
-            self._append(len(rows), lambda first, last: rows[first:last].tobytes())
+            self._append(len(rows), lambda first, last: self._keep(rows[first:last]))
         else:
-            self._append(len(order), lambda first, last: rows[order[first:last]].tobytes())
+            self._append(len(order), lambda first, last: self._keep(rows[order[first:last]]))
 
-    def _append(self, count: int, piece: Callable[[int, int], bytes]) -> None:
-        """Append so many rows, from a function that returns the bytes of some of them."""
+    def _keep(self, rows: np.ndarray) -> None:
+        if self._file is not None:
+            self._file.write(self._written, rows)
+        else:
+            self._open.append(rows.tobytes())
+
+    def _append(self, count: int, keep: Callable[[int, int], None]) -> None:
+        """Append so many rows, by a function that keeps some of them."""
         first = 0
         while first < count:
             last = min(first + self._missing, count)
-            self._open.append(piece(first, last))
+            keep(first, last)
             self._missing -= last - first
             self._written += last - first
             first = last
@@ -160,93 +181,14 @@ class BlockWriter:
 
     def end_block(self) -> None:
         """Write the open block, if it has rows."""
-        if self._open:
-            self._session.query(self._insert, self._number, b"".join(self._open))
+        if self._written > self._begin:
+            block = held.reference(self._key, self._begin, self._written) if self._held else b"".join(self._open)
+            self._session.query(self._insert, self._number, block)
             self._number += 1
-            self._open = []
+            self._open, self._begin = [], self._written
         self._missing = self._size_of_next()
 
     def _size_of_next(self) -> int:
         while self._cuts and self._cuts[-1] <= self._written:
             self._cuts.pop()
         return min(self._block_rows, self._cuts[-1] - self._written) if self._cuts else self._block_rows
-
-
-class Buckets:
-    """Writes records to the numbered buckets of a temporary table, in pieces with the same number of records each.
-
-    Only the last piece of a bucket may have fewer. So where the sizes of the buckets are public, the sizes and the
-    number of all pieces are public too, and so is the number of inserts: each writes a tuple, and so takes a command
-    number and a transaction number, which every role may see of its own transaction.
-
-    Proof. An insert follows each `batch` records. By then at least `batch` records are in memory, which is
-    `number` times `piece_records` or more, or `piece_records` is 1: some bucket has a full piece, so the insert writes
-    one. All that is left is one further insert; whether anything is left follows from the buckets' sizes.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Runs the inserts.
-    table : str
-        Qualified, quoted name of a table (bucket, block).
-    number : int
-        Number of buckets.
-    batch : int
-        Records after which full pieces are written.
-    """
-
-    def __init__(self, session: ServerSession, table: str, number: int, batch: int) -> None:
-        self._session = session
-        self._insert = f"insert into {table} select * from unnest($1, $2)"
-        self._batch, self._piece_records = batch, max(1, batch // number)
-        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        self._missing = batch
-        self._open: list[list[np.ndarray]] = [[] for _ in range(number)]
-        self._held = np.zeros(number, np.int64)
-
-    def append(self, numbers: np.ndarray, records: np.ndarray) -> None:
-        """Append records, shape (n,) or (n, …), to the buckets with these numbers, shape (n,)."""
-        first = 0
-        while first < len(records):
-            last = min(first + self._missing, len(records))
-            self._waiting.append((numbers[first:last], records[first:last].copy()))
-            self._missing -= last - first
-            first = last
-            if not self._missing:
-                self._distribute()
-                self._write(self._full_pieces())
-
-    def close(self) -> None:
-        """Write the remaining records of each bucket."""
-        if self._waiting:
-            self._distribute()
-        full = self._full_pieces()  # first, so that where a piece is stored follows from public sizes too
-        self._write(full + [(bucket, _joined(self._open[bucket])) for bucket in np.flatnonzero(self._held).tolist()])
-
-    def _distribute(self) -> None:
-        """Move what waits to its buckets."""
-        numbers, records = (np.concatenate(each) for each in zip(*self._waiting, strict=True))
-        self._waiting, self._missing = [], self._batch
-        order = np.argsort(numbers, kind="stable")
-        present, begins = np.unique(numbers[order], return_index=True)
-        for bucket, added in zip(present.tolist(), np.split(records[order], begins[1:]), strict=True):
-            self._open[bucket].append(added)
-            self._held[bucket] += len(added)
-
-    def _full_pieces(self) -> list[tuple[int, bytes]]:
-        """Take the full pieces out of the buckets."""
-        taken = []
-        for bucket in np.flatnonzero(self._held >= self._piece_records).tolist():
-            joined = np.concatenate(self._open[bucket])
-            *full, rest = np.split(joined, range(self._piece_records, len(joined) + 1, self._piece_records))
-            self._open[bucket], self._held[bucket] = [rest.copy()] if len(rest) else [], len(rest)
-            taken += [(bucket, piece.tobytes()) for piece in full]
-        return taken
-
-    def _write(self, pieces: list[tuple[int, bytes]]) -> None:
-        if pieces:
-            self._session.query(self._insert, [bucket for bucket, _ in pieces], [piece for _, piece in pieces])
-
-
-def _joined(pieces: Sequence[np.ndarray]) -> bytes:
-    return b"".join(piece.tobytes() for piece in pieces)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
-from dbdp.sessions.session import FLUSHED, Charge, Engine, Json, Registered, Row, Session, refusable, wait_until
+from dbdp.sessions.session import FLUSHED, Charge, Engine, Json, Registered, Row, Session, wait_until
 
 # In this order: a new session_authorization resets the role.
 _SETTINGS = """
@@ -180,14 +180,6 @@ class ClientSession:
             _leave_pipeline(driver)
         while is_running and driver.get_result():
             pass
-
-    def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter for the session, where the server still allows it; do nothing within a transaction."""
-        from psycopg.pq import TransactionStatus
-
-        if self.connection.autocommit and self.connection.info.transaction_status == TransactionStatus.IDLE:
-            with refusable(self):
-                self.query("select pg_catalog.set_config($1, $2, false)", parameter, value)
 
     def another(self) -> "Another":
         """Return what opens a further session with the same parameters, role and memory."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from dbdp.sessions.backend import LOCAL_USER, acting_as, as_role, backend, identity, settings_undone, uncounted
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
-from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, refusable, wait_until
+from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards
 
@@ -248,12 +248,6 @@ class ServerSession:
 
     def recover(self) -> None:
         """Do nothing: SPI ends the failed statement's subtransaction itself."""
-
-    def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter until the transaction ends, where the server still allows it; a refusal changes nothing."""
-        with refusable(self):
-            self.query("select pg_catalog.set_config('exit_on_error', 'off', true)")
-            self.query("select pg_catalog.set_config($1, $2, true)", parameter, value)
 
     def failure(self, error: BaseException) -> tuple[str, str]:
         """Return the SQLSTATE and the text of a failed statement."""

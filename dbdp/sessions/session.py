@@ -5,8 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dbdp.sessions.errors import DATA_EXCEPTION
-
 Row = dict[str, Any]
 Json = dict[str, Any]  # a JSON object
 
@@ -71,7 +69,7 @@ class Session(Protocol):
     An implementation runs PostgreSQL's SQL on a database with dbdp: parameters are $1, $2, …, rows are dictionaries,
     and the types of parameters are those of `query`. It has three groups of methods:
 
-    - statements: `query`, `recover`, `failure`, `prefer`, `atomic`, `messages_to`, `uncounted`, `cancel`;
+    - statements: `query`, `recover`, `failure`, `atomic`, `messages_to`, `uncounted`, `cancel`;
     - parallel sessions: `workers`, `one_snapshot`; a session that cannot open another returns itself alone;
     - the border, which differs in who checks, who writes and who waits: `check_rows`, `check_exact_results`,
       `charge`, `leaving_at_multiples`, `await_durable`, `note`, `store_release`, `store_network`. Outside the server
@@ -102,9 +100,6 @@ class Session(Protocol):
 
     def recover(self) -> None:
         """Make the session usable after a failed statement; do nothing where it is usable."""
-
-    def prefer(self, parameter: str, value: str) -> None:
-        """Set a parameter where the server still allows it in this session; else do nothing."""
 
     def failure(self, error: BaseException) -> tuple[str, str]:
         """Return the SQLSTATE and the text of a failed statement; an empty SQLSTATE for an error that is not SQL's."""
@@ -200,16 +195,6 @@ def wait_until(session: Session, condition: str, *parameters: Any) -> None:
     """Poll a query until its column `done` is true."""
     while not session.query(condition, *parameters)[0]["done"]:
         session.query("select pg_catalog.pg_sleep($1)", _POLL_SECONDS)
-
-
-@contextmanager
-def refusable(session: Session) -> Iterator[None]:
-    """Ignore the server's refusal of a value; raise any other error, such as a cancel or a broken connection."""
-    try:
-        yield
-    except Exception as error:
-        if not session.failure(error)[0].startswith(DATA_EXCEPTION):
-            raise
 
 
 def postgres_type(value: Any) -> str:

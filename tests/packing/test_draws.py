@@ -1,7 +1,6 @@
-"""Draws of packed rows from a table of blocks: in memory, or in each pass, they are the rows at the drawn places."""
+"""Draws of packed rows, in memory or in a file: they are the rows at the drawn places."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import psycopg
@@ -10,33 +9,25 @@ import pytest
 from dbdp.algorithms.rows import RecursiveStages
 from dbdp.learning.losses import Logistic
 from dbdp.learning.objectives import Linear
-from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import pack
+from dbdp.packing import held
 from dbdp.packing.draws import _Rows
+from dbdp.packing.stores import RecordFile, RecordsInMemory
 
 FEATURES, ROWS = 50, 12_000  # 2.7 MB
 OBJECTIVE = Linear(Logistic(), FEATURES)
 CALL = "select dbdp_internal.recursive_stages('pg_temp.packed', %s, %s, %s, %s::json)"
 
 
-def rows_of(seed, *, same=False):
-    random = np.random.default_rng(seed)
-    features = random.normal(size=(1 if same else ROWS, FEATURES))
-    return np.repeat(pack(features, np.ones(len(features))), ROWS // len(features), axis=0)
+def rows_of(seed):
+    return pack(np.random.default_rng(seed).normal(size=(ROWS, FEATURES)), np.ones(ROWS))
 
 
-def pieces(rows):
-    """Blocks of a packing through buckets: each of them ends with a shorter one."""
-    full = blocks.rows_per_block(FEATURES)
-    bounds = [0, full, full + 77, 2 * full + 77, 2 * full + 78, len(rows)]
-    return [rows[first:last] for first, last in pairwise(bounds) if last > first]
+class Asked:
+    """A session that answers with the setting of the memory."""
 
-
-class Answers:
-    """A session that has the blocks; `scans` counts how often they were read."""
-
-    def __init__(self, rows, memory):
-        self.rows, self.memory, self.scans = rows, memory, 0
+    def __init__(self, memory):
+        self.memory = memory
 
     def query(self, sql):
         return [{"setting": self.memory}]
@@ -44,33 +35,50 @@ class Answers:
     def pause(self):
         pass
 
-    def stream(self, sql):
-        self.scans += 1
-        yield from ({"block": piece.tobytes()} for piece in pieces(self.rows))
+
+@pytest.fixture(params=["in memory", "in a file"])
+def stored(request, tmp_path):
+    """Hold the rows for the table `packed`."""
+    rows = rows_of(1)
+    if request.param == "in memory":
+        store = RecordsInMemory(rows)
+    else:
+        store = RecordFile(str(tmp_path), rows.shape[1] * rows.itemsize)
+        store.write(0, rows)
+    with held.forgotten():
+        held.hold("packed", store)
+        yield rows
 
 
-@pytest.mark.parametrize(("memory", "scans"), [("64MB", 1), ("1MB", 4)])
-def test_the_rows_at_the_places_are_read_and_once_if_they_fit(memory, scans):
-    session = Answers(rows_of(1), memory)
-    kept, model = _Rows(session, "packed", OBJECTIVE, ROWS), np.linspace(-1, 1, FEATURES)
-    expected = OBJECTIVE.gradient_sum(model, session.rows)
+@pytest.mark.parametrize("memory", ["64MB", "1MB"])
+def test_the_rows_at_the_places_are_read_and_the_gradient_is_that_of_all_rows(stored, memory):
+    kept, model = _Rows(Asked(memory), "pg_temp.packed", OBJECTIVE, ROWS), np.linspace(-1, 1, FEATURES)
+    expected = OBJECTIVE.gradient_sum(model, stored)
     for _ in range(4):
-        places = np.random.default_rng().integers(ROWS, size=kept.most // 2)
+        places = np.random.default_rng().integers(ROWS, size=min(kept.most, 2 * ROWS))
         drawn, total = kept.read(places, model)
-        assert np.array_equal(drawn, session.rows[places])
+        assert np.array_equal(drawn, stored[places])
         assert total == pytest.approx(expected, abs=1e-9)
-    assert session.scans == scans
 
 
 @pytest.fixture
-def packed(connection: psycopg.Connection):
-    """Fill the temporary table with rows that are all the same: then it does not matter which are drawn."""
-    rows = rows_of(2, same=True)
-    with connection.transaction(force_rollback=True):
+def packed(connection: psycopg.Connection, schema, register):
+    """Hold rows that are all the same: then it does not matter which are drawn."""
+    connection.execute(
+        "create table equal_rows as select array_fill(0.5::float8, array[%s]) x, 1 y from generate_series(1, %s)",
+        (FEATURES, ROWS),
+    )
+    name = register("equal_rows", features={"x": {"length": FEATURES, "norm": 10}}, intercept=False)
+
+    def fill(memory):
+        connection.execute(f"set dbdp.pack_memory = '{memory}'")
         connection.execute("create temporary table packed (block_no int8, block bytea)")
-        for number, piece in enumerate(pieces(rows)):
-            connection.execute("insert into packed values (%s, %s)", (number, piece.tobytes()))
-        yield rows
+        options = json.dumps({"held": True, "coding": {"encoding": "scaled"}})
+        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, options))
+        return pack(np.full((ROWS, FEATURES), 0.05), np.ones(ROWS))
+
+    yield fill
+    connection.execute("select dbdp_internal.forget_blocks('pg_temp.packed'); drop table if exists pg_temp.packed")
 
 
 def arguments(how):
@@ -80,13 +88,13 @@ def arguments(how):
 
 @pytest.mark.parametrize("memory", ["64MB", "1MB"])
 def test_stages_in_the_server_are_those_of_the_objective(connection, packed, memory):
+    rows = packed(memory)
     how = {"stages": 3, "steps": 5000, "step": 0.1, "regularisation": 0.01, "rows": ROWS}
-    connection.execute(f"set local dbdp.pack_memory = '{memory}'")
     end = np.frombuffer(connection.execute(CALL, arguments(how)).fetchone()[0], "<f8")
     model, centre = np.linspace(-1, 1, FEATURES), np.ones(FEATURES)
     for _ in range(3):
-        direction = OBJECTIVE.gradient_sum(model, packed) / ROWS + 0.01 * (model - centre)
-        OBJECTIVE.recursive_steps(model, direction, packed[:5000], step=0.1, regularisation=0.01)
+        direction = OBJECTIVE.gradient_sum(model, rows) / ROWS + 0.01 * (model - centre)
+        OBJECTIVE.recursive_steps(model, direction, rows[:5000], step=0.1, regularisation=0.01)
     assert end == pytest.approx(model, abs=1e-10)
 
 
@@ -101,6 +109,7 @@ def test_stages_in_the_server_are_those_of_the_objective(connection, packed, mem
     ],
 )
 def test_stages_that_do_not_fit_the_table_are_refused(connection, packed, changed, message):
+    packed("64MB")
     how = {"stages": 1, "steps": 10, "step": 0.1, "regularisation": 0.01, "rows": ROWS} | changed
     with pytest.raises(psycopg.Error, match=message):
         connection.execute(CALL, arguments(how))

@@ -237,23 +237,6 @@ def test_a_client_cancels_what_another_thread_runs(connection):
     assert is_cancel(failures[0][0])
 
 
-def prefer_and_read(session: Session, value: str) -> Any:
-    session.prefer("work_mem", value)
-    return session.query("select pg_catalog.current_setting('work_mem') as value")[0]["value"]
-
-
-@pytest.mark.parametrize(("value", "expected"), [("12MB", "12MB"), ("many", "8MB")])
-def test_a_preferred_setting_holds_and_one_that_is_refused_changes_nothing(place, connection, value, expected):
-    connection.execute("set work_mem = '8MB'")
-    assert place.run(prefer_and_read, value) == expected
-
-
-def test_a_preference_that_is_refused_leaves_a_transaction_usable(place, connection):
-    connection.execute("begin")
-    assert place.run(prefer_and_read, "many")
-    connection.rollback()
-
-
 def two_inserts(session: Session, table: str, second: str) -> Any:
     with session.atomic():
         for value in ("1", second):

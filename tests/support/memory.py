@@ -27,6 +27,9 @@ class RowsInMemory:
     def shuffle(self):
         self.packed = self.all[np.random.default_rng().permutation(len(self.all))]
 
+    def pack(self):
+        self.packed = self.all
+
     def draw(self, samples, most):
         steps, self.size = min(most, self.portion), samples.size
         chosen = np.random.default_rng().random((steps, len(self.all))) < samples.probability

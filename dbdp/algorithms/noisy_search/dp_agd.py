@@ -530,7 +530,7 @@ class _Accesses:
         self._filter = Filter(descent.prices.limit)
         self._batches: Iterator[int] = iter(())
         if self._prices.probability == 1:
-            rows.shuffle()
+            rows.pack()
 
     def afforded(self, rho: float) -> bool:
         """Return whether the budget pays for a measurement and the selection after it."""

@@ -81,7 +81,7 @@ def accounting_of(request: Request, own: Searching) -> Accounting:
 
 def all_rows(rows: Rows) -> Iterator[None]:
     """Pack all rows once; yield None, which stands for all rows, for every access."""
-    rows.shuffle()
+    rows.pack()
     yield from repeat(None)
 
 

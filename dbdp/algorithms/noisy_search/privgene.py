@@ -350,7 +350,7 @@ class Breeding:
 
     def _all(self, rows: Rows) -> Iterator[None]:
         """Pack all rows once; yield None, which stands for all rows, for every selection."""
-        rows.shuffle()
+        rows.pack()
         while True:
             yield None
 

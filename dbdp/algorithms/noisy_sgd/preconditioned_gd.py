@@ -292,7 +292,7 @@ class PreconditionedDescent:
 
     def released(self, rows: Rows, progress: Progress) -> Released:
         """Return the noisy models after a public number of passes, and what follows from the second moment."""
-        rows.shuffle()
+        rows.pack()
         way, before = self._preconditioner(rows), self._passes_before
         rows.transform(way.matrix)
         progress("pass", before, before + self.passes)

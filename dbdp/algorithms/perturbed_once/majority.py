@@ -71,7 +71,7 @@ class Counting:
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the models, concatenated."""
-        rows.shuffle()
+        rows.pack()
         counts = rows.label_counts(self.facts.outputs)
         chosen = self.selection.choose([-int(count) for count in counts])
         progress("count", 1, 1)

@@ -119,6 +119,6 @@ def minimise(rows: Rows, objective: Objective, regularisation: float, n: int) ->
     def gradient(model: np.ndarray) -> np.ndarray:
         return rows.gradient_sum(objective, model, clip=math.inf) / n + regularisation * model
 
-    rows.shuffle()
+    rows.pack()
     limits = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": 0.0, "gtol": _TIGHT}
     return minimize(value, objective.initial(), jac=gradient, method="L-BFGS-B", options=limits).x

@@ -114,7 +114,7 @@ class Training:
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy model, shape (P,), after a public number of passes."""
-        rows.shuffle()
+        rows.pack()
         noise = self.perturbation.release(np.zeros(self.descent.objective.parameters))
         centre = noise / -(self.descent.rows * self.descent.regularisation)
         model = self.solver.minimiser(rows, centre, progress)

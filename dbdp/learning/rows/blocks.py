@@ -12,6 +12,7 @@ from dbdp.checks import is_whole
 LANES = 8  # float64 numbers of one vector register of 512 bits
 BLOCK_BYTES = 1 << 20  # one call into Python for each MiB: its cost is negligible, and the block stays in cache
 ELEMENT = np.dtype("<f4")
+Raw = bytes | memoryview  # raw records, one after the other
 
 
 def stride_of(dimension: int) -> int:
@@ -68,6 +69,6 @@ class PackedRecords:
         self.dimension = dimension
         self.record_bytes = stride_of(dimension) * ELEMENT.itemsize
 
-    def rows(self, raw: bytes) -> np.ndarray:
+    def rows(self, raw: Raw) -> np.ndarray:
         """Return packed rows, shape (rows, stride), without a copy."""
         return np.frombuffer(raw, ELEMENT).reshape(-1, stride_of(self.dimension))

@@ -25,6 +25,7 @@ from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.blocks import Raw
 from dbdp.learning.rows.features import SCALED, UNIT, Numeric, constant_of
 from dbdp.learning.rows.pairs import WEIGHT, Pair, Side
 
@@ -160,7 +161,7 @@ class VectorEncoder:
         radius = np.sqrt(2.0) if self.intercept else 1.0
         return np.array([1.0 / (self.norm_bound * radius)] * self.length + [1.0 / radius] * self.intercept)
 
-    def rows(self, raw: bytes) -> np.ndarray:
+    def rows(self, raw: Raw) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
         if self._packs_directly:
             places = np.arange(len(raw) // self.record_bytes)
@@ -175,7 +176,7 @@ class VectorEncoder:
             features *= self.scales
             return _packed(self, features, records)
 
-    def write(self, raw: bytes, rows: np.ndarray, places: np.ndarray) -> None:
+    def write(self, raw: Raw, rows: np.ndarray, places: np.ndarray) -> None:
         """Write the packed rows of records to places (n,), each once, of rows (…, stride)."""
         if self._packs_directly:
             _pack_records(self, raw, rows, places)
@@ -260,7 +261,7 @@ class ColumnEncoder:
         orders = [np.argsort(numbers) for numbers in self.categories]
         return [(np.asarray(numbers)[order], order) for numbers, order in zip(self.categories, orders, strict=True)]
 
-    def rows(self, raw: bytes) -> np.ndarray:
+    def rows(self, raw: Raw) -> np.ndarray:
         """Return packed rows, shape (n, stride)."""
         records = np.frombuffer(raw, record_layout(self))
         with np.errstate(all="ignore"):
@@ -268,7 +269,7 @@ class ColumnEncoder:
             features /= self.radius
             return _packed(self, features, records)
 
-    def write(self, raw: bytes, rows: np.ndarray, places: np.ndarray) -> None:
+    def write(self, raw: Raw, rows: np.ndarray, places: np.ndarray) -> None:
         """Write the packed rows of records to places (n,), each once, of rows (…, stride)."""
         rows[places] = self.rows(raw)
 
@@ -370,7 +371,7 @@ def _least(encoder: Encoder) -> float:
 
 
 @flushed
-def _pack_records(encoder: VectorEncoder, raw: bytes, rows: np.ndarray, places: np.ndarray) -> None:
+def _pack_records(encoder: VectorEncoder, raw: Raw, rows: np.ndarray, places: np.ndarray) -> None:
     """Write the packed rows of records of numbers of 8 bytes, those of `_packed`, to their places.
 
     Numbers below 2⁻¹⁰²² count as 0 before they are scaled, as they otherwise do after it.
