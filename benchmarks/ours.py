@@ -165,9 +165,12 @@ def trained(connection: psycopg.Connection, table: Table, source: str = "") -> i
     return requests.train(ClientSession(connection), dataset_of(table, source), Request(EPSILON, DELTA)).id
 
 
-def prediction(connection: psycopg.Connection, source: str, condition: str) -> float:
-    """Return the seconds to count the rows for which a condition, such as a prediction, is true, in one process."""
-    connection.execute("set max_parallel_workers_per_gather = 0")
+def prediction(connection: psycopg.Connection, source: str, condition: str, *, workers: int = 0) -> float:
+    """Return the seconds to count the rows for which a condition, such as a prediction, is true.
+
+    It runs in one process, or with so many parallel workers at most, of which PostgreSQL's own default is 2.
+    """
+    connection.execute(f"set max_parallel_workers_per_gather = {workers}")
     seconds = timed(lambda: connection.execute(f"select count(*) from {source} where {condition}").fetchone())
     connection.execute("reset max_parallel_workers_per_gather")
     return seconds

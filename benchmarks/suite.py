@@ -123,10 +123,11 @@ def growth(connection: psycopg.Connection, table: Table, repeats: int) -> Sample
 
 def prediction_sides(connection: psycopg.Connection, table: Table) -> dict[str, Side]:
     """Return the sides of a prediction for every row: from its array, from its columns, and the scan alone."""
-    model = ours.trained(connection, table, table.array)
+    of_arrays = f"dbdp.predict({ours.trained(connection, table, table.array)}, x)"
     sides: dict[str, Side] = {
         "scan": partial(ours.prediction, connection, table.array, "x[1] > 0"),
-        "from arrays": partial(ours.prediction, connection, table.array, f"dbdp.predict({model}, x)"),
+        "from arrays": partial(ours.prediction, connection, table.array, of_arrays),
+        "from arrays, as PostgreSQL plans it": partial(ours.prediction, connection, table.array, of_arrays, workers=2),
     }
     if table.raw != table.array:
         of_columns = f"dbdp.predict({ours.trained(connection, table)}, one)"
