@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from dbdp.checks import nearest
+from dbdp.learning.rows import blocks
 from dbdp.registry.datasets import check_kind, column_types, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
@@ -53,7 +54,6 @@ class Renewal:
 _FIRST = Renewal()
 _EPSILON_WITHOUT_PROMISE = 20.0
 _LARGE_PACK = 4e9  # bytes
-_BYTES = 4  # of a number in a packed block
 _REMEDY_OF_TEXT = (
     "; for numbers written as text alter the column's type (using column::float8), for words declare them: "
     "categories of a feature, positive or classes of a label"
@@ -144,7 +144,7 @@ def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
 
 def warn_of_size(session: ServerSession, declaration: Declaration, slots: int) -> None:
     """Warn the owner of a capacity whose empty places alone take much time and disk, in every training."""
-    size = _BYTES * slots * declaration.dimension
+    size = slots * blocks.stride_of(declaration.dimension) * blocks.ELEMENT.itemsize
     if size >= _LARGE_PACK:
         session.warn(
             f"each training packs {slots} places, empty ones too, which are about {size / 1e9:.0f} GB in temporary "

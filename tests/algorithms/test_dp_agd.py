@@ -286,9 +286,10 @@ def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, how, g
         cost, raw, i = rho_ng, gradient(w) + next(noises), 0
         while i == 0:
             whole = raw / count + regularisation * w + how["momentum"] * before
-            steps = [largest * j / (candidates - 1) for j in range(candidates)]
-            if how["step_sizes"] == "halves":
-                steps = [0, *(largest / 2**j for j in range(candidates - 2, -1, -1))]
+            halves = [0, *(largest / 2**j for j in range(candidates - 2, -1, -1))]
+            steps = (
+                halves if how["step_sizes"] == "halves" else [largest * j / (candidates - 1) for j in range(candidates)]
+            )
             models = [w - alpha * whole / np.linalg.norm(whole) for alpha in steps]
             rho -= rho_nmax
             i = int(np.argmin([objective(each) - noise for each, noise in zip(models, next(gumbels), strict=True)]))

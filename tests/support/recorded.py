@@ -49,8 +49,7 @@ def train_on_record(name: str, request: str) -> str:
     from dbdp.privacy.noise import streams
     from dbdp.registry import datasets
 
-    noise: list[Any] = []
-    packed: list[Any] = []
+    noise, packed = list[Any](), list[Any]()
     draw, pack, sample = streams.draw, rows.Packing.fill, functions.sampled_rows
 
     def drawing(*arguments: Any) -> Any:
@@ -59,20 +58,17 @@ def train_on_record(name: str, request: str) -> str:
 
     def packing(self: Any, how: Any) -> None:
         pack(self, {**how, "held": False})  # so that the blocks have the rows themselves
-        sql = f"select block from {self.table} order by block_no"
-        size = how.get("poisson", {}).get("size")
-        packed.append([size, [row["block"].hex() for row in session.query(sql)]])
+        blocks = session.query(f"select block from {self.table} order by block_no")
+        packed.append([how.get("poisson", {}).get("size"), [row["block"].hex() for row in blocks]])
 
     def sampling(session: Any, dataset: Any, share: Any) -> Any:
         record = sample(session, dataset, share)
-        packed.append(
-            [share.poisson.size, [record[at : at + 1000].tobytes().hex() for at in range(0, len(record), 1000)]]
-        )
+        pieces = [record[at : at + 1000].tobytes().hex() for at in range(0, len(record), 1000)]
+        packed.append([share.poisson.size, pieces])
         return record
 
     dataset = datasets.load(session, name)
-    wanted = algorithms.Request(**json.loads(request))
-    plan = algorithms.plan(wanted, facts(dataset, wanted))
+    plan = algorithms.plan(wanted := algorithms.Request(**json.loads(request)), facts(dataset, wanted))
     patched = [(streams, "draw", drawing), (rows.Packing, "fill", packing), (functions, "sampled_rows", sampling)]
     with ExitStack() as stack, rows.packed_rows(session, dataset, plan.layout) as packed_rows:
         for each in patched:

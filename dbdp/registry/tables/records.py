@@ -70,8 +70,8 @@ def read(
     """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
     Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
-    missing row; with a capacity there are as many slots as it has. Only a sum, or the law of a permutation or of independent
-    draws, matters, so that slots are numbered in the order in which they are read.
+    missing row; with a capacity there are as many slots as it has. Only a sum, or the law of a permutation or of
+    independent draws, matters, so that slots are numbered in the order in which they are read.
 
     Parameters
     ----------
