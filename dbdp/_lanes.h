@@ -11,6 +11,8 @@
 #ifdef CLONED /* by whoever tests one copy alone */
 #elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define CLONED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define WIDEST __attribute__((target("arch=x86-64-v4"))) /* to be called where HAS_WIDEST alone */
+#define HAS_WIDEST __builtin_cpu_supports("x86-64-v4")
 #else
 #define CLONED
 #endif
@@ -22,9 +24,13 @@ typedef double quarter_lanes __attribute__((vector_size(LANES / 4 * sizeof(doubl
 typedef float float_lanes __attribute__((vector_size(LANES * sizeof(float))));
 
 INLINED lanes load_floats(const void *place) {
-  float_lanes narrow;
-  memcpy(&narrow, place, sizeof narrow);
-  return __builtin_convertvector(narrow, lanes);
+  float narrow[LANES];
+  double wide[LANES];
+  lanes v;
+  memcpy(narrow, place, sizeof narrow);
+  for (int i = 0; i < LANES; i++) wide[i] = narrow[i];
+  memcpy(&v, wide, sizeof v);
+  return v;
 }
 
 INLINED lanes load(const void *place) {

@@ -190,7 +190,7 @@ def test_the_compiled_cipher_is_the_textbooks(first):
 @NEEDS_COMPILED
 @pytest.mark.parametrize(("size", "count"), [(31, 64), (33, 64), (32, 63), (32, 65)])
 def test_the_compiled_cipher_refuses_what_does_not_fit(size, count):
-    with pytest.raises(ValueError, match="give 32 and a multiple"):
+    with pytest.raises(ValueError, match=r"give 32|give a multiple of 64"):
         streams.compiled.keystream(bytes(size), 0, np.empty(count, np.uint64))
 
 
@@ -337,6 +337,22 @@ def test_rounded_normal_numbers_are_those_of_their_words(known, steps):
     uniforms = np.concatenate([random_words(40, 2, 8), adversarial(640)])
     expected = nearest(fine_normals(uniforms), steps)
     assert columns(streams.gaussian_of(uniforms, steps)).ravel().tolist() == expected
+
+
+@NEEDS_COMPILED
+@pytest.mark.parametrize(("updates", "dimension"), [(1, 1), (1, 64), (5, 13), (40, 54), (3, 1000)])
+@pytest.mark.parametrize("steps", [2, 2**40 + 5, 2**50 + 1])
+def test_noise_of_a_key_is_that_of_its_words_in_doubt_too(known, updates, dimension, steps):
+    key, count = os.urandom(32), updates * dimension
+    words = np.empty(-(-count // 64) * 64, np.uint64)
+    streams.compiled.keystream(key, 0, words)
+    uniforms = words.reshape(-1, 2, 8)
+    with patch.object(os, "urandom", lambda _: key):
+        noise = draw("gaussian", steps, updates, dimension)
+    assert noise.ravel().tolist() == streams.gaussian_of(uniforms, steps).ravel()[:count].tolist()
+    doubtful = streams.compiled.noise(key, count, steps)[2]
+    assert doubtful == streams.compiled.gaussian(uniforms, steps)[2]
+    assert doubtful > 0 or steps < 2**50
 
 
 @NEEDS_COMPILED

@@ -11,42 +11,74 @@ typedef int64_t integers __attribute__((vector_size(LANES * sizeof(int64_t))));
 typedef uint64_t words __attribute__((vector_size(LANES * sizeof(uint64_t))));
 typedef uint64_t half_words __attribute__((vector_size(LANES / 2 * sizeof(uint64_t))));
 typedef uint32_t short_words __attribute__((vector_size(LANES * sizeof(uint32_t))));
+typedef uint32_t pair_words __attribute__((vector_size(2 * LANES * sizeof(uint32_t)))); /* of two groups */
 
 /* ---- ChaCha20 (RFC 8439), a block in each lane ---- */
 
 #define GROUP_WORDS (8 * LANES) /* words of 64 bits in the LANES blocks of a group */
 
-INLINED short_words rotated(short_words x, int by) { return x << by | x >> (32 - by); }
-
-INLINED void quarter_round(short_words *a, short_words *b, short_words *c, short_words *d) {
-  *a += *b, *d = rotated(*d ^ *a, 16);
-  *c += *d, *b = rotated(*b ^ *c, 12);
-  *a += *b, *d = rotated(*d ^ *a, 8);
-  *c += *d, *b = rotated(*b ^ *c, 7);
-}
-
-INLINED void double_round(short_words *x) {
-  for (int i = 0; i < 4; i++) quarter_round(x + i, x + 4 + i, x + 8 + i, x + 12 + i);
-  for (int i = 0; i < 4; i++) quarter_round(x + i, x + 4 + (i + 1) % 4, x + 8 + (i + 2) % 4, x + 12 + (i + 3) % 4);
-}
+/* The key stream of a vector's lanes, a block in each: the first block's words in x, from the counter `first` of each lane. */
+#define CIPHER(NAME, VECTOR)                                                                                 \
+  INLINED VECTOR NAME##_rotated(VECTOR x, int by) { return x << by | x >> (32 - by); }                       \
+  INLINED void NAME##_quarter_round(VECTOR *a, VECTOR *b, VECTOR *c, VECTOR *d) {                            \
+    *a += *b, *d = NAME##_rotated(*d ^ *a, 16);                                                              \
+    *c += *d, *b = NAME##_rotated(*b ^ *c, 12);                                                              \
+    *a += *b, *d = NAME##_rotated(*d ^ *a, 8);                                                               \
+    *c += *d, *b = NAME##_rotated(*b ^ *c, 7);                                                               \
+  }                                                                                                          \
+  INLINED void NAME(const uint32_t *key, VECTOR lower, uint32_t upper, VECTOR *x) {                          \
+    static const uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};                   \
+    VECTOR begin[16], none = {0};                                                                            \
+    for (int i = 0; i < 4; i++) begin[i] = none + constants[i];                                              \
+    for (int i = 0; i < 8; i++) begin[4 + i] = none + key[i];                                                \
+    begin[12] = lower, begin[13] = none + upper, begin[14] = begin[15] = none;                               \
+    memcpy(x, begin, sizeof begin);                                                                          \
+    for (int round = 0; round < 10; round++) {                                                               \
+      for (int i = 0; i < 4; i++) NAME##_quarter_round(x + i, x + 4 + i, x + 8 + i, x + 12 + i);             \
+      for (int i = 0; i < 4; i++)                                                                            \
+        NAME##_quarter_round(x + i, x + 4 + (i + 1) % 4, x + 8 + (i + 2) % 4, x + 12 + (i + 3) % 4);         \
+    }                                                                                                        \
+    for (int i = 0; i < 16; i++) x[i] += begin[i];                                                           \
+  }
+CIPHER(eight_blocks, short_words)
+CIPHER(sixteen_blocks, pair_words)
 
 /* Groups of blocks, from the group `first` on: word 0 of all blocks of a group, then word 1, …, as 32 bits.
  * The counter of blocks has 64 bits: the upper half is the first word of the nonce, the others are 0. */
-CLONED void chacha_groups(const uint32_t *key, uint64_t first, uint64_t *out, long groups) {
-  static const uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-  short_words begin[16], x[16];
-  for (int i = 0; i < 4; i++) begin[i] = (short_words){0} + constants[i];
-  for (int i = 0; i < 8; i++) begin[4 + i] = (short_words){0} + key[i];
-  begin[14] = begin[15] = (short_words){0};
+CLONED void chacha_single(const uint32_t *key, uint64_t first, uint64_t *out, long groups) {
+  const short_words LANE = {0, 1, 2, 3, 4, 5, 6, 7};
   for (long g = 0; g < groups; g++, out += GROUP_WORDS) {
     uint64_t counter = (first + g) * LANES; /* the lower half does not overflow within a group */
-    begin[12] = (short_words){0, 1, 2, 3, 4, 5, 6, 7} + (uint32_t)counter;
-    begin[13] = (short_words){0} + (uint32_t)(counter >> 32);
-    memcpy(x, begin, sizeof x);
-    for (int round = 0; round < 10; round++) double_round(x);
-    for (int i = 0; i < 16; i++) x[i] += begin[i];
+    short_words x[16];
+    eight_blocks(key, LANE + (uint32_t)counter, counter >> 32, x);
     memcpy(out, x, sizeof x);
   }
+}
+
+#ifdef WIDEST
+/* The same of pairs of groups, from an even one on: twice as fast where vectors have 16 lanes, slower elsewhere. */
+WIDEST static void chacha_pairs(const uint32_t *key, uint64_t first, uint64_t *out, long pairs) {
+  const pair_words LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (long p = 0; p < pairs; p++, out += 2 * GROUP_WORDS) {
+    uint64_t counter = (first + 2 * p) * LANES;
+    pair_words x[16];
+    sixteen_blocks(key, LANE + (uint32_t)counter, counter >> 32, x);
+    for (int i = 0; i < 16; i++) {
+      memcpy(out + 4 * i, x + i, sizeof *x / 2);
+      memcpy(out + GROUP_WORDS + 4 * i, (char *)(x + i) + sizeof *x / 2, sizeof *x / 2);
+    }
+  }
+}
+#endif
+
+static void chacha_groups(const uint32_t *key, uint64_t first, uint64_t *out, long groups) {
+#ifdef WIDEST
+  if (HAS_WIDEST && first % 2 == 0) {
+    chacha_pairs(key, first, out, groups / 2);
+    first += groups / 2 * 2, out += groups / 2 * 2 * GROUP_WORDS, groups %= 2;
+  }
+#endif
+  chacha_single(key, first, out, groups);
 }
 
 /* ---- elementary functions ---- */
@@ -91,8 +123,10 @@ INLINED lanes minus_log(lanes w, lanes c) {
   words bits = (words)w + (ONE - ROOT_HALF), exponent = bits >> 52;
   lanes k = (lanes)(exponent | 0x4330000000000000ULL) - (0x1p52 + 1023.0);
   lanes f = chosen((exponent - 1023) >> 63, (lanes)((bits & FRACTION) + ROOT_HALF) - 1.0, -c);
-  lanes s = f / (2.0 + f), s2 = s * s, p = s2 * (1.0 / 19) + 1.0 / 17;
-  for (int odd = 15; odd >= 3; odd -= 2) p = s2 * p + 1.0 / odd;
+  lanes s = f / (2.0 + f), s2 = s * s, s4 = s2 * s2, s8 = s4 * s4;
+  lanes first = (1.0 / 3 + s2 * (1.0 / 5)) + s4 * (1.0 / 7 + s2 * (1.0 / 9));
+  lanes second = (1.0 / 11 + s2 * (1.0 / 13)) + s4 * (1.0 / 15 + s2 * (1.0 / 17));
+  lanes p = first + s8 * (second + s8 * (1.0 / 19));
   s += s;
   return -(k * 0x1.62e42fefa38p-1 + (k * 0x1.ef35793c7673p-45 + (s + s * (s2 * p))));
 }
@@ -190,6 +224,20 @@ CLONED long rounded_gaussian(const uint64_t *uniforms, long groups, double steps
     lanes limit = (0.5 - steps * ABSOLUTE) - scaled * RELATIVE;
     words unsure = negative(nearest(scaled * cosine, limit, out)) | negative(nearest(scaled * sine, limit, out + LANES));
     count += noted(unsure | negative(sure), doubt);
+  }
+  return count;
+}
+
+#define PIECE 16 /* groups of blocks at a time: their words stay in the innermost cache */
+
+/* The same of a key's words from its first group of blocks on, GROUP_WORDS numbers of each. */
+static long gaussian_noise(const uint32_t *key, long groups, double steps, int64_t *out, uint8_t *doubt) {
+  uint64_t uniforms[PIECE * GROUP_WORDS];
+  long count = 0;
+  for (long first = 0; first < groups; first += PIECE, out += PIECE * GROUP_WORDS, doubt += PIECE * GROUP_WORDS / 2) {
+    long here = groups - first < PIECE ? groups - first : PIECE;
+    chacha_groups(key, first, uniforms, here);
+    count += rounded_gaussian(uniforms, here * (GROUP_WORDS / (2 * LANES)), steps, out, doubt);
   }
   return count;
 }

@@ -16,6 +16,7 @@ cdef extern from "_stream.h" nogil:
         double *radii
     void chacha_groups(const uint32_t *key, uint64_t first, uint64_t *out, long groups)
     long rounded_gaussian(const uint64_t *uniforms, long groups, double steps, int64_t *out, uint8_t *doubt)
+    long gaussian_noise(const uint32_t *key, long groups, double steps, int64_t *out, uint8_t *doubt)
     long rounded_spherical(const spherical_row *row, const uint64_t *uniforms, long rows, double steps, int64_t *out,
                            uint8_t *doubt)
     void raw_normals(const uint64_t *uniforms, long groups, double *out, double *radius, double *sure)
@@ -27,12 +28,33 @@ GROUP = 64  # words of a group of blocks of the cipher
 def keystream(bytes key, uint64_t first, uint64_t[::1] out):
     """Fill `out` with the cipher's words under a key of 32 bytes, from the group `first` on."""
     cdef uint32_t[8] words
-    if len(key) != 32 or out.shape[0] % GROUP:
-        raise ValueError(f"the key has {len(key)} bytes and `out` {out.shape[0]} words; give 32 and a multiple of {GROUP}")
+    _read_key(key, words)
+    if out.shape[0] % GROUP:
+        raise ValueError(f"`out` has {out.shape[0]} words; give a multiple of {GROUP}")
     if out.shape[0]:
-        memcpy(words, <const char *> key, 32)
         with nogil:
             chacha_groups(words, first, &out[0], out.shape[0] // 64)
+
+
+def noise(bytes key, long count, double steps):
+    """Return what `gaussian` does of the words of a key, for `count` numbers rounded up to a multiple of GROUP."""
+    cdef long groups = (count + 63) // 64, doubtful = 0
+    cdef uint32_t[8] words
+    _read_key(key, words)
+    rounded, doubts = np.empty((4 * groups, 2, 8), np.int64), np.zeros((4 * groups, 8), np.uint8)
+    cdef int64_t[:, :, ::1] out = rounded
+    cdef uint8_t[:, ::1] doubt = doubts
+    if groups > 0:
+        with nogil:
+            doubtful = gaussian_noise(words, groups, steps, &out[0, 0, 0], &doubt[0, 0])
+    return rounded, doubts, doubtful
+
+
+cdef int _read_key(bytes key, uint32_t *words) except -1:
+    if len(key) != 32:
+        raise ValueError(f"the key has {len(key)} bytes; give 32")
+    memcpy(words, <const char *> key, 32)
+    return 0
 
 
 def gaussian(const uint64_t[:, :, ::1] uniforms, double steps):

@@ -95,13 +95,20 @@ def gaussian_of(uniforms: np.ndarray, steps: int) -> np.ndarray:
     """
     rounded, doubts, count = compiled.gaussian(uniforms, steps)
     if count:
-        from dbdp.privacy.noise.rounding import Uniforms, gaussian_of  # FLINT is loaded when needed, not before
-
-        entropy = Entropy()
-        for group, lane in np.argwhere(doubts).tolist():
-            numbers = Uniforms.begun(uniforms[group, :, lane].tolist(), _WORD, entropy)
-            rounded[group, :, lane] = gaussian_of(numbers, steps, _WORD)
+        _settle_gaussian(rounded, doubts, steps, uniforms.__getitem__)
     return rounded
+
+
+def _settle_gaussian(
+    rounded: np.ndarray, doubts: np.ndarray, steps: int, uniforms_of: Callable[[int], np.ndarray]
+) -> None:
+    """Compute the pairs in doubt in balls, in place; `uniforms_of` returns those of a group, shape (2, 8)."""
+    from dbdp.privacy.noise.rounding import Uniforms, gaussian_of  # FLINT is loaded when needed, not before
+
+    entropy = Entropy()
+    for group, lane in np.argwhere(doubts).tolist():
+        numbers = Uniforms.begun(uniforms_of(group)[:, lane].tolist(), _WORD, entropy)
+        rounded[group, :, lane] = gaussian_of(numbers, steps, _WORD)
 
 
 def spherical_laplace_of(uniforms: np.ndarray, steps: int, dimension: int) -> np.ndarray:
@@ -135,14 +142,18 @@ def _in_order(vectors: np.ndarray, dimension: int) -> list[int]:
 
 
 def _draw_gaussian(steps: int, updates: int, dimension: int) -> np.ndarray:
-    stream, count = Stream(), updates * dimension
-    noise = np.empty(count, np.int64)
-    for begin in range(0, count, _CHUNK):
-        piece = noise[begin : begin + _CHUNK]
-        groups = math.ceil(len(piece) / (2 * _LANES))
-        words = stream.words(groups * 2 * _LANES).reshape(groups, 2, _LANES)
-        piece[:] = gaussian_of(words, steps).ravel()[: len(piece)]
-    return noise.reshape(updates, dimension)
+    key, count = os.urandom(32), updates * dimension
+    rounded, doubts, doubtful = compiled.noise(key, count, steps)
+
+    def uniforms_of(group: int) -> np.ndarray:
+        within = compiled.GROUP // (2 * _LANES)
+        words = np.empty((within, 2, _LANES), np.uint64)
+        compiled.keystream(key, group // within, words.reshape(-1))
+        return words[group % within]
+
+    if doubtful:
+        _settle_gaussian(rounded, doubts, steps, uniforms_of)
+    return rounded.reshape(-1)[:count].reshape(updates, dimension)
 
 
 def _draw_spherical_laplace(steps: int, updates: int, dimension: int) -> np.ndarray:
