@@ -58,8 +58,8 @@ lock:  ## pin the Python packages of the image to their newest versions, with ha
 	$(LOCK) pyproject.toml -o docker/requirements.txt
 	$(LOCK) docker/build-requirements.in -o docker/build-requirements.txt
 
-bench:  ## speed against a C aggregate, written to build/bench.json
-	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks
+bench:  ## speed against a C aggregate, written to build/bench.json; ARGS may hold options, such as --only classes
+	$(BOOTSTRAP) --extras bench && .venv/bin/python -m benchmarks $(ARGS)
 
 bench-scale:  ## time and memory against the number of rows, drawn and written to build; ARGS may hold options
 	$(BOOTSTRAP) --extras bench,accuracy && .venv/bin/python -m benchmarks.scale $(ARGS)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from benchmarks import build, command_line, ours, server, suite, tables, white_b
 from benchmarks.harness import Samples, ratios_table, times_table, write_json
 
 CONSOLE = Console()
+WHITE_BOX = "white_box"  # the group of updates with noise
 
 
 def main() -> None:
@@ -20,7 +22,10 @@ def main() -> None:
     with server.connect() as connection, build.c_aggregate(connection):
         report = {"settings": settings(connection, options)}
         CONSOLE.print(tables.create_bench54(connection, options.rows))
-        report |= measured(tables.BENCH54, options.repeats)
+        report |= measured(tables.BENCH54, options.repeats, options.only)
+        if options.only:
+            CONSOLE.print("Only a part was measured: no report is written.")
+            return
         CONSOLE.print(tables.create_bench54(connection, options.rows))
         report |= grown(connection, options.repeats)
         tables.drop(connection, tables.BENCH54)
@@ -35,6 +40,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=7, help="alternations of each comparison")
     parser.add_argument("--rows", type=int, default=500_000, help="rows of the generated table")
+    parser.add_argument(
+        "--only", nargs="+", default=(), choices=[*suite.GROUPS, WHITE_BOX], help="groups to time, without a report"
+    )
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="the report")
     return parser.parse_args()
 
@@ -49,15 +57,19 @@ def settings(connection: psycopg.Connection, options: argparse.Namespace) -> dic
     }
 
 
-def measured(table: tables.Table, repeats: int) -> dict:
-    """Time all sides on a table in a session of their own, show the figures, and drop the table."""
+def measured(table: tables.Table, repeats: int, only: Collection[str] = ()) -> dict:
+    """Time all sides on a table, or those of some groups, in a session of its own, and drop the table."""
     with CONSOLE.status(f"timing {table.name}"), server.connect() as connection:
-        groups = suite.measure(connection, table, repeats)
+        groups = suite.measure(connection, table, repeats, only)
         CONSOLE.print(times_table(f"{table.name}: times", groups))
         figures = {"seconds": {name: samples.seconds for name, samples in groups.items()}}
-        if ours.available(connection):
+        if only:
+            CONSOLE.print(ratios_table(f"{table.name}: ours ÷ the other side", suite.ratios(groups)))
+            if WHITE_BOX in only:
+                noisy(connection, table, repeats)
+        elif ours.available(connection):
             figures |= compared(connection, table, groups, repeats)
-            figures |= {"white_box": noisy(connection, table, repeats)}
+            figures |= {WHITE_BOX: noisy(connection, table, repeats)}
             figures |= {"command_line": commanded(connection, table, repeats)}
         tables.drop(connection, table)
     return figures

@@ -1,5 +1,6 @@
 """The groups of sides that are timed together, and their ratios."""
 
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -15,6 +16,7 @@ DEFAULT_RUNS = {
     "objective_perturbation": "objective_perturbation",
     "dp_agd": "dp_agd",
 }
+Sides = Callable[[psycopg.Connection, Table], dict[str, Side]]
 MOST_LONG = 3  # alternations of runs that take many times as long as the others
 
 # name: (group, ours, the other side)
@@ -32,22 +34,39 @@ RATIOS = {
 }
 
 
-def measure(connection: psycopg.Connection, table: Table, repeats: int) -> dict[str, Samples]:
-    """Time every group of sides on one table."""
-    settle = partial(peer.settle, connection)
+def measure(
+    connection: psycopg.Connection, table: Table, repeats: int, only: Collection[str] = ()
+) -> dict[str, Samples]:
+    """Time every group of sides on one table, or some of them by name."""
     peer.create_shuffled(connection, table)
     with our_registration(connection, table):
-        with our_blocks(connection, table):
-            epochs = {size: alternate(epoch_sides(connection, table, size), repeats) for size in BATCH_SIZES}
-        groups = {f"epoch_b{size}": samples for size, samples in epochs.items()}
-        groups["prepare"] = alternate(prepare_sides(connection, table), repeats, settle)
-        groups["whole_run"] = alternate(whole_run_sides(connection, table), repeats, settle)
-        if ours.available(connection):
-            groups["default_runs"] = alternate(default_sides(connection, table), min(repeats, MOST_LONG), settle)
-            with our_blocks(connection, table):
-                groups["classes"] = alternate(class_sides(connection, table), repeats)
-            groups["prediction"] = alternate(prediction_sides(connection, table), repeats)
-    return groups
+        available = GROUPS if ours.available(connection) else {name: GROUPS[name] for name in WITHOUT_OURS}
+        return {name: time(connection, table, repeats) for name, time in available.items() if not only or name in only}
+
+
+def epochs(connection: psycopg.Connection, table: Table, repeats: int, *, batch_size: int) -> Samples:
+    """Time an epoch of each side over the same rows."""
+    with our_blocks(connection, table):
+        return alternate(epoch_sides(connection, table, batch_size), repeats)
+
+
+def classes(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time an epoch of one model and of ten over the same rows."""
+    with our_blocks(connection, table):
+        return alternate(class_sides(connection, table), repeats)
+
+
+def settled(
+    connection: psycopg.Connection, table: Table, repeats: int, *, sides: Sides, most: int | None = None
+) -> Samples:
+    """Time sides that write, each after the server's own writing."""
+    repeats = repeats if most is None else min(repeats, most)
+    return alternate(sides(connection, table), repeats, partial(peer.settle, connection))
+
+
+def prediction(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time predictions for all rows."""
+    return alternate(prediction_sides(connection, table), repeats)
 
 
 def our_registration(connection: psycopg.Connection, table: Table) -> AbstractContextManager[None]:
@@ -140,15 +159,27 @@ def with_ours(connection: psycopg.Connection, others: dict[str, Side], own: dict
     return others | own if ours.available(connection) else others
 
 
+GROUPS: dict[str, Callable[[psycopg.Connection, Table, int], Samples]] = {
+    **{f"epoch_b{size}": partial(epochs, batch_size=size) for size in BATCH_SIZES},
+    "prepare": partial(settled, sides=prepare_sides),
+    "whole_run": partial(settled, sides=whole_run_sides),
+    "default_runs": partial(settled, sides=default_sides, most=MOST_LONG),
+    "classes": classes,
+    "prediction": prediction,
+}
+WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction")]
+
+
 def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:
     """Return the ratio of our side to each other side, and what noise and accounting add as a share of a run.
 
     `noise_overhead` times those steps by themselves; the difference of two full runs measures the same
     with the noise of the machine on it.
     """
-    spreads = {name: groups[group].ratio(own, other) for name, (group, own, other) in RATIOS.items()}
-    spreads["noise_overhead"] = groups["whole_run"].ratio("privacy alone", "ours without noise")
-    spreads["noise_overhead_by_difference"] = groups["whole_run"].ratio("ours", "ours without noise").less(1)
+    spreads = {name: groups[group].ratio(own, other) for name, (group, own, other) in RATIOS.items() if group in groups}
+    if "whole_run" in groups:
+        spreads["noise_overhead"] = groups["whole_run"].ratio("privacy alone", "ours without noise")
+        spreads["noise_overhead_by_difference"] = groups["whole_run"].ratio("ours", "ours without noise").less(1)
     return spreads
 
 

@@ -73,7 +73,8 @@ def noisy_rows(connection: psycopg.Connection, table: Table) -> Iterator[tuple[P
         if batches.samples is None:
             raise AssertionError("dp_sgd draws Poisson mini-batches")
         drawn = {"probability": batches.samples.probability, "steps": batches.updates, "size": batches.samples.size}
-        poisson.packings[0].fill({"poisson": drawn})
+        together = batches.samples.together(batches.updates)  # as a request packs them
+        poisson.packings[0].fill({"poisson": drawn | {"together": together}})
         yield fixed, poisson
     connection.execute("reset dbdp.pack_memory")
 
