@@ -247,10 +247,11 @@ def noisy_updates(state, const float[:, ::1] rows, const long[::1] ends, const d
 
 
 cdef _check_ends(const long[::1] ends, const double[::1] step_sizes, const long[:, ::1] noise, long rows):
-    cdef long begin = 0
+    cdef long begin = 0, end, update
     if step_sizes.shape[0] != ends.shape[0] or noise.shape[0] != ends.shape[0]:
         raise ValueError("one step size and one noise are needed for each mini-batch that ends in these rows")
-    for end in ends:
+    for update in range(ends.shape[0]):
+        end = ends[update]
         if not begin <= end <= rows:
             raise ValueError(f"a mini-batch ends at row {end}, outside the {rows} rows of the block or out of order")
         begin = end

@@ -182,7 +182,8 @@ typedef int float_masks __attribute__((vector_size(LANES * sizeof(int))));
 INLINED lanes load_masked(const float *place, float_masks mask) {
   float_masks narrow;
   memcpy(&narrow, place, sizeof narrow);
-  return __builtin_convertvector((float_lanes)(narrow & mask), lanes);
+  narrow &= mask;
+  return load_floats(&narrow);
 }
 
 INLINED float masked(float value, int mask) {
@@ -263,35 +264,50 @@ CLONED void sgd_add_measured(const sgd_training *t, const float *row, const floa
 
 /* Up to MANY rows as doubles, their labels' places 0, for several models: zeros of an invalid one. */
 #define MANY 8
-typedef float half_floats __attribute__((vector_size(LANES / 2 * sizeof(float))));
 typedef struct {
   lanes label;
   lane_masks valid; /* for each of the models, which all have a target, or none, and one loss */
 } unpacked_rows;
 
+/* The sums of eight vectors, each added as `total` adds it: halves upon halves, of several vectors at once. */
+INLINED lanes totals(const lanes *v) {
+  lanes halves[4], quarters[2];
+  for (int i = 0; i < 4; i++)
+    halves[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], (lane_masks){0, 1, 2, 3, 8, 9, 10, 11}) +
+                __builtin_shuffle(v[2 * i], v[2 * i + 1], (lane_masks){4, 5, 6, 7, 12, 13, 14, 15});
+  for (int i = 0; i < 2; i++)
+    quarters[i] = __builtin_shuffle(halves[2 * i], halves[2 * i + 1], (lane_masks){0, 1, 4, 5, 8, 9, 12, 13}) +
+                  __builtin_shuffle(halves[2 * i], halves[2 * i + 1], (lane_masks){2, 3, 6, 7, 10, 11, 14, 15});
+  return __builtin_shuffle(quarters[0], quarters[1], (lane_masks){0, 2, 4, 6, 8, 10, 12, 14}) +
+         __builtin_shuffle(quarters[0], quarters[1], (lane_masks){1, 3, 5, 7, 9, 11, 13, 15});
+}
+
 INLINED unpacked_rows unpacked(const sgd_training *t, const float *row, double *features, long stride, int rows) {
+  const float_masks NO_LABEL = {-1, -1, -1, -1, -1, -1, -1, 0};
   unpacked_rows of = {{0}, {0}};
-  pair label[MANY / 2] = {{0}}, norm2[MANY / 2] = {{0}};
-  for (int r = 0; r < rows; r++, row += stride, features += stride) {
-    for (long i = 0; i < stride; i += LANES / 2) {
-      half_floats narrow;
-      memcpy(&narrow, row + i, sizeof narrow);
-      half_lanes half = __builtin_convertvector(narrow, half_lanes);
-      memcpy(features + i, &half, sizeof half);
-    }
-    features[stride - 1] = 0.0;
-    lanes squares = {0};
-    for (long i = 0; i < stride; i += LANES) squares += load(features + i) * load(features + i);
-    norm2[r / 2][r % 2] = total(squares);
-    label[r / 2][r % 2] = row[stride - 1];
-    long long bits = (norm2[r / 2] <= every(MAX_NORM2))[r % 2];
-    lane_masks every_bit = {bits, bits, bits, bits, bits, bits, bits, bits};
-    for (long i = 0; i < stride; i += LANES) store(features + i, (lanes)(every_bit & (lane_masks)load(features + i)));
+  lanes squares[MANY] = {{0}};
+  for (long i = 0; i < stride - LANES; i += LANES)
+    for (int r = 0; r < rows; r++) squares[r] += load_floats(row + r * stride + i) * load_floats(row + r * stride + i);
+  for (int r = 0; r < rows; r++) {
+    lanes last = load_masked(row + (r + 1) * stride - LANES, NO_LABEL);
+    squares[r] += last * last;
+    of.label[r] = row[(r + 1) * stride - 1];
   }
-  memcpy(&of.label, label, sizeof label);
-  pair_mask valid[MANY / 2];
-  for (int p = 0; p < MANY / 2; p++) valid[p] = taken(t, &label[p]) & (norm2[p] <= every(MAX_NORM2));
+  pair label[MANY / 2], norm2[MANY / 2];
+  pair_mask packed[MANY / 2], valid[MANY / 2];
+  lanes sums = totals(squares);
+  memcpy(norm2, &sums, sizeof sums), memcpy(label, &of.label, sizeof of.label);
+  for (int p = 0; p < MANY / 2; p++) {
+    packed[p] = norm2[p] <= every(MAX_NORM2);
+    valid[p] = taken(t, &label[p]) & packed[p];
+  }
   memcpy(&of.valid, valid, sizeof valid);
+  for (int r = 0; r < rows; r++) {
+    int bits = (int)packed[r / 2][r % 2];
+    float_masks mask = {bits, bits, bits, bits, bits, bits, bits, bits};
+    for (long i = 0; i < stride; i += LANES)
+      store(features + r * stride + i, load_masked(row + r * stride + i, i < stride - LANES ? mask : mask & NO_LABEL));
+  }
   return of;
 }
 
@@ -314,24 +330,37 @@ INLINED void slopes_of_many(const sgd_training *t, const unpacked_rows *of, doub
   store(scores, (lanes)(of->valid & (lane_masks)slope));
 }
 
+/* The scores of up to four rows by one model or two: each row is loaded once for both. */
+INLINED void scores_of(const double *features, const double *models, long stride, int several, int rows, double *scores) {
+  lanes d[2 * ROWS] = {{0}};
+  for (long i = 0; i < stride; i += LANES)
+    for (int r = 0; r < rows; r++)
+      for (int m = 0; m < several; m++) d[m * ROWS + r] += load(features + r * stride + i) * load(models + m * stride + i);
+  lanes sums = totals(d);
+  for (int m = 0; m < several; m++) memcpy(scores + m * MANY, (char *)&sums + m * ROWS * sizeof(double), rows * sizeof(double));
+}
+
+INLINED void scores_of_group(const double *features, const double *models, long stride, int several, int rows, double *scores) {
+  for (int r = 0; r < rows; r += ROWS)
+    scores_of(features + r * stride, models, stride, several, rows - r < ROWS ? rows - r : ROWS, scores + r);
+}
+
 INLINED void add_group_of_each(const sgd_training *t, const float *row, long several, double *features, const double *models, double *gradients, long stride, int rows) {
   unpacked_rows of = unpacked(t, row, features, stride, rows);
   double *scores = features + MANY * stride;
-  for (long m = 0; m < several; m++) {
-    lanes d[MANY] = {{0}};
-    for (long i = 0; i < stride; i += LANES) {
-      lanes w = load(models + m * stride + i);
-      for (int r = 0; r < rows; r++) d[r] += load(features + r * stride + i) * w;
-    }
-    for (int r = 0; r < MANY; r++) scores[m * MANY + r] = total(d[r]);
-  }
-  for (long m = 0; m < several; m++) slopes_of_many(t + m, &of, scores + m * MANY);
-  for (long m = 0; m < several; m++)
-    for (long i = 0; i < stride; i += LANES) {
+  long m = 0;
+  for (; m + 2 <= several; m += 2) scores_of_group(features, models + m * stride, stride, 2, rows, scores + m * MANY);
+  if (m < several) scores_of_group(features, models + m * stride, stride, 1, rows, scores + m * MANY);
+  for (m = 0; m < several; m++) slopes_of_many(t + m, &of, scores + m * MANY);
+  for (long i = 0; i < stride; i += LANES) {
+    lanes x[MANY];
+    for (int r = 0; r < rows; r++) x[r] = load(features + r * stride + i);
+    for (m = 0; m < several; m++) {
       lanes g = load(gradients + m * stride + i);
-      for (int r = 0; r < rows; r++) g += scores[m * MANY + r] * load(features + r * stride + i);
+      for (int r = 0; r < rows; r++) g += scores[m * MANY + r] * x[r];
       store(gradients + m * stride + i, g);
     }
+  }
 }
 
 /* Add the gradients of `count` rows at each of several models (several × stride), in the order in which `sgd_add_gradients`
@@ -451,23 +480,35 @@ CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, d
   end_update(t->radius, model, sum, stride, averaged);
 }
 
-/* gradient ← the nearest multiple of the grid, plus noise in steps of the grid: exact in
- * doubles, since both are below 2⁵² steps and the grid is a power of two. */
-INLINED void add_noise(double *gradient, const long *noise, long parameters, double grid) {
-  for (long i = 0; i < parameters; i++) gradient[i] = (nearbyint(gradient[i] / grid) + (double)noise[i]) * grid;
+/* The noisy sum: the nearest multiple of the grid, plus noise in steps of the grid. Exact in doubles, since both are below
+ * 2⁵² steps and the grid, with its inverse, is a power of two. */
+INLINED double noisy_sum(double gradient, long noise, double grid, double per_grid) {
+  return (nearbyint(gradient * per_grid) + (double)noise) * grid;
 }
 
 /* One noisy update: model ← Π(model - step (gradient / b + λ model)); gradient ← 0. */
 CLONED void noisy_update(const sgd_training *t, double *model, double *gradient, long stride, double step, const long *noise, long parameters, double grid) {
-  add_noise(gradient, noise, parameters, grid);
-  sgd_update(t, model, gradient, gradient, stride, step, 0);
+  double scale = step / t->batch_size, keep = 1.0 - step * t->regularisation, per_grid = 1.0 / grid;
+  long i = 0;
+  for (; i + LANES <= parameters; i += LANES) {
+    double sum[LANES];
+    for (int k = 0; k < LANES; k++) sum[k] = noisy_sum(gradient[i + k], noise[i + k], grid, per_grid);
+    store(model + i, keep * load(model + i) - scale * load(sum));
+    store(gradient + i, (lanes){0});
+  }
+  for (; i < parameters; i++) {
+    model[i] = keep * model[i] - scale * noisy_sum(gradient[i], noise[i], grid, per_grid);
+    gradient[i] = 0.0;
+  }
+  gradient[stride - 1] = 0.0;
+  end_update(t->radius, model, model, stride, 0);
 }
 
 /* One noisy update of Adam (Kingma & Ba 2015): moments of the noisy gradient, each divided by its correction. */
 CLONED void noisy_adam(const sgd_training *t, const adam *how, double *model, double *gradient, double *first, double *second, long stride, double step, const long *noise, long parameters, double grid, double correction1, double correction2) {
-  add_noise(gradient, noise, parameters, grid);
+  double per_grid = 1.0 / grid;
   for (long i = 0; i < parameters; i++) {
-    double g = gradient[i] / t->batch_size + t->regularisation * model[i];
+    double g = noisy_sum(gradient[i], noise[i], grid, per_grid) / t->batch_size + t->regularisation * model[i];
     first[i] = how->decay1 * first[i] + (1.0 - how->decay1) * g;
     second[i] = how->decay2 * second[i] + (1.0 - how->decay2) * g * g;
     model[i] -= step * (first[i] / correction1) / (sqrt(second[i] / correction2) + how->floor);
