@@ -22,9 +22,9 @@ from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.options import KEY_BYTES
-from dbdp.packing.progress import fill, sampled_steps
+from dbdp.packing.progress import fill
 from dbdp.packing.writers import block_table, temporary_blocks
-from dbdp.privacy.accounting.padding import PoissonSamples
+from dbdp.privacy.accounting.padding import GROUP, PoissonSamples
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.session import Session
 
@@ -67,10 +67,6 @@ class Packing:
     def fill(self, options: dict[str, Any]) -> None:
         """Replace the table's content, with further options of dbdp_internal.shuffle."""
         fill(self.session, self.dataset, self.table, self.options | options, self.progress)
-
-    def sampled_steps(self, states: list[bytes], options: dict[str, Any]) -> list[bytes]:
-        """Return the states after the noisy updates over Poisson mini-batches in the server's memory."""
-        return sampled_steps(self.session, self.dataset, states, self.options | options, self.progress)
 
 
 @dataclass
@@ -128,19 +124,16 @@ class PackedRows:
     ) -> tuple[int, list[NoisyState]]:
         """Draw as `draw`; return the number of mini-batches, and the states after an update for each.
 
-        They are trained on where they were drawn, in the server's memory: only a single one may be too large for it.
+        Several are packed together, in the server's memory, as a public number of rows; a single one may be too large.
         """
         steps, options = self._sampling(samples, most)
-        if steps == 1:
-            self._pack({"poisson": options})
-            return steps, self.scan(states)
-        moved = self.packings[0].sampled_steps([state.encode() for state in states], {"poisson": options})
-        return steps, list(map(NoisyState.decode, moved))
+        self._pack({"poisson": options | ({"together": samples.together(steps)} if steps > 1 else {})})
+        return steps, self.scan(states)
 
     def _sampling(self, samples: PoissonSamples, most: int) -> tuple[int, dict[str, Any]]:
         """Return how many mini-batches are drawn together, and the options of their packing."""
         session = self.packings[0].session
-        steps = steps_that_fit(session, samples.size, self.layout.dimension, most)
+        steps = steps_that_fit(session, GROUP * -(-samples.size // GROUP), self.layout.dimension, most)
         if steps < most and self.copy is None:
             self.copy = f"dbdp_copy_{secrets.token_hex(8)}"
             self.tables.enter_context(temporary_blocks(session, self.copy))

@@ -46,7 +46,7 @@ class NoisyTraining:
     divisor : float
         Divisor of the noisy sum: b, or the expected size of a Poisson mini-batch; public.
     rows_per_update : int
-        Packed rows of one mini-batch.
+        Packed rows of one mini-batch, unless mini-batches of secret sizes are packed together.
     clip : float
         Largest norm of a row's gradient.
     radius : float
@@ -170,24 +170,31 @@ class NoisyState:
         return cls(training, vectors[0], vectors[1], vectors[2:], filled, updates)
 
 
-def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw) -> NoisyState:
+def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw, ends: np.ndarray | None = None) -> NoisyState:
     """Advance the state by packed rows: one noisy update for each mini-batch that ends within them.
 
     Parameters
     ----------
     draw : Draw
         Draws the noise, in steps of the grid: integers (updates, P).
+    ends : np.ndarray | None
+        Numbers of these rows after which a mini-batch ends; by default each has the rows of the training's constants.
     """
-    size = state.training.rows_per_update
-    ends = np.arange(size - state.filled, len(rows) + 1, size)
-    state.filled = (state.filled + len(rows)) % size
+    if ends is None:
+        size = state.training.rows_per_update
+        ends = np.arange(size - state.filled, len(rows) + 1, size)
+        state.filled = (state.filled + len(rows)) % size
+    return _through(state, rows, ends, draw)
+
+
+def _through(state: NoisyState, rows: np.ndarray, ends: np.ndarray, draw: Draw) -> NoisyState:
+    """Advance the state by rows, some after which a mini-batch ends; the noise of some updates is drawn at a time."""
     begin, at_once = 0, max(1, _DRAWN // len(state.model))
-    for first in range(0, len(ends), at_once):
+    for first in range(0, max(1, len(ends)), at_once):
         taken = np.ascontiguousarray(ends[first : first + at_once], np.int64)
-        _updates(state, rows[begin : taken[-1]], taken - begin, draw)
-        begin = int(taken[-1])
-    if begin < len(rows):
-        _updates(state, rows[begin:], np.zeros(0, np.int64), draw)
+        last = len(rows) if first + at_once >= len(ends) else int(taken[-1])
+        _updates(state, rows[begin:last], taken - begin, draw)
+        begin = last
     return state
 
 
@@ -205,10 +212,17 @@ def _updates(state: NoisyState, rows: np.ndarray, ends: np.ndarray, draw: Draw) 
     noise = np.zeros((0, len(state.model)), np.int64)
     if len(ends):
         noise = draw(how.noise.law, how.noise.steps, len(ends), len(state.model))
-    fits = isinstance(how.objective, Linear) and how.objective.outputs == 1 and rows.shape[1] > len(state.model)
-    advance = kernels.compiled.noisy_updates if kernels.COMPILED and fits else updates_reference
-    flushed(advance)(state, rows, ends, step_sizes, noise)  # not the drawing of noise
+    _advance(state, rows, ends, step_sizes, noise)
     state.updates += len(ends)
+
+
+@flushed
+def _advance(state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: np.ndarray, noise: np.ndarray) -> None:
+    """Do as `updates_reference`, by the compiled kernel if there is one for the objective."""
+    objective = state.training.objective
+    fits = isinstance(objective, Linear) and objective.outputs == 1 and rows.shape[1] > len(state.model)
+    advance = kernels.compiled.noisy_updates if kernels.COMPILED and fits else updates_reference
+    advance(state, rows, ends, step_sizes, noise)
 
 
 def updates_reference(

@@ -93,6 +93,24 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     return records(block, none.shape[1] * none.itemsize, blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
 
 
+def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the rows of Poisson steps that a block refers to, and after how many each step ends; None for other blocks.
+
+    Raises
+    ------
+    ValueError
+        If its rows have another dimension, or are held no longer.
+    """
+    if len(block) != _REFERENCE.size or not block.startswith(_MAGIC):
+        return None
+    store = _store(_REFERENCE.unpack(block)[1])
+    if store.ends is None:
+        return None
+    if store.width != blocks.stride_of(dimension) * blocks.ELEMENT.itemsize:
+        raise ValueError(_NOT_HELD)
+    return store.read(0, len(store)), store.ends
+
+
 def records(block: bytes, width: int, most: int) -> np.ndarray:
     """Return the records of `width` bytes, at most so many, that a reference stands for; as they are held.
 

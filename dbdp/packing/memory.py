@@ -36,13 +36,13 @@ def steps_that_fit(session: Session, size: int, dimension: int, most: int) -> in
     ValueError
         If the setting is not a size, or out of range.
     """
-    fitting = pack_memory(session) // 2 // step_bytes(size, dimension)
+    fitting = pack_memory(session) // 2 // steps_bytes(1, size, dimension)
     return max(1, min(most, fitting, MOST_STEPS, MOST_PACKED // size))
 
 
-def step_bytes(size: int, dimension: int) -> int:
-    """Return the bytes that a step needs while several are packed; more rows than its size are hardly ever drawn."""
-    return size * (blocks.stride_of(dimension) * blocks.ELEMENT.itemsize + _HIT_BYTES) + _STEP_BYTES
+def steps_bytes(steps: int, rows: int, dimension: int) -> int:
+    """Return the bytes that steps of so many rows in all need while they are packed; more are hardly ever drawn."""
+    return rows * (blocks.stride_of(dimension) * blocks.ELEMENT.itemsize + _HIT_BYTES) + steps * _STEP_BYTES
 
 
 def blocks_of_step(size: int, dimension: int) -> int:

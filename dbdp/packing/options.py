@@ -8,8 +8,8 @@ from typing import Any
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.pairs import USUAL_CELLS
-from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, step_bytes
-from dbdp.privacy.accounting.padding import MOST_PACKED
+from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, steps_bytes
+from dbdp.privacy.accounting.padding import GROUP, MOST_PACKED
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.tables import records
 from dbdp.sessions.session import Session
@@ -31,6 +31,9 @@ class Poisson:
         Rows of each step: fewer are padded with zero rows; of more, the last ones are left out.
     apart : bool
         Whether every step begins a new block.
+    together : int | None
+        Rows of all steps, which are then held in memory whatever room there is: each step begins at a multiple of
+        `padding.GROUP`, zero rows fill them, and where more would be needed the steps are drawn anew. None: see `size`.
     copy : str | None
         A temporary table with the columns of packed blocks. It is filled with all rows unless it has rows already, and
         the mini-batches are drawn from it: the dataset is decoded once for many draws.
@@ -46,6 +49,7 @@ class Poisson:
     size: int
     apart: bool = False
     copy: str | None = None
+    together: int | None = None
 
     def __post_init__(self) -> None:
         if type(self.probability) not in (int, float) or not 0 < self.probability <= 1:
@@ -57,8 +61,17 @@ class Poisson:
         if not (checks.is_whole(self.size) and self.size >= 1):
             raise ValueError(f"size of poisson = {self.size!r} must be a whole number, at least 1")
         checks.truth("apart of poisson", self.apart)
+        if self.together is not None:
+            checks.whole("together of poisson", self.together, GROUP, GROUP * self.steps * -(-self.size // GROUP))
+            if self.apart:
+                raise ValueError("together of poisson excludes apart; leave one out")
         if self.copy is not None and not str(self.copy).isidentifier():
             raise ValueError(f"the copy of poisson = {self.copy!r} must be the name of a temporary table")
+
+    @property
+    def rows(self) -> int:
+        """Rows that are packed for all steps."""
+        return self.steps * self.size if self.together is None else self.together
 
 
 @dataclass(frozen=True)
@@ -202,8 +215,8 @@ class Share:
 
 def _poisson(option: Any) -> Poisson:
     needed = {"probability", "steps", "size"}
-    if not isinstance(option, dict) or not needed <= set(option) <= needed | {"apart", "copy"}:
-        raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart" and "copy"')
+    if not isinstance(option, dict) or not needed <= set(option) <= needed | {"apart", "copy", "together"}:
+        raise ValueError('poisson needs "probability", "steps" and "size", and may have "apart", "copy" and "together"')
     return Poisson(**option)
 
 
@@ -277,14 +290,13 @@ def _check_poisson(dataset: Dataset, poisson: Poisson, memory: int, dimension: i
             f"size = {poisson.size} of poisson is above the {dataset.rows} rows of dataset {dataset.name!r}; choose at "
             "most as many"
         )
-    packed = poisson.size * poisson.steps
-    if packed > MOST_PACKED:
+    if poisson.rows > MOST_PACKED:
         raise ValueError(
-            f"steps = {poisson.steps} of poisson are packed into {packed:.3g} rows of dataset {dataset.name!r}, above "
-            f"the limit of {MOST_PACKED}; draw fewer steps in one call"
+            f"steps = {poisson.steps} of poisson are packed into {poisson.rows:.3g} rows of dataset {dataset.name!r}, "
+            f"above the limit of {MOST_PACKED}; draw fewer steps in one call"
         )
-    needed = 2 * poisson.steps * step_bytes(poisson.size, dimension)
-    if poisson.steps > 1 and needed > memory:
+    needed = 2 * steps_bytes(poisson.steps, poisson.rows, dimension)
+    if (poisson.steps > 1 or poisson.together) and needed > memory:
         raise ValueError(
             f"steps = {poisson.steps} of poisson are packed in memory, and dbdp.pack_memory is too small for them; set "
             f"dbdp.pack_memory = '{-(-needed >> 20)}MB', or draw fewer in one call"

@@ -26,6 +26,7 @@ from dbdp.packing.progress import ProgressReporter
 from dbdp.packing.stores import Buckets, RecordFile
 from dbdp.packing.writers import BlockWriter
 from dbdp.privacy import shuffling
+from dbdp.privacy.accounting.padding import GROUP
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
 from dbdp.sessions.server import ServerSession
@@ -35,7 +36,8 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
     With Poisson steps the blocks have `size` rows for each step, one step after the other; where the steps are apart,
-    each has the next `blocks_of_step` blocks. Within a step the rows are in no particular order.
+    each has the next `blocks_of_step` blocks; where they are together, one block refers to all of them (`held.steps`).
+    Within a step the rows are in no particular order.
 
     Parameters
     ----------
@@ -67,19 +69,6 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
         section = shuffling.Section.of(shuffling.KeyedOrder(share.key, packing.slots), share.first, last)
         packing.in_keyed_order(store, section)
     store.end_block()
-
-
-def sampled_rows(session: ServerSession, dataset: Dataset, share: Share) -> np.ndarray:
-    """Return the packed rows of Poisson steps, shape (steps × size, stride), as `shuffle_and_pack` would write them.
-
-    Raises
-    ------
-    ValueError
-        If the share does not fit the dataset or the memory, or the number of rows is no longer the registered one.
-    """
-    if share.poisson is None or share.poisson.apart:
-        raise ValueError("rows are sampled for the steps of poisson, which are not apart; pack others by shuffle")
-    return _packing(session, dataset, "", share).sampled(share.poisson)
 
 
 def _packing(session: ServerSession, dataset: Dataset, table: str, share: Share) -> "_Packing":
@@ -190,23 +179,38 @@ class _Packing:
 
     def in_steps(self, store: BlockWriter, poisson: Poisson) -> None:
         """Pack Poisson steps, one after the other, each padded or cut to the public size."""
-        if poisson.steps > 1:
-            store.write_all(self.sampled(poisson))
-            return
         self._read_copy(poisson)
+        if poisson.together is not None:
+            store.hold_steps(*self._together(poisson, poisson.together))
+            return
+        if poisson.steps > 1:
+            store.write_all(self._padded(poisson))
+            return
         left = poisson.size
         for rows in self._drawn(poisson.probability):  # as they are read: within a step they need no order
             store.write(rows[:left])
             left -= min(left, len(rows))
         store.fill(left)
 
-    def sampled(self, poisson: Poisson) -> np.ndarray:
-        """Return the rows of Poisson steps, each in its place: who takes part is drawn before the first row is read."""
-        self._read_copy(poisson)
+    def _padded(self, poisson: Poisson) -> np.ndarray:
+        """Return the rows of Poisson steps, each step padded or cut to its size."""
         taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
         ranks = _ranks(steps, poisson.steps)
         taking, places = (each[ranks < poisson.size] for each in (taking, steps * poisson.size + ranks))
-        rows = np.zeros((poisson.steps * poisson.size, self._stride), blocks.ELEMENT)
+        return self._placed(taking, places, poisson.rows)
+
+    def _together(self, poisson: Poisson, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of Poisson steps, `count` of them, and the number of rows after which each step ends."""
+        while True:
+            taking, steps = shuffling.participation(self._dataset.rows, poisson.steps, poisson.probability)
+            sizes = -(-np.bincount(steps, minlength=poisson.steps) // GROUP) * GROUP
+            ends = np.cumsum(sizes)
+            if ends[-1] <= count:
+                return self._placed(taking, (ends - sizes)[steps] + _ranks(steps, poisson.steps), count), ends
+
+    def _placed(self, taking: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:
+        """Return packed rows, so many, with those of the table that take part in their places, and zero rows."""
+        rows = np.zeros((count, self._stride), blocks.ELEMENT)
         for first, raw in self._read():
             last = first + len(raw) // self._encoder.record_bytes
             here = slice(*np.searchsorted(taking, [first, last]))

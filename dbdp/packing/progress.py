@@ -1,4 +1,4 @@
-"""Calls dbdp_internal.shuffle and sampled_steps, and reports its progress from the server to a client that requests it.
+"""Calls dbdp_internal.shuffle, and reports its progress from the server to a client that requests it.
 
 The reports are public: their text and their number depend only on the registered number of rows; only their times
 depend on the server. They are messages of level INFO, which no setting hides from the client.
@@ -18,31 +18,15 @@ _REPORT = re.compile(r"dbdp: (\w+) (\d+)/(\d+)")
 
 
 def fill(session: Session, dataset: str, table: str, options: dict[str, Any], progress: Progress = silent) -> None:
-    """Replace a table's content by the packed rows of a dataset; options are those of dbdp_internal.shuffle."""
-    session.query(f"truncate {table}")
-    _reporting(session, "dbdp_internal.shuffle($1, $2, $3::pg_catalog.json)", (dataset, table), options, progress)
-
-
-def sampled_steps(
-    session: Session, dataset: str, states: list[bytes], options: dict[str, Any], progress: Progress = silent
-) -> list[bytes]:
-    """Return the states of noisy trainings after the updates over Poisson mini-batches, by the options of `fill`."""
-    call = "dbdp_internal.sampled_steps($1, $2, $3::pg_catalog.json)"
-    moved: list[bytes] = _reporting(session, call, (dataset, states), options, progress)
-    return moved
-
-
-def _reporting(
-    session: Session, call: str, arguments: tuple[Any, ...], options: dict[str, Any], progress: Progress
-) -> Any:
-    """Return a call's value, while the progress that it reports is passed on.
+    """Replace a table's content by the packed rows of a dataset; options are those of dbdp_internal.shuffle.
 
     Only a progress function with the attribute `needs_no_session` is called meanwhile: another one may use the session,
     which is busy.
     """
+    session.query(f"truncate {table}")
     options = options | {"progress": getattr(progress, "needs_no_session", False)}
     with session.messages_to(_receiver(progress)):
-        return session.query(f"select {call} as value", *arguments, json.dumps(options))[0]["value"]
+        session.query("select dbdp_internal.shuffle($1, $2, $3::pg_catalog.json)", dataset, table, json.dumps(options))
 
 
 def _receiver(progress: Progress) -> Callable[[str], None]:

@@ -19,11 +19,13 @@ class RecordsInMemory:
     ----------
     rows : np.ndarray, shape (n, stride)
         The rows.
+    ends : np.ndarray | None
+        Of Poisson steps, one after the other: the number of rows after which each ends, which is secret.
     """
 
-    def __init__(self, rows: np.ndarray) -> None:
+    def __init__(self, rows: np.ndarray, ends: np.ndarray | None = None) -> None:
         rows.flags.writeable = False
-        self._rows = rows
+        self._rows, self.ends = rows, ends
         self.width, self.memory = rows.shape[1] * rows.itemsize, rows.nbytes
 
     def __len__(self) -> int:
@@ -51,7 +53,7 @@ class RecordFile:
         Bytes of a record.
     """
 
-    memory = 0
+    memory, ends = 0, None
 
     def __init__(self, directory: str, width: int) -> None:
         self.width = width

@@ -144,6 +144,11 @@ class BlockWriter:
         self._key = held.hold(table_name(self._table), RecordsInMemory(kept))
         self._append(len(kept), lambda first, last: None)
 
+    def hold_steps(self, rows: np.ndarray, ends: np.ndarray) -> None:
+        """Hold the rows of Poisson steps in memory, as one block; each step ends after so many of them."""
+        key = held.hold(table_name(self._table), RecordsInMemory(rows, ends))
+        self._session.query(self._insert, 0, held.reference(key, 0, len(rows)))
+
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Append rows, as they are or in this order; the last block may stay open."""
         if self._held and self._file is None:

@@ -311,16 +311,6 @@ create or replace aggregate dbdp_internal.noisy_steps(block bytea, initial bytea
 );
 comment on aggregate dbdp_internal.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch; call it with order by block_no';
 
-create or replace function dbdp_internal.sampled_steps(dataset text, states bytea[], options json) returns bytea[]
-language plpython3u
-set search_path = pg_catalog, pg_temp
-set quote_all_identifiers = off
-set jit = off
-as $body$
-@plpython sampled_steps@
-$body$;
-comment on function dbdp_internal.sampled_steps is 'internal: draw Poisson mini-batches in memory, with the options of shuffle, and make the noisy updates of several states over them';
-
 create or replace function dbdp_internal.recursive_stages(blocks text, model bytea, centre bytea, objective text, stages json) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp

@@ -148,6 +148,26 @@ def test_updates_do_not_depend_on_where_blocks_end(borders, compiled):
 
 
 @BOTH
+@OPTIMISERS
+@pytest.mark.parametrize("pieces", [[ROWS], [13, 50, 51, ROWS], [1, 2, 3, 60, ROWS]], ids=str)
+def test_mini_batches_of_given_sizes_are_the_textbooks_wherever_pieces_end(compiled, moments, pieces):
+    """Empty ones too, at the beginning and where a piece ends; rows behind the last one are in none."""
+    ends, rows, draw = np.array([0, 0, 3, 13, 13, 40, 51, 51, 90]), data(), Drawn()
+    rows[ends[-1] :] = 0.0
+    how, begin, done = training(rows_per_update=7, moments=moments), 0, 0
+    state = NoisyState.initial(how)
+    with patch.object(kernels, "COMPILED", compiled):
+        for piece in pieces:
+            until = int(np.searchsorted(ends, piece, side="right"))
+            state = noisy.transition(state, rows[begin:piece], draw=draw, ends=ends[done:until] - begin)
+            begin, done = piece, until
+        ended = noisy.terminate(NoisyState.decode(state.encode()), draw=draw)
+    assert ended.updates == len(ends) == len(draw.all)
+    assert np.abs(ended.model - textbook(how, rows, ends, draw.all)).max() < 1e-7
+    assert np.abs(ended.model - textbook(how, rows, [*ends[:-1], 60], draw.all)).max() > 1e-4
+
+
+@BOTH
 def test_a_mini_batch_of_zero_rows_is_noised_too_and_adds_nothing(compiled):
     """So is what fills a Poisson mini-batch to its public size (privacy.md §10.8)."""
     how = training(schedule=Constant(1.0), regularisation=0.0)

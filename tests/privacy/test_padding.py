@@ -12,7 +12,7 @@ from scipy import stats
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, plan
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance, leak
-from dbdp.privacy.accounting.padding import LEAKED, MOST_PACKED, PoissonSamples, binomial_tail, padded_samples
+from dbdp.privacy.accounting.padding import GROUP, LEAKED, MOST_PACKED, PoissonSamples, binomial_tail, padded_samples
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 
 GRID = [(rows, q) for rows in (1, 2, 10, 100, 1000, 12_345) for q in (1e-6, 1e-3, 0.02, 0.1, 0.5, 0.9, 0.999, 1.0)]
@@ -97,6 +97,44 @@ def test_a_size_that_is_too_small_is_charged_all_that_it_leaks():
     _, leaks = Budget.of(epsilon=1.0, delta=1e-6).cost(Release(event, 1.0, 1e-6))
     assert leaks > Budget.of(epsilon=1.0, delta=1e-6).leak_limit
     assert PoissonSamples(1000, 0.1, 10, 1000).event(event.event) == event.event  # nothing is cut
+
+
+def needed(rows, probability, steps):
+    """The law of the rows that so many samples need together: P(0), P(GROUP), …, to 1e-13 or so."""
+    counts = stats.binom(rows, probability).pmf(np.arange(rows + 1))
+    groups = -(-np.arange(rows + 1) // GROUP)
+    law, one = np.ones(1), np.bincount(groups, weights=counts)
+    for _ in range(steps):
+        law = np.convolve(law, one)
+    return law
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 40])
+@pytest.mark.parametrize(
+    ("rows", "probability"), [(30, 0.02), (40, 0.1), (200, 0.25), (200, 0.5), (100, 0.97), (12, 1.0)]
+)
+@pytest.mark.parametrize("deviations", [2, 3, 5])
+def test_samples_together_hardly_ever_need_more_than_their_public_number(rows, probability, steps, deviations):
+    """Less often than the leak has it that some sample is above the size by itself. A control: half of them do."""
+    mean = rows * probability
+    size = min(rows, math.ceil(mean + deviations * math.sqrt(mean * (1 - probability)) + 1))
+    samples, law = PoissonSamples(rows, probability, steps, size), needed(rows, probability, steps)
+    together = samples.together(steps)
+    assert together % GROUP == 0
+    assert together <= steps * GROUP * math.ceil(size / GROUP)
+    assert law[together // GROUP + 1 :].sum() <= samples.total_variation + 1e-12
+    if probability < 1:
+        average = int(law @ np.arange(len(law)))
+        assert law[average:].sum() > 0.3
+
+
+def test_samples_together_take_little_more_than_what_is_drawn():
+    samples = padded_samples(500_000, 1e-4, 10_000, epsilon=1.0, delta=1e-6)
+    drawn = 10_000 * 50
+    assert 10_000 * samples.size > 2.7 * drawn
+    assert samples.together(10_000) < 1.05 * drawn
+    assert samples.together(10_000) >= drawn + 8 * math.sqrt(drawn) + 32
+    assert padded_samples(1000, 0.1, 10, epsilon=1.0, delta=0.0).together(10) == 10_000  # nothing may be cut
 
 
 def test_an_event_of_padded_samples_survives_the_ledger():

@@ -44,13 +44,13 @@ def train_on_record(name: str, request: str) -> str:
     from dbdp import algorithms
     from dbdp.controller import rows
     from dbdp.controller.facts import facts
-    from dbdp.interfaces.sql import functions
     from dbdp.interfaces.sql.interface import session
+    from dbdp.packing import held
     from dbdp.privacy.noise import streams
     from dbdp.registry import datasets
 
     noise, packed = list[Any](), list[Any]()
-    draw, pack, sample = streams.draw, rows.Packing.fill, functions.sampled_rows
+    draw, pack = streams.draw, rows.Packing.fill
 
     def drawing(*arguments: Any) -> Any:
         noise.extend((record := draw(*arguments)).tolist())
@@ -58,18 +58,18 @@ def train_on_record(name: str, request: str) -> str:
 
     def packing(self: Any, how: Any) -> None:
         pack(self, {**how, "held": False})  # so that the blocks have the rows themselves
-        blocks = session.query(f"select block from {self.table} order by block_no")
-        packed.append([how.get("poisson", {}).get("size"), [row["block"].hex() for row in blocks]])
-
-    def sampling(session: Any, dataset: Any, share: Any) -> Any:
-        record = sample(session, dataset, share)
-        pieces = [record[at : at + 1000].tobytes().hex() for at in range(0, len(record), 1000)]
-        packed.append([share.poisson.size, pieces])
-        return record
+        query = f"select block from {self.table} order by block_no"
+        blocks, poisson, ends = [row["block"] for row in session.query(query)], how.get("poisson", {}), None
+        if poisson.get("together"):
+            record, ends = held.steps(blocks[0], plan.layout.dimension)
+            blocks, ends = [record[at : at + 1000].tobytes() for at in range(0, len(record), 1000)], ends.tolist()
+        elif poisson:
+            ends = [poisson["size"] * (step + 1) for step in range(poisson["steps"])]
+        packed.append([ends, [block.hex() for block in blocks]])
 
     dataset = datasets.load(session, name)
     plan = algorithms.plan(wanted := algorithms.Request(**json.loads(request)), facts(dataset, wanted))
-    patched = [(streams, "draw", drawing), (rows.Packing, "fill", packing), (functions, "sampled_rows", sampling)]
+    patched = [(streams, "draw", drawing), (rows.Packing, "fill", packing)]
     with ExitStack() as stack, rows.packed_rows(session, dataset, plan.layout) as packed_rows:
         for each in patched:
             stack.enter_context(patch.object(*each))
@@ -106,13 +106,14 @@ class Record:
         self.batches = [_batches(packed, dimension) for packed in record["packed"]]
 
 
-def _batches(packed: tuple[int | None, list[str]], dimension: int) -> list[np.ndarray]:
-    size, pieces = packed
+def _batches(packed: tuple[list[int] | None, list[str]], dimension: int) -> list[np.ndarray]:
+    ends, pieces = packed
     rows = np.concatenate([blocks.decode(bytes.fromhex(block), dimension).astype(float) for block in pieces])
-    if size is None:
+    if ends is None:
         return [rows]
-    assert len(rows) % size == 0
-    return [batch[batch.any(axis=1)] for batch in rows.reshape(-1, size, rows.shape[1])]
+    *batches, beyond = np.split(rows, ends)
+    assert not beyond.any()
+    return [batch[batch.any(axis=1)] for batch in batches]
 
 
 def noisy_model(connection: psycopg.Connection, dataset: str, request: Mapping[str, Any], dimension: int) -> Record:

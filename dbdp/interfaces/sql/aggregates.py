@@ -25,6 +25,9 @@ from dbdp.packing import held
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 
+_BLOCKS = 4  # of rows that are held, trained on between two pauses: less than a millisecond
+_LONG = 1 << 17  # numbers of noise that take as long
+
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """Update each of the models by the mini-batches of one block."""
@@ -41,8 +44,19 @@ def sgd_terminate(state: bytes | None) -> bytes | None:
 def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """Update the model by the noisy updates of one block; the noise's key exists in this call only."""
     current = NoisyState.decode(initial if state is None else state)
-    rows = held.decode(block, current.training.objective.inputs)
-    return noisy.transition(current, rows, draw=_draw).encode()
+    inputs = current.training.objective.inputs
+    steps = held.steps(block, inputs)
+    if steps is None:
+        return noisy.transition(current, held.decode(block, inputs), draw=_draw).encode()
+    rows, ends = steps
+    together, done = _BLOCKS * blocks.rows_per_block(inputs), 0
+    for first in range(0, len(rows), together):
+        pause()
+        ended = int(np.searchsorted(ends, first + together, side="right"))
+        piece = rows[first : first + together]
+        current = noisy.transition(current, piece, draw=_draw, ends=ends[done:ended] - first)
+        done = ended
+    return current.encode()
 
 
 def noisy_terminate(state: bytes | None) -> bytes | None:
@@ -50,24 +64,10 @@ def noisy_terminate(state: bytes | None) -> bytes | None:
     return None if state is None else noisy.terminate(NoisyState.decode(state), draw=_draw).encode()
 
 
-def noisy_steps(state: bytes, rows: np.ndarray) -> bytes:
-    """Return the state after the noisy updates over packed rows in memory; a cancel takes effect between two blocks."""
-    current = NoisyState.decode(state)
-    stride, together = rows.shape[1], blocks.rows_per_block(current.training.objective.inputs)
-    if stride != blocks.stride_of(current.training.objective.inputs):
-        raise ValueError(
-            f"the state is of rows with {current.training.objective.inputs} coordinates, and the packed rows have a "
-            f"stride of {stride}; pass the state of a training on them"
-        )
-    for first in range(0, len(rows), together):
-        pause()
-        current = noisy.transition(current, rows[first : first + together], draw=_draw)
-    return noisy.terminate(current, draw=_draw).encode()
-
-
 def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
-    """Draw the noise of some updates; a cancel takes effect between two draws."""
-    pause()
+    """Draw the noise of some updates; a cancel takes effect before it takes long."""
+    if updates * parameters >= _LONG:
+        pause()
     return streams.draw(law, steps, updates, parameters)
 
 

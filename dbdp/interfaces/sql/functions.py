@@ -17,7 +17,6 @@ from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.algorithms.settings import NOISE_WINS
 from dbdp.controller import evaluation, requests, summaries
 from dbdp.deployment import about as runtime
-from dbdp.interfaces.sql.aggregates import noisy_steps
 from dbdp.interfaces.sql.arguments import (
     by_field,
     check_not_null,
@@ -32,7 +31,7 @@ from dbdp.learning.objectives import Linear, objective_from
 from dbdp.packing import draws, grouping, held
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import Share
-from dbdp.packing.packer import sampled_rows, shuffle_and_pack
+from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.writers import named, table_name
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
@@ -224,14 +223,6 @@ def records_on_pages(name: str, first: int, last: int) -> bytes:
     """dbdp_internal.records_on_pages, with the caller's rights."""
     check_not_null(first=first, last=last)
     return records.on_pages(session, datasets.load(session, name), first, last, pack_memory(session))
-
-
-@interface(in_own_transaction)
-def sampled_steps(name: str, states: list[bytes], options: str) -> list[bytes]:
-    """dbdp_internal.sampled_steps, with the caller's rights."""
-    check_not_null(states=states, options=options)
-    rows = sampled_rows(session, datasets.load(session, name), Share.from_data(json_value("options", options)))
-    return [noisy_steps(state, rows) for state in states]
 
 
 @interface()

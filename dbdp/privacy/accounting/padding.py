@@ -1,7 +1,8 @@
 """Poisson samples padded to a public size: that size, and the leak from cutting larger samples.
 
 privacy.md §10.8. The proofs for Poisson samples need the number of drawn rows to stay secret: conditioned on that
-number, another row takes the place of an absent record. So every draw is packed as M rows.
+number, another row takes the place of an absent record. So every sample is packed as M rows, or several together as a
+public number of rows, of which how many are whose is secret.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from dbdp.privacy.accounting.events import Event, PaddedDpEvent, exceedance
 
+GROUP = 4  # rows; samples that are packed together begin at multiples of it, as many as the kernel adds at a time
 LEAKED = 1 / 1000  # largest share of a release's δ
 MOST_PACKED = 1 << 33  # rows that are packed for the samples of one call
 _LEAST = 1e-300  # a tail is never rounded to 0
@@ -76,11 +78,37 @@ class PoissonSamples:
         """Return what cutting adds to the δ of a run that is (ε, δ)-DP on uncut samples, rounded up: (1 + e^ε)Tτ.
 
         Proof. Who is drawn depends on no value. Couple the run with one on uncut samples, by the same draws: they
-        differ only if one of T samples has more than M rows, with probability at most Tτ in either world. A
-        zero row has gradient 0, and one loss for all linear models, or none: it moves no difference. So with P*, Q*
-        of uncut samples P(S) ≤ P*(S) + Tτ ≤ e^ε Q*(S) + δ + Tτ ≤ e^ε Q(S) + δ + (1 + e^ε)Tτ. ∎
+        differ only if one of T samples has more than M rows, or some that are packed `together` need more than their
+        number and are drawn again: with probability at most Tτ in either world. A zero row has gradient 0, and one
+        loss for all linear models, or none: it moves no difference. So with P*, Q* of uncut samples
+        P(S) ≤ P*(S) + Tτ ≤ e^ε Q*(S) + δ + Tτ ≤ e^ε Q(S) + δ + (1 + e^ε)Tτ. ∎
         """
         return exceedance(self.total_variation, epsilon)
+
+    def together(self, steps: int) -> int:
+        """Return a public number of rows for some samples that are packed one after the other.
+
+        Each begins at a multiple of GROUP. They need more with probability at most steps·τ, τ = P(Bin(n, q) > M): what
+        `total_variation` counts for so many samples, which are drawn again then.
+
+        Proof. k samples need ΣS + ΣU rows, U = -S mod 4 of them zero. ΣS is Bin(kn, q): above `drawn` with probability
+        ≤ kτ/2. P(U = u) = ¼Σ_r i^(ru)φ_r, φ_r = E i^(rS) = (1 - q + qi^r)^n: |φ_1| = |φ_3| = (1 - 2q(1 - q))^(n/2) ≤ f,
+        f = e^(-q(1-q)n), and |φ_2| = |1 - 2q|^n ≤ f². So E U ≤ 3/2 + ¼(2√8·f + 2f²) ≤ 3/2 + 2f. The U are independent
+        and in [0, 3]: by Hoeffding ΣU ≥ k·E U + x with probability ≤ e^(-2x²/9k), which is kτ/2 here; two rows more are
+        for rounding. Nor do they need more than GROUP⌈M/GROUP⌉ each, unless one has more than M rows. ∎
+        """
+        most = steps * GROUP * math.ceil(self.size / GROUP)
+        allowed = steps * binomial_tail(self.rows, self.probability, self.size) / 2
+        if allowed == 0:
+            return most
+        mean, cells = self.rows * self.probability * steps, self.rows * steps
+        drawn = min(cells, math.ceil(mean + 8 * math.sqrt(mean) + 32))
+        drawn += bisect_left(
+            range(drawn, cells), True, key=lambda rows: binomial_tail(cells, self.probability, rows) <= allowed
+        )
+        uneven = math.exp(-self.rows * self.probability * (1 - self.probability))
+        filling = steps * min(3.0, 1.5 + 2 * uneven) + 3 * math.sqrt(max(0.0, -math.log(allowed)) * steps / 2)
+        return min(most, GROUP * math.ceil((drawn + math.ceil(filling) + 2) / GROUP))
 
     def event(self, uncut: Event) -> Event:
         """Return the event of a run, from that on uncut samples."""

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import sampled_steps
-
-return sampled_steps(dataset, states, options)
