@@ -7,7 +7,7 @@ replace-one. Shapes: step sizes (T,), one for each update, T = epochs × ⌈rows
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +21,7 @@ _UP = 1 + 2.0**-50  # exceeds the rounding of two products
 _CLOSE = 1e-4  # of D(R)
 _LEAST_BALL, _LARGEST_BALL = 0.5, 30.0  # below, D is within 3 % of 1; above, of 2
 _PIECE = 1 << 15  # updates processed at once: they stay in the processor's cache
+_REMEMBERED = 16  # groups of updates that are computed once for both walks: 8 MB
 
 
 def pause() -> None:
@@ -138,7 +139,7 @@ def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensiti
     (`logistic_difference`). A last mini-batch of s < b rows is divided by b
     as well (§1.4, layout A): additive term 2ηL/b, smoothness β_φ s/b + λ.
 
-    The updates are processed in pieces, of which one is in memory at a time, and a few numbers for each.
+    The updates are processed in pieces, of which a few are in memory at a time, and a few numbers for each.
 
     Raises
     ------
@@ -296,14 +297,15 @@ def _check(training: Training, by_position: bool) -> None:
 
 
 def _moved(training: Training, groups: np.ndarray, common: _Common | None, by_position: bool) -> Sensitivity:
-    carried, before, means = _walk(training, groups, common)
+    updates = cache(partial(_updates, training)) if groups.size <= _REMEMBERED else partial(_updates, training)
+    carried, before, means = _walk(training, groups, common, updates)
     by_epoch, positions, errors, exact = np.zeros(training.epochs), [], 0.0, 0.0
     for column in range(groups.shape[1]):
         moved: float | np.ndarray = 0.0
         for row in range(groups.shape[0]):
             pause()
             group = groups[row, column]
-            steps, expansions = _updates(training, group)
+            steps, expansions = updates(group)
             gains = _gains(expansions, carried[row, column])
             errors += float(np.sum(_errors(training, steps, before[row, column]) * gains))
             shifts = (steps * gains).reshape(group.epochs, -1)
@@ -329,7 +331,12 @@ def _check_steps(training: Training, steps: np.ndarray) -> None:
         )
 
 
-def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tuple[np.ndarray, np.ndarray, float]:
+def _walk(
+    training: Training,
+    groups: np.ndarray,
+    common: _Common | None,
+    updates: Callable[[_Group], tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Return for every group its `_Carried`, Σ η of all earlier groups, and the rounding error of all means.
 
     It runs from the last update to the first. Each of the M iterates of a mean has weight 1/M
@@ -350,11 +357,11 @@ def _walk(training: Training, groups: np.ndarray, common: _Common | None) -> tup
             gain, weight = 0.0, gain / training.restart_every
         if count and ended * training.batches < training.averaged_from:
             weight = 0.0
-        steps, expansions = _updates(training, group)
+        steps, expansions = updates(group)
         _check_steps(training, steps)
-        each = _Carried(gain, weight)
-        carried[place], sums[place] = each, steps.sum()
-        gain = float(expansions[0] * _gains(expansions, each)[0])
+        carried[place], sums[place] = _Carried(gain, weight), steps.sum()
+        gain *= float(expansions.prod())
+        gain += weight * float(expansions[0] * _sums_after(expansions)[0]) if weight else 0.0
     if common is not None:
         return carried, common.before[:, None] + np.cumsum(sums, axis=1) - sums, 0.0
     before = np.cumsum(sums) - sums.ravel()
@@ -432,11 +439,12 @@ def _reach(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
 
     A mean is no longer than the longest iterate. For λ ≤ β_φ all ηλ are: η ≤ 2/β was checked.
     """
-    reach = training.lipschitz * (before + np.cumsum(steps))
-    convexity = training.regularisation
+    convexity, most = training.regularisation, training.radius
     if 0 < convexity <= training.smoothness:
-        reach = np.minimum(reach, training.lipschitz / convexity)
-    return np.minimum(reach, training.radius) * (1 + 1e-9)
+        most = min(most, training.lipschitz / convexity)
+    if training.lipschitz * before >= most:  # so are all that follow
+        return np.full(len(steps), most * (1 + 1e-9))
+    return np.minimum(training.lipschitz * (before + np.cumsum(steps)), most) * (1 + 1e-9)
 
 
 def _means_error(training: Training, terms: float, steps: float) -> float:

@@ -82,7 +82,26 @@ def analytic_noise_multiplier(epsilon: float, delta: float) -> float:
     The largest privacy loss of N(0, σ²) against N(Δ, σ²) beyond ε is
     Φ(Δ/2σ - εσ/Δ) - e^ε Φ(-Δ/2σ - εσ/Δ) ≤ δ, for every shift of norm ≤ Δ; it falls in σ.
     """
-    return least_multiplier(lambda multiplier: _upper(_hockey_stick(epsilon, multiplier)) <= delta * (1 - _ROOM))
+    target = delta * (1 - _ROOM)
+    near = _estimated_multiplier(epsilon, target)
+    return least_multiplier(lambda multiplier: _upper(_hockey_stick(epsilon, multiplier)) <= target, near=near)
+
+
+def _estimated_multiplier(epsilon: float, delta: float) -> float | None:
+    """Return about the least multiplier, or None where floats do not reach.
+
+    It is rounded up to 26 bits, so that it is the same where the last bits of erfc and exp differ.
+    """
+
+    def suffices(multiplier: float) -> bool:
+        near, far = epsilon * multiplier - 0.5 / multiplier, epsilon * multiplier + 0.5 / multiplier
+        return math.erfc(near / math.sqrt(2)) - math.exp(epsilon) * math.erfc(far / math.sqrt(2)) <= 2 * delta
+
+    try:
+        fraction, exponent = math.frexp(least_multiplier(suffices))
+    except (OverflowError, ZeroDivisionError, ValueError):
+        return None
+    return math.ldexp(math.ceil(fraction * 2**26), exponent - 26)
 
 
 def hockey_stick_multiplier(epsilon: float, delta: float, mixture: Mixture) -> float:
