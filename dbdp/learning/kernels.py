@@ -53,12 +53,18 @@ def transition_of_each(states: Sequence[State], rows: np.ndarray) -> list[State]
 def _advance_together(states: Sequence[State], rows: np.ndarray) -> None:
     ended, left = divmod(states[0].filled + len(rows), states[0].batch_size)
     averaged = [_summed(state, ended) for state in states]
-    steps = np.array([state.schedule.step_sizes(state.updates + 1, ended) for state in states])
-    compiled.add_rows_of_each(states, rows, steps, np.array(averaged, np.int64))
+    compiled.add_rows_of_each(states, rows, _steps_of_each(states, ended), np.array(averaged, np.int64))
     for state, summed in zip(states, averaged, strict=True):
         state.counted += summed
         state.updates += ended
         state.filled = left
+
+
+def _steps_of_each(states: Sequence[State], count: int) -> np.ndarray:
+    """Return the step sizes of the next updates of each state, shape (states, count): most often they are the same."""
+    kinds = {(id(state.schedule), state.updates): state for state in states}
+    sizes = {kind: each.schedule.step_sizes(each.updates + 1, count) for kind, each in kinds.items()}
+    return np.array([sizes[id(state.schedule), state.updates] for state in states])
 
 
 @flushed

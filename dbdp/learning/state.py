@@ -8,6 +8,7 @@ constants of the training.
 import math
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -141,19 +142,29 @@ class State:
         size = dimension * (3 if first else 2)
         if not sound or len(value) != _HEADER.size + 8 * size:
             raise ValueError("the state of dbdp_internal.sgd_epoch is damaged; start with a new one")
-        model, gradient, *total = np.frombuffer(value, "<f8", size, _HEADER.size).copy().reshape(-1, dimension)
+        vectors = np.frombuffer(value, "<f8", size, _HEADER.size).copy()
+        functions = _functions(loss, schedule, first, interval, *parameters)
         return cls(
-            loss_with(loss, tuple(parameters[:2])),
-            schedule_with(schedule, tuple(parameters[2:])),
+            functions[0],
+            functions[1],
             batch_size,
             regularisation,
-            model,
-            gradient,
-            Averaging(first, interval),
+            vectors[:dimension],
+            vectors[dimension : 2 * dimension],
+            functions[2],
             radius,
             target,
-            total[0] if first else np.zeros(0),
+            vectors[2 * dimension :],
             counted,
             filled,
             updates,
         )
+
+
+@lru_cache(maxsize=64)
+def _functions(
+    loss: int, schedule: int, first: int, interval: int, *parameters: float
+) -> tuple[Loss, Schedule, Averaging]:
+    """Return what a header describes; a state is decoded for every block."""
+    described = loss_with(loss, (parameters[0], parameters[1]))
+    return described, schedule_with(schedule, (parameters[2], parameters[3], parameters[4])), Averaging(first, interval)

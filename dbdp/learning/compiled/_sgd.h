@@ -319,48 +319,61 @@ INLINED lanes label_of_each_row(const sgd_training *t, lanes label) {
   return where_negative((lanes)(equal & other), (lanes){0} + 1.0, (lanes){0} - 1.0);
 }
 
-/* Replace the scores of MANY rows by the slopes of their gradients, as `slopes_of` has them without a clip. */
-INLINED void slopes_of_many(const sgd_training *t, const unpacked_rows *of, double *scores) {
-  lanes label = label_of_each_row(t, of->label), slope = load(scores);
+/* The slopes of MANY rows' gradients, as `slopes_of` has them without a clip. */
+INLINED lanes slopes_of_many(const sgd_training *t, const unpacked_rows *of, lanes score) {
+  lanes label = label_of_each_row(t, of->label), slope = score;
   if (t->loss == LOGISTIC) {
-    slope = -label / (1.0 + exp_of_each(label * slope));
+    slope = -label / (1.0 + exp_of_each(label * score));
     slope *= where_negative(label, (lanes){0} + 1.0, (lanes){0} + t->weight);
   } else
-    for (int r = 0; r < MANY; r++) slope[r] = derivative(t, every(slope[r]), every(label[r]))[0];
-  store(scores, (lanes)(of->valid & (lane_masks)slope));
+    for (int r = 0; r < MANY; r++) slope[r] = derivative(t, every(score[r]), every(label[r]))[0];
+  return (lanes)(of->valid & (lane_masks)slope);
 }
 
-/* The scores of up to four rows by one model or two: each row is loaded once for both. */
-INLINED void scores_of(const double *features, const double *models, long stride, int several, int rows, double *scores) {
-  lanes d[2 * ROWS] = {{0}};
-  for (long i = 0; i < stride; i += LANES)
+/* The scores of up to MANY rows by one model or two: each row is loaded once for both. */
+INLINED void scores_of(const double *features, const double *models, long stride, int several, int rows, lanes *scores) {
+  lanes half[MANY / ROWS] = {{0}};
+  for (int h = 0; h * ROWS < rows; h++, features += ROWS * stride) {
+    lanes d[2 * ROWS] = {{0}};
+    for (long i = 0; i < stride; i += LANES)
+      for (int r = 0; r < ROWS && h * ROWS + r < rows; r++) {
+        lanes x = load(features + r * stride + i);
+        for (int m = 0; m < several; m++) d[m * ROWS + r] += x * load(models + m * stride + i);
+      }
+    half[h] = totals(d);
+  }
+  scores[0] = __builtin_shuffle(half[0], half[1], (lane_masks){0, 1, 2, 3, 8, 9, 10, 11});
+  scores[1] = __builtin_shuffle(half[0], half[1], (lane_masks){4, 5, 6, 7, 12, 13, 14, 15});
+}
+
+INLINED void store_slopes(const sgd_training *t, const unpacked_rows *of, const double *features, const double *models, long stride, int several, int rows, double *slopes) {
+  lanes scores[2];
+  scores_of(features, models, stride, several, rows, scores);
+  for (int m = 0; m < several; m++) store(slopes + m * MANY, slopes_of_many(t + m, of, scores[m]));
+}
+
+/* Add to `wide` vectors of each gradient, of which the rows are loaded once for all models. */
+INLINED void add_columns(const double *features, const double *slopes, long several, double *gradients, long stride, int rows, int wide) {
+  lanes x[2 * MANY];
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < wide; v++) x[2 * r + v] = load(features + r * stride + v * LANES);
+  for (long m = 0; m < several; m++, gradients += stride, slopes += MANY) {
+    lanes g[2];
+    for (int v = 0; v < wide; v++) g[v] = load(gradients + v * LANES);
     for (int r = 0; r < rows; r++)
-      for (int m = 0; m < several; m++) d[m * ROWS + r] += load(features + r * stride + i) * load(models + m * stride + i);
-  lanes sums = totals(d);
-  for (int m = 0; m < several; m++) memcpy(scores + m * MANY, (char *)&sums + m * ROWS * sizeof(double), rows * sizeof(double));
-}
-
-INLINED void scores_of_group(const double *features, const double *models, long stride, int several, int rows, double *scores) {
-  for (int r = 0; r < rows; r += ROWS)
-    scores_of(features + r * stride, models, stride, several, rows - r < ROWS ? rows - r : ROWS, scores + r);
+      for (int v = 0; v < wide; v++) g[v] += slopes[r] * x[2 * r + v];
+    for (int v = 0; v < wide; v++) store(gradients + v * LANES, g[v]);
+  }
 }
 
 INLINED void add_group_of_each(const sgd_training *t, const float *row, long several, double *features, const double *models, double *gradients, long stride, int rows) {
   unpacked_rows of = unpacked(t, row, features, stride, rows);
-  double *scores = features + MANY * stride;
-  long m = 0;
-  for (; m + 2 <= several; m += 2) scores_of_group(features, models + m * stride, stride, 2, rows, scores + m * MANY);
-  if (m < several) scores_of_group(features, models + m * stride, stride, 1, rows, scores + m * MANY);
-  for (m = 0; m < several; m++) slopes_of_many(t + m, &of, scores + m * MANY);
-  for (long i = 0; i < stride; i += LANES) {
-    lanes x[MANY];
-    for (int r = 0; r < rows; r++) x[r] = load(features + r * stride + i);
-    for (m = 0; m < several; m++) {
-      lanes g = load(gradients + m * stride + i);
-      for (int r = 0; r < rows; r++) g += scores[m * MANY + r] * x[r];
-      store(gradients + m * stride + i, g);
-    }
-  }
+  double *slopes = features + MANY * stride;
+  long m = 0, i = 0;
+  for (; m + 2 <= several; m += 2) store_slopes(t + m, &of, features, models + m * stride, stride, 2, rows, slopes + m * MANY);
+  if (m < several) store_slopes(t + m, &of, features, models + m * stride, stride, 1, rows, slopes + m * MANY);
+  for (; i + 2 * LANES <= stride; i += 2 * LANES) add_columns(features + i, slopes, several, gradients + i, stride, rows, 2);
+  if (i < stride) add_columns(features + i, slopes, several, gradients + i, stride, rows, 1);
 }
 
 /* Add the gradients of `count` rows at each of several models (several × stride), in the order in which `sgd_add_gradients`
