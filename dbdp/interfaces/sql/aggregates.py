@@ -25,8 +25,8 @@ from dbdp.packing import held
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 
-_BLOCKS = 4  # of rows that are held, trained on between two pauses: less than a millisecond
-_LONG = 1 << 17  # numbers of noise that take as long
+_BLOCKS = 8  # of rows that are held, trained on between two pauses: about a millisecond
+_LONG = 1 << 18  # numbers of noise that take as long
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
