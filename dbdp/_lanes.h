@@ -24,13 +24,9 @@ typedef double quarter_lanes __attribute__((vector_size(LANES / 4 * sizeof(doubl
 typedef float float_lanes __attribute__((vector_size(LANES * sizeof(float))));
 
 INLINED lanes load_floats(const void *place) {
-  float narrow[LANES];
-  double wide[LANES];
-  lanes v;
-  memcpy(narrow, place, sizeof narrow);
-  for (int i = 0; i < LANES; i++) wide[i] = narrow[i];
-  memcpy(&v, wide, sizeof v);
-  return v;
+  float_lanes narrow;
+  memcpy(&narrow, place, sizeof narrow);
+  return __builtin_convertvector(narrow, lanes);
 }
 
 INLINED lanes load(const void *place) {

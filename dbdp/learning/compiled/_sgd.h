@@ -182,8 +182,7 @@ typedef int float_masks __attribute__((vector_size(LANES * sizeof(int))));
 INLINED lanes load_masked(const float *place, float_masks mask) {
   float_masks narrow;
   memcpy(&narrow, place, sizeof narrow);
-  narrow &= mask;
-  return load_floats(&narrow);
+  return __builtin_convertvector((float_lanes)(narrow & mask), lanes);
 }
 
 INLINED float masked(float value, int mask) {
@@ -269,17 +268,16 @@ typedef struct {
   lane_masks valid; /* for each of the models, which all have a target, or none, and one loss */
 } unpacked_rows;
 
-/* The sums of eight vectors, each added as `total` adds it: halves upon halves, of several vectors at once. */
-INLINED lanes totals(const lanes *v) {
-  lanes halves[4], quarters[2];
-  for (int i = 0; i < 4; i++)
-    halves[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], (lane_masks){0, 1, 2, 3, 8, 9, 10, 11}) +
-                __builtin_shuffle(v[2 * i], v[2 * i + 1], (lane_masks){4, 5, 6, 7, 12, 13, 14, 15});
-  for (int i = 0; i < 2; i++)
-    quarters[i] = __builtin_shuffle(halves[2 * i], halves[2 * i + 1], (lane_masks){0, 1, 4, 5, 8, 9, 12, 13}) +
-                  __builtin_shuffle(halves[2 * i], halves[2 * i + 1], (lane_masks){2, 3, 6, 7, 10, 11, 14, 15});
-  return __builtin_shuffle(quarters[0], quarters[1], (lane_masks){0, 2, 4, 6, 8, 10, 12, 14}) +
-         __builtin_shuffle(quarters[0], quarters[1], (lane_masks){1, 3, 5, 7, 9, 11, 13, 15});
+/* The sums of two vectors, each added as `total` adds it; by vectors of two alone, as wider ones are not shuffled at once
+ * by every processor. */
+INLINED pair totals_of_two(lanes one, lanes other) {
+  half_lanes halves[4];
+  memcpy(halves, &one, sizeof one), memcpy(halves + 2, &other, sizeof other);
+  half_lanes half = halves[0] + halves[1], half_of_other = halves[2] + halves[3];
+  pair quarters[4];
+  memcpy(quarters, &half, sizeof half), memcpy(quarters + 2, &half_of_other, sizeof half);
+  pair quarter = quarters[0] + quarters[1], quarter_of_other = quarters[2] + quarters[3];
+  return __builtin_shuffle(quarter, quarter_of_other, (pair_mask){0, 2}) + __builtin_shuffle(quarter, quarter_of_other, (pair_mask){1, 3});
 }
 
 INLINED unpacked_rows unpacked(const sgd_training *t, const float *row, double *features, long stride, int rows) {
@@ -287,7 +285,10 @@ INLINED unpacked_rows unpacked(const sgd_training *t, const float *row, double *
   unpacked_rows of = {{0}, {0}};
   lanes squares[MANY] = {{0}};
   for (long i = 0; i < stride - LANES; i += LANES)
-    for (int r = 0; r < rows; r++) squares[r] += load_floats(row + r * stride + i) * load_floats(row + r * stride + i);
+    for (int r = 0; r < rows; r++) {
+      lanes x = load_floats(row + r * stride + i);
+      squares[r] += x * x;
+    }
   for (int r = 0; r < rows; r++) {
     lanes last = load_masked(row + (r + 1) * stride - LANES, NO_LABEL);
     squares[r] += last * last;
@@ -295,18 +296,17 @@ INLINED unpacked_rows unpacked(const sgd_training *t, const float *row, double *
   }
   pair label[MANY / 2], norm2[MANY / 2];
   pair_mask packed[MANY / 2], valid[MANY / 2];
-  lanes sums = totals(squares);
-  memcpy(norm2, &sums, sizeof sums), memcpy(label, &of.label, sizeof of.label);
+  memcpy(label, &of.label, sizeof of.label);
   for (int p = 0; p < MANY / 2; p++) {
+    norm2[p] = totals_of_two(squares[2 * p], squares[2 * p + 1]);
     packed[p] = norm2[p] <= every(MAX_NORM2);
     valid[p] = taken(t, &label[p]) & packed[p];
   }
   memcpy(&of.valid, valid, sizeof valid);
   for (int r = 0; r < rows; r++) {
     int bits = (int)packed[r / 2][r % 2];
-    float_masks mask = {bits, bits, bits, bits, bits, bits, bits, bits};
-    for (long i = 0; i < stride; i += LANES)
-      store(features + r * stride + i, load_masked(row + r * stride + i, i < stride - LANES ? mask : mask & NO_LABEL));
+    for (long i = 0; i < stride; i++) features[r * stride + i] = masked(row[r * stride + i], bits);
+    features[(r + 1) * stride - 1] = 0.0;
   }
   return of;
 }
@@ -332,18 +332,18 @@ INLINED lanes slopes_of_many(const sgd_training *t, const unpacked_rows *of, lan
 
 /* The scores of up to MANY rows by one model or two: each row is loaded once for both. */
 INLINED void scores_of(const double *features, const double *models, long stride, int several, int rows, lanes *scores) {
-  lanes half[MANY / ROWS] = {{0}};
+  pair sums[2][MANY / 2] = {{{0}}};
   for (int h = 0; h * ROWS < rows; h++, features += ROWS * stride) {
-    lanes d[2 * ROWS] = {{0}};
+    lanes d[2][ROWS] = {{{0}}};
     for (long i = 0; i < stride; i += LANES)
       for (int r = 0; r < ROWS && h * ROWS + r < rows; r++) {
         lanes x = load(features + r * stride + i);
-        for (int m = 0; m < several; m++) d[m * ROWS + r] += x * load(models + m * stride + i);
+        for (int m = 0; m < several; m++) d[m][r] += x * load(models + m * stride + i);
       }
-    half[h] = totals(d);
+    for (int m = 0; m < several; m++)
+      for (int p = 0; p < ROWS / 2; p++) sums[m][h * (ROWS / 2) + p] = totals_of_two(d[m][2 * p], d[m][2 * p + 1]);
   }
-  scores[0] = __builtin_shuffle(half[0], half[1], (lane_masks){0, 1, 2, 3, 8, 9, 10, 11});
-  scores[1] = __builtin_shuffle(half[0], half[1], (lane_masks){4, 5, 6, 7, 12, 13, 14, 15});
+  memcpy(scores, sums, sizeof sums);
 }
 
 INLINED void store_slopes(const sgd_training *t, const unpacked_rows *of, const double *features, const double *models, long stride, int several, int rows, double *slopes) {
@@ -352,28 +352,21 @@ INLINED void store_slopes(const sgd_training *t, const unpacked_rows *of, const 
   for (int m = 0; m < several; m++) store(slopes + m * MANY, slopes_of_many(t + m, of, scores[m]));
 }
 
-/* Add to `wide` vectors of each gradient, of which the rows are loaded once for all models. */
-INLINED void add_columns(const double *features, const double *slopes, long several, double *gradients, long stride, int rows, int wide) {
-  lanes x[2 * MANY];
-  for (int r = 0; r < rows; r++)
-    for (int v = 0; v < wide; v++) x[2 * r + v] = load(features + r * stride + v * LANES);
-  for (long m = 0; m < several; m++, gradients += stride, slopes += MANY) {
-    lanes g[2];
-    for (int v = 0; v < wide; v++) g[v] = load(gradients + v * LANES);
-    for (int r = 0; r < rows; r++)
-      for (int v = 0; v < wide; v++) g[v] += slopes[r] * x[2 * r + v];
-    for (int v = 0; v < wide; v++) store(gradients + v * LANES, g[v]);
-  }
-}
-
 INLINED void add_group_of_each(const sgd_training *t, const float *row, long several, double *features, const double *models, double *gradients, long stride, int rows) {
   unpacked_rows of = unpacked(t, row, features, stride, rows);
   double *slopes = features + MANY * stride;
-  long m = 0, i = 0;
+  long m = 0;
   for (; m + 2 <= several; m += 2) store_slopes(t + m, &of, features, models + m * stride, stride, 2, rows, slopes + m * MANY);
   if (m < several) store_slopes(t + m, &of, features, models + m * stride, stride, 1, rows, slopes + m * MANY);
-  for (; i + 2 * LANES <= stride; i += 2 * LANES) add_columns(features + i, slopes, several, gradients + i, stride, rows, 2);
-  if (i < stride) add_columns(features + i, slopes, several, gradients + i, stride, rows, 1);
+  for (long i = 0; i < stride; i += LANES) { /* of which the rows are loaded once for all gradients */
+    lanes x[MANY];
+    for (int r = 0; r < rows; r++) x[r] = load(features + r * stride + i);
+    for (m = 0; m < several; m++) {
+      lanes g = load(gradients + m * stride + i);
+      for (int r = 0; r < rows; r++) g += slopes[m * MANY + r] * x[r];
+      store(gradients + m * stride + i, g);
+    }
+  }
 }
 
 /* Add the gradients of `count` rows at each of several models (several × stride), in the order in which `sgd_add_gradients`
