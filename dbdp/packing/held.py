@@ -94,7 +94,7 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
 
 
 def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the rows of Poisson steps that a block refers to, and after how many each step ends; None for other blocks.
+    """Return the rows of Poisson steps that a block refers to, and after how many each step ends; or None.
 
     Raises
     ------
