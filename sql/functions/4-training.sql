@@ -55,7 +55,7 @@ set jit = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: held to leave them with the session, in memory or in a file, with blocks that refer to them; secret_order, false for rows as they are read; cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, and apart; progress to report to the client how much is done';
+comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: held to leave them with the session, in memory or in a file, with blocks that refer to them; secret_order, false for rows as they are read; cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, apart, and together, the rows of all of them in place of padding each; progress to report to the client how much is done';
 
 create or replace function dbdp_internal.forget_blocks(blocks text) returns void
 language plpython3u
