@@ -87,10 +87,9 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     ValueError
         If it is neither, or its rows have another dimension or are held no longer.
     """
-    if len(block) != _REFERENCE.size or not block.startswith(_MAGIC):
+    if not _refers(block):
         return blocks.decode(block, dimension)
-    none = blocks.decode(b"", dimension)
-    return records(block, none.shape[1] * none.itemsize, blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
+    return records(block, _row_bytes(dimension), blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
 
 
 def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -99,16 +98,20 @@ def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
     Raises
     ------
     ValueError
-        If its rows have another dimension, or are held no longer.
+        If its rows have another dimension or are held no longer.
     """
-    if len(block) != _REFERENCE.size or not block.startswith(_MAGIC):
+    if not _refers(block) or (ends := _store(_REFERENCE.unpack(block)[1]).ends) is None:
         return None
-    store = _store(_REFERENCE.unpack(block)[1])
-    if store.ends is None:
-        return None
-    if store.width != blocks.stride_of(dimension) * blocks.ELEMENT.itemsize:
-        raise ValueError(_NOT_HELD)
-    return store.read(0, len(store)), store.ends
+    return records(block, _row_bytes(dimension), count(block)).view(blocks.ELEMENT), ends
+
+
+def _refers(block: bytes) -> bool:
+    return len(block) == _REFERENCE.size and block.startswith(_MAGIC)
+
+
+def _row_bytes(dimension: int) -> int:
+    none = blocks.decode(b"", dimension)  # which checks the dimension
+    return none.shape[1] * none.itemsize
 
 
 def records(block: bytes, width: int, most: int) -> np.ndarray:

@@ -20,7 +20,7 @@ class RecordsInMemory:
     rows : np.ndarray, shape (n, stride)
         The rows.
     ends : np.ndarray | None
-        Of Poisson steps, one after the other: the number of rows after which each ends, which is secret.
+        After how many of them each Poisson step ends, where the rows are of these: secret numbers.
     """
 
     def __init__(self, rows: np.ndarray, ends: np.ndarray | None = None) -> None:

@@ -147,7 +147,8 @@ class BlockWriter:
     def hold_steps(self, rows: np.ndarray, ends: np.ndarray) -> None:
         """Hold the rows of Poisson steps in memory, as one block; each step ends after so many of them."""
         key = held.hold(table_name(self._table), RecordsInMemory(rows, ends))
-        self._session.query(self._insert, 0, held.reference(key, 0, len(rows)))
+        self._session.query(self._insert, self._number, held.reference(key, 0, len(rows)))
+        self._number += 1
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Append rows, as they are or in this order; the last block may stay open."""

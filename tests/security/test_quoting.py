@@ -49,7 +49,6 @@ QUOTED = {
     "deployment.doctor._memory": _FOR_PEOPLE,
     "deployment.doctor._set_system": _FOR_PEOPLE,
     "packing.progress.fill": _TEMPORARY,
-    "packing.progress._reporting": "one of two calls",
     "registry.spending.odometers.Account.set": "one of two words, and a number",
     "registry.spending.odometers.create": "one of two words, and a number",
     "registry.spending.odometers.read": "one of two words, and a number",

@@ -26,7 +26,7 @@ from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 
 _BLOCKS = 8  # of rows that are held, trained on between two pauses: about a millisecond
-_LONG = 1 << 18  # numbers of noise that take as long
+_LONG = 1 << 18  # parameters of a model whose noise takes as long; that of fewer is drawn so many numbers at a time
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
@@ -65,8 +65,11 @@ def noisy_terminate(state: bytes | None) -> bytes | None:
 
 
 def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
-    """Draw the noise of some updates; a cancel takes effect before it takes long."""
-    if updates * parameters >= _LONG:
+    """Draw the noise of some updates; a cancel takes effect before that of a large model, drawn update by update.
+
+    How many updates come at a time otherwise is secret, as it is where the mini-batches end.
+    """
+    if parameters >= _LONG:
         pause()
     return streams.draw(law, steps, updates, parameters)
 
