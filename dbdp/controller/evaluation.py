@@ -2,7 +2,8 @@
 
 Each is charged before a row is read, and runs in the server, as dbdp_owner, for every interface. For scores and for
 class balance the rows are packed as for a training, and tallied by one aggregate; the exact tally never leaves the
-backend.
+backend. Where a client trains on an engine these three run there, and the exact tally is in the client, as its models
+are.
 """
 
 import json
@@ -76,13 +77,13 @@ class Scorer:
         return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
 
 
-def score(session: ServerSession, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
+def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return a noisy score of a released model on a dataset, the figures derived from it, and the receipt.
 
     Parameters
     ----------
-    session : ServerSession
-        Acts as dbdp_owner.
+    session : Session
+        Acts as dbdp_owner in the server, or is a client's with an engine.
     model : int or str
         Id of the model, its name, or `name@version`.
     name : str
@@ -106,14 +107,14 @@ def score(session: ServerSession, model: int | str, name: str, request: ScoreReq
 
 
 def evaluate(
-    session: ServerSession, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
-) -> dict[str, Any]:
+    session: Session, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
+) -> list[dict[str, Any]]:
     """Return accuracy, share of the largest class and AUC of a classifier, each with its error, for one charge.
 
     Parameters
     ----------
-    session : ServerSession
-        Acts as dbdp_owner.
+    session : Session
+        As that of `score`.
     model : int or str
         Id of the model, its name, or `name@version`.
     name : str
@@ -131,7 +132,8 @@ def evaluate(
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = _model(session, model)
     plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, is_network=row["network"] is not None))
-    return _tallied(session, dataset, plan, plan.tally, {"model": model}, _scorer(model, row, dataset, epsilon))
+    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, _scorer(model, row, dataset, epsilon))
+    return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
 
 
 def class_balance(session: Session, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
@@ -264,16 +266,14 @@ and not m.is_summary
 """
 
 
-def _model(session: ServerSession, model: int) -> Row:
-    """Return the row of a released model, if the caller may predict with it now.
+def _model(session: Session, model: int) -> Row:
+    """Return the row of a released model, if the caller may predict with it; the charge fails if that has ended.
 
     Raises
     ------
     ValueError
         If there is none.
     """
-    with session.undone():
-        rights.lock_predictions(session, model)
     rows = session.query(_MODEL, model)
     if not rows:
         raise ValueError(f"model {model} does not exist; see dbdp.models")

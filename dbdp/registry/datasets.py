@@ -323,8 +323,8 @@ def check_rows(session: ServerSession, dataset: Dataset) -> None:
     """
     if dataset.place is not None:
         raise ValueError(
-            f"the rows of dataset {dataset.name!r} are at {dataset.place}, which PostgreSQL does not read; train or "
-            "tune it with Database.on_spark(spark), or with --engine spark; scores, summaries and bounds need a table"
+            f"the rows of dataset {dataset.name!r} are at {dataset.place}, which PostgreSQL does not read; train, "
+            "tune or score with Database.on_spark(spark), or with --engine spark; summaries and bounds need a table"
         )
     if dataset.capacity is not None:
         with session.reading(dataset.source):

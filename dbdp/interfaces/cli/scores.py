@@ -1,15 +1,24 @@
 """Commands that score a released model, with noise, and predict with it."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.algorithms.scores.score_bins import BINS
-from dbdp.interfaces.cli.output import AsJson, Delta, Epsilon, Url, opened, show, show_figures
+from dbdp.interfaces.cli.output import (
+    POSTGRESQL,
+    AsJson,
+    Delta,
+    Engine,
+    Epsilon,
+    Master,
+    Url,
+    opened,
+    opened_on,
+    show,
+    show_figures,
+)
 from dbdp.interfaces.cli.parameters import Argument, Commands, option
-
-if TYPE_CHECKING:
-    pass
 
 app = Commands()
 
@@ -27,9 +36,11 @@ def score(
     positive: Annotated[str | None, option(help="Among several classes, the class of auc and calibration.")] = None,
     as_json: AsJson = False,
     url: Url = None,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
 ) -> None:
     """Score a released model on a dataset, with noise; charged like a release."""
-    with opened(url) as database:
+    with opened_on(url, engine, master) as database:
         result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
@@ -43,9 +54,11 @@ def evaluate(
     bins: Annotated[int, option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
     as_json: AsJson = False,
     url: Url = None,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
 ) -> None:
     """Estimate accuracy, share of the largest class and AUC of a model, with noise, for one charge."""
-    with opened(url) as database:
+    with opened_on(url, engine, master) as database:
         figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
     show(figures, as_json, f"model {model} on {dataset}")
 
@@ -62,18 +75,33 @@ def weights(model: ModelReference, as_json: AsJson = False, url: Url = None) -> 
 
 @app.command()
 def confusion(
-    model: ModelReference, dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None
+    model: ModelReference,
+    dataset: str,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    as_json: AsJson = False,
+    url: Url = None,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
 ) -> None:
     """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
-    with opened(url) as database:
+    with opened_on(url, engine, master) as database:
         result = database.confusion(model, dataset, epsilon=epsilon, delta=delta)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
 
 @app.command("class-balance")
-def class_balance(dataset: str, epsilon: Epsilon, delta: Delta = 0.0, as_json: AsJson = False, url: Url = None) -> None:
+def class_balance(
+    dataset: str,
+    epsilon: Epsilon,
+    delta: Delta = 0.0,
+    as_json: AsJson = False,
+    url: Url = None,
+    engine: Engine = POSTGRESQL,
+    master: Master = None,
+) -> None:
     """Count the rows of each class, with noise."""
-    with opened(url) as database:
+    with opened_on(url, engine, master) as database:
         result = database.class_balance(dataset, epsilon=epsilon, delta=delta)
     show_figures(result, as_json, dataset, _rows(result))
 

@@ -209,8 +209,9 @@ class Database:
     def on_spark(self, spark: Any) -> Database:
         """Return this connection with Apache Spark as the place where rows are read and trained on.
 
-        Its methods `register_dataset`, `train`, `tune` and `explain` take datasets whose rows are in Parquet files,
-        `register_dataset(name, "spark:parquet:/path", …)`, or in tables of PostgreSQL that this role may read.
+        Its methods `register_dataset`, `train`, `tune`, `score`, `evaluate` and `class_balance` take datasets whose
+        rows are in Parquet files, `register_dataset(name, "spark:parquet:/path", …)`, or in tables of PostgreSQL that
+        this role may read.
         Budgets, receipts and models stay in PostgreSQL, the noise is drawn in this process, and whoever may submit to
         the cluster can read the rows; see docs/scale.md.
 
@@ -1176,7 +1177,7 @@ class Database:
     ) -> dict[str, Any]:
         """Score a released model on a dataset, with noise, charged to the dataset's budget.
 
-        The score is always computed in the server. docs/evaluation.md describes the result of each metric.
+        It is computed in the server, or on Spark after `on_spark`; docs/evaluation.md describes the results.
 
         Parameters
         ----------
@@ -1205,6 +1206,9 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        if (here := self._evaluation_here(dataset)) is not None:
+            request = here.ScoreRequest(metric, float(epsilon), float(delta), bins, positive)
+            return dict(here.score(self._session, str(model), dataset, request))
         query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
         return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
 
@@ -1237,6 +1241,9 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        if (here := self._evaluation_here(dataset)) is not None:
+            options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins}
+            return list(here.evaluate(self._session, str(model), dataset, **options))
         query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4)"
         return self.query(query, str(model), dataset, float(epsilon), float(delta), bins)
 
@@ -1349,6 +1356,8 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        if (here := self._evaluation_here(dataset)) is not None:
+            return dict(here.class_balance(self._session, dataset, epsilon=float(epsilon), delta=float(delta)))
         query = "select dbdp.dp_class_balance($1, $2, $3) as balance"
         return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
 
@@ -1506,6 +1515,14 @@ class Database:
                 "must; train it through dbdp.connect(), in the server"
             )
         return may
+
+    def _evaluation_here(self, dataset: str) -> Any:
+        """Return the module that scores on Spark, None where scores run in the server; raise as `_trains_here` does."""
+        if self._session.engine is None or not self._trains_here(dataset):
+            return None
+        from dbdp.controller import evaluation
+
+        return evaluation
 
     def _call(
         self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress | None = None

@@ -366,8 +366,7 @@ def dp_score(
 def evaluate(model: int | str, dataset: str, epsilon: float, delta: float, bins: int) -> list[dict[str, Any]]:
     """dbdp.evaluate, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, epsilon=epsilon, delta=delta, bins=bins)
-    figures = evaluation.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
-    return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
+    return evaluation.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
 
 
 @refusing(session.as_owner)

@@ -40,7 +40,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         The dataset to charge.
     plan : dict[str, Any]
         What is charged: `algorithm`, `guarantee` (`Release.as_data`), and other public facts: `summary` is the number
-        of the summary that is used, and `name` that of the model that is trained.
+        of the summary that is used, `model` of the model that is scored, and `name` that of the model that is trained.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     release = Release.from_data(plan.get("guarantee"))
     costs, plan_json = dataset.budget.cost(release), json.dumps(plan)
     with session.undone():
-        _lock_summary(session, plan.get("summary"))
+        _lock_releases(session, plan.get("summary"), plan.get("model"))
     version = names.reserve(session, dataset, plan.get("name"))
     spent = _locked(session, dataset, lambda allowances: _advance(session, dataset, release, allowances))
     _notify(session, dataset.id, spent)
@@ -78,10 +78,11 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     return Charge(row["id"], position)  # of before the message, whose own last page may not be flushed for long
 
 
-def _lock_summary(session: ServerSession, summary: Any) -> None:
-    """Lock the caller's grants of a summary, if it is the number of one: in a client's plan it may be anything."""
-    if type(summary) is int and 0 <= summary < 2**63:
-        rights.lock_predictions(session, summary)
+def _lock_releases(session: ServerSession, *releases: Any) -> None:
+    """Lock the caller's grants of a summary or model, if it is the number of one: a client's plan may have anything."""
+    for release in releases:
+        if type(release) is int and 0 <= release < 2**63:
+            rights.lock_predictions(session, release)
 
 
 def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list[Account]], Result]) -> Result:

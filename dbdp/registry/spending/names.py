@@ -11,6 +11,7 @@ from dbdp import checks
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import LOCK_NOT_AVAILABLE
 from dbdp.sessions.server import ServerSession
+from dbdp.sessions.session import Session
 
 _MOST_WAIT = 2000  # milliseconds that a reservation waits for another transaction's
 
@@ -99,7 +100,7 @@ def reserved(session: ServerSession, ledger: int) -> Version:
     return Version(**rows[0]) if rows else UNNAMED
 
 
-def number(session: ServerSession, model: int | str) -> int:
+def number(session: Session, model: int | str) -> int:
     """Return the number of a model that the caller may predict with, by its number, name or `name@version`.
 
     Raises

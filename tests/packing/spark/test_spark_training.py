@@ -71,6 +71,21 @@ def visits(on_spark: Database, schema: str, folder: Path) -> Iterator[str]:
     on_spark.drop_dataset(name)
 
 
+@pytest.fixture
+def same(database: Database, schema: str, folder: Path, connection: psycopg.Connection) -> Iterator[str]:
+    """A dataset of the same rows in a table."""
+    import pyarrow.parquet as pq
+
+    connection.execute("create table same (a float8, b real, c text, y int)")
+    with connection.cursor().copy("copy same from stdin") as copy:
+        for row in pq.read_table(folder).to_pylist():
+            copy.write_row(row.values())
+    name = f"same_{schema}"
+    database.register_dataset(name, f"{schema}.same", **DECLARED | {"epsilon": 5000.0})
+    yield name
+    database.drop_dataset(name)
+
+
 def spent(database: Database, name: str) -> float:
     return float(database.budget(name)["charged"])
 
@@ -87,24 +102,56 @@ def test_a_training_charges_once_and_stores_a_model_that_learned(on_spark: Datab
 
 
 def test_the_exact_baseline_is_that_of_the_same_rows_in_postgresql(
-    on_spark: Database, database: Database, visits: str, schema: str, folder: Path, connection: psycopg.Connection
+    on_spark: Database, database: Database, visits: str, same: str
 ) -> None:
-    import pyarrow.parquet as pq
-
-    connection.execute("create table same (a float8, b real, c text, y int)")
-    with connection.cursor().copy("copy same from stdin") as copy:
-        for row in pq.read_table(folder).to_pylist():
-            copy.write_row(row.values())
-    database.register_dataset(f"same_{schema}", f"{schema}.same", **DECLARED)
-    try:
-        models = [
-            each.baseline(name, Request(epsilon=1.0))
-            for each, name in ((on_spark, visits), (database, f"same_{schema}"))
-        ]
-    finally:
-        database.drop_dataset(f"same_{schema}")
+    models = [each.baseline(name, Request(epsilon=1.0)) for each, name in ((on_spark, visits), (database, same))]
     assert models[0].errors == models[1].errors
     assert np.allclose(models[0].coefficients, models[1].coefficients, rtol=1e-6)
+
+
+SCORES: dict[str, Callable[[Database, int, str], Any]] = {
+    "accuracy": lambda database, model, name: database.score(model, name, "accuracy", epsilon=200.0),
+    "confusion": lambda database, model, name: database.confusion(str(model), name, epsilon=200.0),
+    "auc": lambda database, model, name: database.score(model, name, "auc", epsilon=200.0, bins=10),
+    "evaluation": lambda database, model, name: database.evaluate(model, name, epsilon=400.0),
+    "class balance": lambda database, _, name: database.class_balance(name, epsilon=200.0),
+}
+
+
+@pytest.mark.parametrize("how", SCORES)
+def test_a_score_is_that_of_the_same_rows_in_postgresql_for_one_charge(
+    how: str, on_spark: Database, database: Database, same: str, schema: str, folder: Path
+) -> None:
+    """At ε = 200 or more a count has noise with probability below 4e^-50: the shares of ε are at least a quarter."""
+    name = f"rich_{schema}"
+    on_spark.register_dataset(name, f"spark:parquet:{folder}", **DECLARED | {"epsilon": 5000.0})
+    try:
+        model = on_spark.train(name, REQUESTS["shards"]).id
+        places = (on_spark, name), (database, same), (on_spark, same)
+        found = [SCORES[how](each, model, where) for each, where in places]
+        history = on_spark.history(name)
+        assert sorted(each["outcome"] for each in history) == ["released", "shown"]
+    finally:
+        on_spark.drop_dataset(name)
+    for each in found:
+        assert not isinstance(each, dict) or each.pop("receipt")["rows"] == ROWS
+    here, in_server, of_table = map(rounded, found)
+    assert here == in_server == of_table
+
+
+def rounded(figures: Any) -> Any:
+    """Figures to nine digits: the server's NumPy may add them otherwise."""
+    return json.loads(json.dumps(figures), parse_float=lambda text: round(float(text), 9))
+
+
+def test_a_score_that_fails_on_spark_stays_charged_and_names_no_row(
+    on_spark: Database, visits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = on_spark.train(visits, REQUESTS["shards"]).id
+    monkeypatch.setattr(SparkEngine, "rows", lambda *_: 1 / 0)
+    with pytest.raises(ChargedError, match="ZeroDivisionError"):
+        on_spark.score(model, visits, "accuracy", epsilon=1.0)
+    assert sorted(each["outcome"] for each in on_spark.history(visits)) == ["failed", "released"]
 
 
 REFUSED: dict[str, Callable[[Database, Database, str], Any]] = {
@@ -115,10 +162,8 @@ REFUSED: dict[str, Callable[[Database, Database, str], Any]] = {
         name, Request(epsilon=1.0, delta=1e-7, algorithm="dp_adam", network="mlp:2")
     ),
     "groups": lambda on, _, name: on.train_groups(name, REQUESTS["shards"], group_by="c", groups=["x"]),
-    "a score": lambda on, _, name: on.score(on.train(name, REQUESTS["shards"]).id, name, "accuracy", epsilon=1.0),
-    "an evaluation": lambda on, _, name: on.evaluate(on.train(name, REQUESTS["shards"]).id, name, epsilon=1.0),
     "bounds": lambda on, _, name: on.bounds(name, "a", epsilon=1.0),
-    "class balance": lambda on, _, name: on.class_balance(name, epsilon=1.0),
+    "class balance": lambda _, here, name: here.class_balance(name, epsilon=1.0),
     "a summary": lambda on, _, name: on.summarize(name, epsilon=1.0, delta=1e-7),
 }
 
@@ -183,18 +228,21 @@ def test_the_number_of_rows_of_files_stays_and_only_a_new_dataset_has_a_place(on
             on_spark.query(sql, visits)
 
 
-def test_the_command_line_trains_on_spark_to_its_end(visits: str, on_spark: Database, server_url: str) -> None:
-    """The session of these tests is stopped by none of the commands, since each is a process of its own."""
+def commanded(server_url: str, *words: str) -> Any:
+    """What a command prints as JSON; each is a process of its own, which does not stop the session of these tests."""
     chosen = ["--engine", "spark", "--master", "local[2]", "--url", server_url, "--json"]
-    options = ["--epsilon", "1", "--delta", "1e-7", "--algorithm", "bolt_on", "--shards", "2", "--epochs", "2"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "dbdp.interfaces.cli.main", "train", visits, *options, *chosen],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *words, *chosen]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    model = json.loads(ended.stdout)
+    return json.loads(ended.stdout)
+
+
+def test_the_command_line_trains_and_scores_on_spark_to_its_end(
+    visits: str, on_spark: Database, server_url: str
+) -> None:
+    options = ["--epsilon", "1", "--delta", "1e-7", "--algorithm", "bolt_on", "--shards", "2", "--epochs", "2"]
+    model = commanded(server_url, "train", visits, *options)
+    assert 0 <= commanded(server_url, "score", str(model["id"]), visits, "--epsilon", "1")["accuracy"] <= 1
     assert (model["dataset"], model["receipt"]["rows"], model["receipt"]["shards"]) == (visits, ROWS, 2)
     (row,) = on_spark.query("select id from dbdp.models where dataset = $1", visits)
     assert row["id"] == model["id"]
