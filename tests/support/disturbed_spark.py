@@ -38,6 +38,7 @@ from dbdp.sessions.connections import opened
 
 SLICES = (500, 300, 200)
 STAGES = ("nothing", "map", "reduce", "epoch", "worker", "shuffle")
+LEAST_SLOTS = 63  # of a task that reads a table: as many tasks as there may be
 SLOW = 600  # seconds of a task of which a copy is run
 here = {"stage": "", "marker": "", "disk": ""}
 
@@ -117,6 +118,7 @@ def rows_of(spark: Any, source: str, name: str | None) -> Iterator[packed.SparkR
             session = ClientSession(stack.enter_context(opened(source)))
             dataset = datasets.load(session, name)
             dataset = replace(dataset, declaration=replace(dataset.declaration, encoding=SCALED))
+            tables.LEAST_SLOTS = LEAST_SLOTS
             found = stack.enter_context(tables.opened_table(session, dataset))
         layout = Layout(sparks.LENGTH, SLICES)
         yield stack.enter_context(packed.rows_on_spark(spark, dataset, found, layout))

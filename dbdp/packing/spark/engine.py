@@ -72,7 +72,7 @@ class SparkEngine:
         if dataset.place is None:
             records.check_by_row(dataset)
             self._check_workers()
-            self._check_connections()
+            self._check_connections(tables.readers_of(dataset.rows))
         else:
             self._check_columns(dataset)
             self._check_workers()
@@ -135,9 +135,8 @@ class SparkEngine:
                 "same version on every node"
             )
 
-    def _check_connections(self) -> None:
-        """Raise ValueError unless as many workers as may read a table can open sessions in the driver's snapshot."""
-        count = tables.READERS
+    def _check_connections(self, count: int) -> None:
+        """Raise ValueError unless as many workers as read the table can open sessions in the driver's snapshot."""
         with tables.in_snapshot(self._session) as (_, access):
             probe = self._spark.range(0, count, 1, count).mapInArrow(access.probe, "id long")
             try:

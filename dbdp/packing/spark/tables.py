@@ -22,7 +22,8 @@ from dbdp.registry.datasets import Dataset
 from dbdp.registry.tables import records
 from dbdp.sessions.client import Another, ClientSession
 
-READERS = 16  # tasks that read a table; each has a connection while it runs
+MOST_READERS = 16  # tasks that read a table; each has a connection while it runs
+LEAST_SLOTS = 10_000  # of a task, so that few rows need few connections
 _TOGETHER = 10_000  # slots that a worker packs together
 # The driver's connection waits in its transaction for as long as the training takes.
 _PATIENT = """
@@ -140,9 +141,14 @@ class Table:
 
     def read(self, spark: Any, _dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
         """Return a DataFrame with a row for each task, and what reads the task's slots."""
-        readers = min(READERS, self.rows)
+        readers = readers_of(self.rows)
         rows = TableRows(self.access, self.name, self.pages, self.ends, encoder.record_bytes, readers)
         return spark.range(0, readers, 1, readers), rows
+
+
+def readers_of(rows: int) -> int:
+    """Return how many tasks read a table of so many rows, a public number."""
+    return min(MOST_READERS, -(-rows // LEAST_SLOTS))
 
 
 @contextmanager

@@ -79,7 +79,8 @@ def test_the_blocks_are_the_rows_in_the_order_of_the_key_however_many_read(
     readers: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tables, "READERS", readers)
+    monkeypatch.setattr(tables, "LEAST_SLOTS", -(-ROWS // readers))
+    assert tables.readers_of(ROWS) == readers
     if readers > 1:  # one page at a time
         connection.execute("set dbdp.pack_memory = '1MB'")
     with opened(spark, connection, dataset) as made:
@@ -204,6 +205,22 @@ def test_workers_that_do_not_reach_postgresql_are_refused_before_the_charge(
         database.on_spark(spark).train(dataset, SHARDS)
     assert PASSWORD not in str(raised.value)
     assert database.budget(dataset)["charged"] == 0
+
+
+@pytest.mark.parametrize(("least", "readers"), [(10_000, 1), (100, 10), (1, 16)])
+def test_as_many_workers_connect_before_the_charge_as_read_the_table_after_it(
+    spark: Any, database: Database, dataset: str, monkeypatch: pytest.MonkeyPatch, least: int, readers: int
+) -> None:
+    made, begun = type(spark).range, []
+
+    def recorded(self: Any, *numbers: int) -> Any:
+        begun.append(numbers)
+        return made(self, *numbers)
+
+    monkeypatch.setattr(tables, "LEAST_SLOTS", least)
+    monkeypatch.setattr(type(spark), "range", recorded)
+    database.on_spark(spark).train(dataset, SHARDS)
+    assert [numbers for numbers in begun if len(numbers) > 1] == 2 * [(0, readers, 1, readers)]
 
 
 def counted(event_log: Path) -> list[dict[str, int]]:
