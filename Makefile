@@ -64,7 +64,7 @@ bench:  ## speed against a C aggregate, written to build/bench.json; ARGS may ho
 bench-scale:  ## time and memory against the number of rows, drawn and written to build; ARGS may hold options
 	$(BOOTSTRAP) --extras bench,accuracy && .venv/bin/python -m benchmarks.scale $(ARGS)
 
-bench-spark:  ## speed on Apache Spark beside MLlib, written to build/bench-spark.json; ARGS may hold numbers of rows
+bench-spark:  ## speed on Apache Spark beside MLlib, written to build/bench-spark.json; ARGS may hold numbers of rows and other options
 	$(BOOTSTRAP) --extras spark && .venv/bin/python -m benchmarks.spark $(ARGS)
 
 bench-accuracy:  ## accuracy beside other systems, written to build/accuracy; ARGS may hold options, such as --only adult

@@ -1,10 +1,11 @@
 """Speed on Apache Spark beside MLlib on the same rows and cores: `make bench-spark`, written to build/bench-spark.json.
 
-Runs alternate, and medians are compared: a whole private run of 10 epochs from Parquet with MLlib's fits of 10
-iterations without a cache, and a further epoch in a job with a further iteration of MLlib. Each figure is measured as
-time and as processor time of the JVM and its workers, which other load on the machine disturbs less. Then our own runs
-against rows, shards and features, with the most memory that a worker had. Arguments: numbers of rows to compare at, and
-`--growth ROWS …`.
+Runs alternate, and medians are compared, with quartiles: a whole private run of 10 epochs from Parquet with MLlib's
+fits of 10 iterations without a cache, and a further epoch in a job with a further iteration of MLlib. Each figure is
+measured as time and as processor time of the JVM and its workers, which other load on the machine disturbs less. Then
+our own runs against rows, shards and features, and the most memory that driver, executors and workers had in whole runs
+on two executors of 1 GB. Arguments: numbers of rows to compare at, `--growth ROWS …` and `--memory ROWS …`; files stay
+in the folder that `--data` names.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ from dbdp.registry.declarations import declare
 
 FEATURES, CORES, SHARDS = 54, 2, 2
 GROWTH, MORE_SHARDS, MORE_FEATURES = (1_000_000, 3_000_000), (1, 4, 16), (10, 200)
+EPOCHS, ITERATIONS = (10, 210), (2, 32)  # whose difference is that of so many further ones
+SMALL_CLUSTER, ROWS_OF_SHARD = "local-cluster[2,1,1024]", 500_000
 
 
 def names_of(features: int) -> list[str]:
@@ -38,16 +43,20 @@ def names_of(features: int) -> list[str]:
     return [f"f{number}" for number in range(features)]
 
 
-def write(folder: Path, rows: int, features: int = FEATURES, each: int = 250_000) -> str:
-    """Write logistic rows in files of so many rows."""
+def write(data: Path, rows: int, features: int = FEATURES, each: int = 250_000) -> str:
+    """Write logistic rows in files of so many rows, unless they are there; return their folder."""
+    folder, begun = data / f"{rows}x{features}", data / f"{rows}x{features}.begun"
+    if folder.exists():
+        return str(folder)
+    begun.mkdir(parents=True)
     random, weights = np.random.default_rng(7), np.random.default_rng(8).normal(size=features) * 4
     for number, first in enumerate(range(0, rows, each)):
         values = random.normal(size=(min(each, rows - first), features))
         values /= np.linalg.norm(values, axis=1)[:, None]
         labels = (values @ weights + random.logistic(size=len(values)) > 0).astype(np.int32)
         columns = dict(zip(names_of(features), values.T, strict=True)) | {"label": labels}
-        pq.write_table(pa.table(columns), folder / f"{number:05}.parquet", row_group_size=50_000)
-    return str(folder)
+        pq.write_table(pa.table(columns), begun / f"{number:05}.parquet", row_group_size=50_000)
+    return str(begun.rename(folder))
 
 
 def dataset_of(rows: int, features: int = FEATURES) -> Dataset:
@@ -87,17 +96,20 @@ def processor() -> float:
     return spent / os.sysconf("SC_CLK_TCK")
 
 
-def most_memory() -> float:
-    """Return the most memory that a Python worker of Spark had, in MB."""
-    found = [0]
-    for process in descendants(os.getpid()):
+def most_memory() -> dict[str, int]:
+    """Return the most memory in MB that the driver had in Python and in its JVM, an executor, and a Python worker."""
+    found = dict.fromkeys(("driver", "driver's JVM", "executor", "worker"), 0)
+    for process in (os.getpid(), *descendants(os.getpid())):
         try:
-            status = Path(f"/proc/{process}/status").read_text()
+            status, command = (Path(f"/proc/{process}/{name}").read_text() for name in ("status", "cmdline"))
         except OSError:
             continue
-        if status.startswith("Name:\tpython"):
-            found += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")]
-    return max(found) / 1024
+        is_java = status.startswith("Name:\tjava")
+        java = "executor" if "CoarseGrainedExecutorBackend" in command else "driver's JVM"
+        name = java if is_java else "driver" if process == os.getpid() else "worker"
+        peaks = [int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM")]
+        found[name] = max(found[name], *peaks, 0)
+    return found
 
 
 def taken(action: Callable[[], Any]) -> np.ndarray:
@@ -126,20 +138,14 @@ class Ours:
         with self.rows() as rows:
             self.plan.run(rows)
 
-    def packing(self) -> np.ndarray:
-        """Return what packing takes, with one epoch in the same job."""
-        with self.rows() as rows:
-            rows.shuffle()
-            return taken(lambda: rows.epoch(self.plan._encoded(), 1))
-
-    def epoch_in_a_job(self) -> np.ndarray:
-        """Return what each of 10 further epochs inside one job takes."""
+    def packing_and_epoch(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return what packing takes, with one epoch in the same job, and what each further epoch inside a job takes."""
         with self.rows() as rows:
             rows.shuffle()
             states = self.plan._encoded()
-            rows.epoch(states, 1)  # packs
-            few, many = (taken(lambda passes=passes: rows.epoch(states, passes)) for passes in (10, 20))
-        return (many - few) / 10
+            packing = taken(lambda: rows.epoch(states, 1))
+            few, many = (taken(lambda passes=passes: rows.epoch(states, passes)) for passes in EPOCHS)
+        return packing, (many - few) / (EPOCHS[1] - EPOCHS[0])
 
 
 class MLlib:
@@ -151,60 +157,61 @@ class MLlib:
         assembler = VectorAssembler(inputCols=names_of(FEATURES), outputCol="features")
         self.frame = assembler.transform(spark.read.parquet(path)).select("features", "label")
 
-    def fit(self, kind: str, iterations: int) -> None:
-        """Fit for exactly so many iterations, as far as the optimiser goes on."""
+    def fit(self, kind: str, iterations: int) -> int:
+        """Fit for so many iterations, as far as the optimiser goes on; return their number."""
         from pyspark.ml import classification
 
         options = {"maxIter": iterations, "tol": 0.0, "regParam": 1e-4, "standardization": False}
-        getattr(classification, kind)(**options).fit(self.frame)
+        summary = getattr(classification, kind)(**options).fit(self.frame).summary
+        return int((summary() if callable(summary) else summary).totalIterations)
 
     def iteration(self, kind: str) -> np.ndarray:
         """Return what a further iteration takes."""
-        few, many = (taken(lambda number=number: self.fit(kind, number)) for number in (2, 10))
-        return (many - few) / 8
+        made: list[int] = []
+        few, many = (taken(lambda number=number: made.append(self.fit(kind, number))) for number in ITERATIONS)
+        return (many - few) / (made[1] - made[0])
 
 
-def medians(measured: dict[str, list[np.ndarray]]) -> dict[str, list[float]]:
-    """Return the medians of time and of processor time."""
-    return {name: np.round(np.median(values, axis=0), 4).tolist() for name, values in measured.items()}
+def quartiles(measured: dict[str, list[np.ndarray]]) -> dict[str, list[list[float]]]:
+    """Return the quartiles, the median in their middle, of time and of processor time."""
+    parts = (25, 50, 75)
+    return {name: np.round(np.percentile(values, parts, axis=0).T, 4).tolist() for name, values in measured.items()}
 
 
-def compared(spark: Any, rows: int, repetitions: int) -> dict[str, Any]:
-    """Return medians of time and processor time, in seconds, and their ratios, of alternating runs."""
+def compared(spark: Any, data: Path, rows: int, repetitions: int) -> dict[str, Any]:
+    """Return quartiles of time and processor time, in seconds, and of their ratios run by run, of alternating runs."""
     measured: dict[str, list[np.ndarray]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = write(Path(folder), rows)
-        ours, theirs = Ours(spark, path, rows), MLlib(spark, path)
-        actions: dict[str, Callable[[], np.ndarray]] = {
-            "run of 10 epochs": lambda: taken(ours.whole_run),
-            "LogisticRegression, 10 iterations": lambda: taken(lambda: theirs.fit("LogisticRegression", 10)),
-            "LinearSVC, 10 iterations": lambda: taken(lambda: theirs.fit("LinearSVC", 10)),
-            "epoch in a job": ours.epoch_in_a_job,
-            "LogisticRegression, iteration": lambda: theirs.iteration("LogisticRegression"),
-            "LinearSVC, iteration": lambda: theirs.iteration("LinearSVC"),
-        }
-        for repetition in range(repetitions + 1):  # the first warms up
-            for name, action in actions.items():
-                found = action()
-                if repetition:
-                    measured.setdefault(name, []).append(found)
-    figures = medians(measured)
+    path = write(data, rows)
+    ours, theirs = Ours(spark, path, rows), MLlib(spark, path)
+    actions: dict[str, Callable[[], np.ndarray]] = {
+        "run of 10 epochs": lambda: taken(ours.whole_run),
+        "LogisticRegression, 10 iterations": lambda: taken(lambda: theirs.fit("LogisticRegression", 10)),
+        "LinearSVC, 10 iterations": lambda: taken(lambda: theirs.fit("LinearSVC", 10)),
+        "epoch in a job": lambda: ours.packing_and_epoch()[1],
+        "LogisticRegression, iteration": lambda: theirs.iteration("LogisticRegression"),
+        "LinearSVC, iteration": lambda: theirs.iteration("LinearSVC"),
+    }
+    for repetition in range(repetitions + 1):  # the first warms up
+        for name, action in actions.items():
+            found = action()
+            if repetition:
+                measured.setdefault(name, []).append(found)
     ratios = {
-        f"{ours} / {theirs}": np.round(np.divide(figures[ours], figures[theirs]), 3).tolist()
+        f"{ours} / {theirs}": list(np.divide(measured[ours], measured[theirs]))
         for ours, kind in (("run of 10 epochs", "10 iterations"), ("epoch in a job", "iteration"))
         for theirs in (f"LogisticRegression, {kind}", f"LinearSVC, {kind}")
     }
-    all_runs = {name: np.round(values, 3).tolist() for name, values in measured.items()}
-    return {"rows": rows, "load": os.getloadavg()[0], "medians": figures, "ratios": ratios, "runs": all_runs}
+    all_runs = {name: np.round(values, 4).tolist() for name, values in measured.items()}
+    figures = {"seconds": quartiles(measured), "ratios": quartiles(ratios), "runs": all_runs}
+    return {"rows": rows, "load": os.getloadavg()[0]} | figures
 
 
-def grown(spark: Any, rows: int, shards: int = SHARDS, features: int = FEATURES) -> dict[str, Any]:
-    """Return what packing and a further epoch in a job take, and the memory of a worker."""
-    with tempfile.TemporaryDirectory() as folder:
-        ours = Ours(spark, write(Path(folder), rows, features), rows, shards, features)
-        packing, epoch = ours.packing().round(3).tolist(), ours.epoch_in_a_job().round(4).tolist()
+def grown(spark: Any, data: Path, rows: int, shards: int = SHARDS, features: int = FEATURES) -> dict[str, Any]:
+    """Return what packing and a further epoch in a job take, as time and processor time."""
+    ours = Ours(spark, write(data, rows, features), rows, shards, features)
+    packing, epoch = ours.packing_and_epoch()
     facts = {"rows": rows, "shards": shards, "features": features, "load": os.getloadavg()[0]}
-    return facts | {"packing": packing, "epoch in a job": epoch, "MB of a worker": round(most_memory())}
+    return facts | {"packing": packing.round(3).tolist(), "epoch in a job": epoch.round(5).tolist()}
 
 
 def own_start(master: str) -> dict[str, float]:
@@ -222,35 +229,55 @@ def own_start(master: str) -> dict[str, float]:
     return {"Spark is ready": round(ready, 2), "checks of dbdp": round(checks[0], 2), "load": os.getloadavg()[0]}
 
 
+def memory(data: Path, rows: int) -> dict[str, Any]:
+    """Return the most memory in MB of a whole run on a small cluster, with shards of at most so many rows."""
+    shards = max(2, rows // ROWS_OF_SHARD)
+    with started(SMALL_CLUSTER) as spark:
+        run = taken(Ours(spark, write(data, rows), rows, shards).whole_run)
+        return {"rows": rows, "shards": shards, "run": run.round(2).tolist(), "most MB": most_memory()}
+
+
+def alone(function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Return what a function returns in a process of its own, with a driver of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
 def main() -> None:
     """Compare on each number of rows that is given; 500,000 by default."""
     parser = argparse.ArgumentParser()
     parser.add_argument("rows", nargs="*", type=int, default=[500_000])
     parser.add_argument("--growth", nargs="*", type=int, default=GROWTH)
+    parser.add_argument("--memory", nargs="*", type=int, default=GROWTH)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--data", type=Path)
     options = parser.parse_args()
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--driver-memory 6g pyspark-shell")
     results: list[Any] = []
     Path("build").mkdir(exist_ok=True)
-    for result in measured(options):
-        results.append(result)
-        print(json.dumps(result), flush=True)
-        Path("build/bench-spark.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for result in measured(options, options.data or Path(folder)):
+            results.append(result)
+            print(json.dumps(result), flush=True)
+            Path("build/bench-spark.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measured(options: argparse.Namespace, data: Path) -> Iterator[dict[str, Any]]:
     """Yield each measurement."""
     master = f"local[{CORES}]"
-    yield own_start(master)
+    for _ in range(options.repetitions):
+        yield alone(own_start, master)
     with started(master) as spark:
         for rows in options.rows:
-            yield compared(spark, rows, options.repetitions)
+            yield compared(spark, data, rows, options.repetitions)
         for rows in options.growth:
-            yield grown(spark, rows)
+            yield grown(spark, data, rows)
         for shards in MORE_SHARDS:
-            yield grown(spark, options.rows[0], shards=shards)
+            yield grown(spark, data, options.rows[0], shards=shards)
         for features in MORE_FEATURES:
-            yield grown(spark, options.rows[0], features=features)
+            yield grown(spark, data, options.rows[0], features=features)
+    for rows in options.memory:
+        yield alone(memory, data, rows)
 
 
 if __name__ == "__main__":
