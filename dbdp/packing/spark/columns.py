@@ -4,6 +4,8 @@ A category or a class is the number of its place in the declaration; a null, or 
 declared one, becomes NaN or null, from which the encoder makes the zero row. This module imports PySpark.
 """
 
+from collections.abc import Mapping
+from decimal import Context, Decimal
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -11,7 +13,7 @@ from pyspark.sql import functions as F
 from dbdp.learning.rows.encoding import ColumnEncoder, Encoder, RandomProjection, VectorEncoder
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.tables.records import is_text, labels_of, numbered
+from dbdp.registry.tables.records import labels_of, numbered
 
 LABEL, VALUES = "label", "values"
 _TYPES = {
@@ -53,8 +55,16 @@ def encoder_of(declaration: Declaration, projection: RandomProjection | None) ->
     )
 
 
-def selected(dataset: Dataset) -> list[Any]:
-    """Return the label and the declared columns of a dataset as two columns: a number, and an array of numbers."""
+def selected(dataset: Dataset, kinds: Mapping[str, str]) -> list[Any]:
+    """Return the label and the declared columns of a dataset as two columns: a number, and an array of numbers.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The dataset.
+    kinds : Mapping[str, str]
+        Spark's type of each column.
+    """
     declaration = dataset.declaration
     if vector := declaration.vector:
         column = _named(vector.column)
@@ -62,7 +72,7 @@ def selected(dataset: Dataset) -> list[Any]:
     else:
         numbers = [_number(each.column) for each in declaration.numeric]
         values = F.array(*numbers, *(_category(each.column, each.categories) for each in declaration.categorical))
-    return [_label(dataset).cast("double").alias(LABEL), values.alias(VALUES)]
+    return [_label(dataset, kinds[declaration.label]).cast("double").alias(LABEL), values.alias(VALUES)]
 
 
 def _named(column: str) -> Any:
@@ -80,20 +90,26 @@ def _category(column: str, categories: tuple[str, ...]) -> Any:
     return F.coalesce(places.cast("double"), F.lit(float("nan")))
 
 
-def _label(dataset: Dataset) -> Any:
+def _label(dataset: Dataset, kind: str) -> Any:
     declaration = dataset.declaration
-    column, is_words = _named(declaration.label), is_text(dataset.column_types[declaration.label])
+    column = _named(declaration.label)
     if declaration.kind == "real":
         return column
     cases: Any = F
     only_positive = declaration.kind == "binary" and declaration.negative is None
     for value, number in numbered(declaration).items():
-        literal = F.lit(value) if is_words else F.lit(value).cast(_spark_type(dataset, declaration.label))
-        cases = cases.when(column == literal, F.lit(number))
+        cases = cases.when(_equals(column, kind, value), F.lit(number))
     return cases.otherwise(F.when(column.isNotNull(), F.lit(-1)).otherwise(F.lit(0)) if only_positive else F.lit(0))
 
 
-def _spark_type(dataset: Dataset, column: str) -> str:
-    """Return a type of Spark in which a class is compared with the column."""
-    names = {name: kind for kind, name in _TYPES.items() if kind != "tinyint"}
-    return (names | {"numeric": "decimal(38,10)"})[dataset.column_types[column]]
+def _equals(column: Any, kind: str, value: str) -> Any:
+    """Return whether a column is a class, compared in the own type of the column: two types of decimals may raise.
+
+    A class that is no number of a decimal type equals none of its values.
+    """
+    if kind.startswith("decimal"):
+        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+        scaled = Context(prec=10_000).scaleb(Decimal(value), scale)
+        if scaled != scaled.to_integral_value() or abs(scaled) >= 10**precision:
+            return F.lit(False)
+    return column == F.lit(value).cast("smallint" if kind == "tinyint" else kind)

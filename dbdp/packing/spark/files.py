@@ -62,8 +62,10 @@ class Files:
 
     def read(self, spark: Any, dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
         """Return a DataFrame, and what reads its batches in a worker."""
-        chosen = read(spark, self.path).select(TAG, PLACE, *columns.selected(dataset))
-        return chosen, workers.FileRows(encoder, self.first_slots)
+        rows = read(spark, self.path)
+        return rows.select(TAG, PLACE, *columns.selected(dataset, dict(rows.dtypes))), workers.FileRows(
+            encoder, self.first_slots
+        )
 
     def _slots(self) -> Iterator[tuple[int, int]]:
         first = 0
@@ -83,7 +85,8 @@ def path_of(place: str) -> str:
 def read(spark: Any, path: str) -> Any:
     """Return the files' rows as a DataFrame with each row's tag and place."""
     tag = F.xxhash64(*(F.col(f"_metadata.{fact}").cast("string") for fact in _FACTS))
-    return spark.read.parquet(path).select("*", tag.alias(TAG), F.col("_metadata.row_index").alias(PLACE))
+    frame = spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(path)  # by EXCEPTION an early date stops a job
+    return frame.select("*", tag.alias(TAG), F.col("_metadata.row_index").alias(PLACE))
 
 
 def files_of(spark: Any, path: str) -> Files:
