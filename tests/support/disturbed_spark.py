@@ -37,7 +37,7 @@ from dbdp.sessions.client import ClientSession
 from dbdp.sessions.connections import opened
 
 SLICES = (500, 300, 200)
-STAGES = ("nothing", "map", "reduce", "epoch", "worker", "shuffle")
+STAGES = ("nothing", "map", "reduce", "epoch", "sum", "worker", "shuffle")
 LEAST_SLOTS = 63  # of a task that reads a table: as many tasks as there may be
 SLOW = 600  # seconds of a task of which a copy is run
 here = {"stage": "", "marker": "", "disk": ""}
@@ -107,6 +107,15 @@ class Epochs(workers.Epochs):
         return moved
 
 
+class Sum(workers.Sum):
+    """Is disturbed before its first result."""
+
+    def __call__(self, part: int, pieces: Any) -> bytes:
+        result = workers.Sum.__call__(self, part, pieces)
+        disturb(dict(here), "sum")
+        return result
+
+
 @contextmanager
 def rows_of(spark: Any, source: str, name: str | None) -> Iterator[packed.SparkRows]:
     """Rows of a folder of files, or of a dataset of a server."""
@@ -142,7 +151,9 @@ def digests(spark: Any, source: str, key: bytes, stage: str, name: str | None = 
 
 def disturbed() -> None:
     """Let the workers be disturbed."""
-    packed.workers.Pack, packed.workers.Place, packed.workers.Epochs = Pack, Place, Epochs  # type: ignore[misc]
+    packed.workers.Pack, packed.workers.Place = Pack, Place  # type: ignore[misc]
+    packed.workers.Epochs, packed.workers.Sum = Epochs, Sum  # type: ignore[misc]
+    packed.PART_BYTES, packed.TOGETHER = 100 * 32, 4  # several parts of each slice, added by several workers
 
 
 def killed(source: str, key: str, name: str | None = None) -> None:

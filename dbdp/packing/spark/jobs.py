@@ -1,5 +1,6 @@
 """Sessions and jobs of Spark: how one is started, the settings for Arrow, and what is raised when a job fails."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,26 @@ _SETTINGS = {  # of one batch: rows to pack, and bytes of chunks and blocks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 24),
 }
+
+
+_TALKATIVE = ("py4j", "pyspark.sql.connect.logging")
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep what is sent to Spark, and comes back, out of the driver's own log within the block.
+
+    At level DEBUG two loggers of Python write functions, which have the key, and results.
+    """
+    loggers = [logging.getLogger(name) for name in _TALKATIVE if name in logging.root.manager.loggerDict]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(max(logger.getEffectiveLevel(), logging.INFO))
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
@@ -75,10 +96,3 @@ def collected(frame: Any, spark: Any) -> list[Any]:
             (each for each in (CHANGED, INCOMPLETE, UNREADABLE, FAILED) if each in text), "a job of Spark failed"
         )
         raise PublicError(f"{known}; the logs of Spark may say why") from None
-
-
-def repartitioned(chunks: Any, parts: int) -> Any:
-    """Return chunks with all of a part in one partition."""
-    if hasattr(chunks, "repartitionById"):  # since Spark 4.1
-        return chunks.repartitionById(parts, chunks.part)
-    return chunks.repartition(parts, "part")

@@ -2,13 +2,14 @@
 
 Blocks are DataFrames of (part, number, block), kept by Spark in memory and on disk. A part is a range of one secret
 order: for epochs a whole slice, which one task trains on; for sums a piece of a slice, so that many tasks share the
-work. The sums of the parts are collected and added in the order of the parts, whatever the order of the tasks.
+work. The sums of the parts are added in the order of the parts, whatever the order of the tasks: those of many parts
+TOGETHER at a time by workers, and what is left in the driver.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -24,14 +25,15 @@ from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.learning.state import State
 from dbdp.packing.options import KEY_BYTES, Coding
 from dbdp.packing.spark import workers
-from dbdp.packing.spark.jobs import collected, repartitioned
+from dbdp.packing.spark.jobs import collected, unlogged
 from dbdp.packing.spark.masks import Sealed, masked
 from dbdp.packing.spark.workers import Piece
 from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.datasets import Dataset
 
 PART_BYTES = 1 << 25  # packed rows of one task of a sum; a public fact, so that every cluster adds alike
-MOST_PARTS = 512  # whose sums the driver holds; of more rows each part is larger
+MOST_PARTS = 4096  # of more rows each part is larger
+TOGETHER = 64  # parts whose sums a worker adds, and so sums that the driver holds
 
 
 class Source(Protocol):
@@ -106,7 +108,8 @@ class SparkRows:
         numbered = zip(slices, map(b"".join, states), strict=True)
         joined = {number: equal.setdefault(state, state) for number, state in numbered}
         task = workers.Epochs(tuple(joined.get(part, b"") for part in range(len(self.layout.slices))), passes)
-        moved = self._scan(self.blocks(self.layout.slices), task, slices)
+        scanned, scan = self._scanned(self.blocks(self.layout.slices), task, slices)
+        moved = self._results(scanned, scan.seed, slices)
         return [[state.encode() for state in State.decode_each(each)] for each in moved]
 
     def gradient_sum(
@@ -176,8 +179,14 @@ class SparkRows:
         """
         frame = self.blocks(self._pieces()) if frame is None else frame
         parts = range(len(self._pieces())) if number is None else self._parts_of(number)
-        sums = [np.frombuffer(each, kind) for each in self._scan(frame, workers.Sum(of_block), parts)]
-        return np.sum(sums, axis=0) if kind == "<i8" else _total(sums)
+        scanned, scan = self._scanned(frame, workers.Sum(of_block), parts)
+        if len(parts) <= TOGETHER:
+            results = self._results(scanned, scan.seed, parts)
+        else:
+            add = workers.Add(scan, kind, TOGETHER, parts)
+            near = scanned.repartitionById(len(add.numbers), (scanned.part / TOGETHER).cast("int"))
+            results = self._results(near.mapInArrow(add.__call__, workers.RESULTS), add.seed, add.numbers)
+        return workers.added([np.frombuffer(each, kind) for each in results])
 
     def _pieces(self) -> tuple[int, ...]:
         """Return the sizes of the parts of sums: slices, cut into pieces of at most PART_BYTES."""
@@ -194,15 +203,19 @@ class SparkRows:
         ends = [0, *accumulate(len(self._cut(rows)) for rows in self.layout.slices)]
         return range(ends[number], ends[number + 1])
 
-    def _scan(self, frame: Any, task: Any, parts: Sequence[int]) -> list[bytes]:
-        """Return a task's result for each of some parts, in their order."""
+    def _scanned(self, frame: Any, task: Any, parts: Sequence[int]) -> tuple[Any, workers.Scan]:
+        """Return a DataFrame with a task's result for each of some parts, and what computes it."""
         if len(parts) < len(self._packed_parts(frame)):
             frame = frame.filter(frame.part.isin(list(parts)))
         scan = workers.Scan(Sealed(task), self.layout.dimension)
-        found = collected(frame.mapInArrow(scan.__call__, workers.RESULTS), self.spark)
-        results = {row.part: masked(bytes(row.result), scan.seed(row.part)) for row in found}
-        if sorted(results) != sorted(parts):
+        return frame.mapInArrow(scan.__call__, workers.RESULTS), scan
+
+    def _results(self, scanned: Any, seed: Callable[[int], bytes], parts: Sequence[int]) -> list[bytes]:
+        """Run a job, and return the result of each part, in their order."""
+        found = collected(scanned, self.spark)
+        if sorted(row.part for row in found) != sorted(parts):
             raise workers.PublicError(workers.INCOMPLETE)
+        results = {row.part: masked(bytes(row.result), seed(row.part)) for row in found}
         return [results[part] for part in parts]
 
     def _packed_parts(self, frame: Any) -> tuple[int, ...]:
@@ -217,7 +230,8 @@ class SparkRows:
             encoder = self.source.encoder(dataset, self.layout.projection)
             frame, read = self.source.read(self.spark, dataset, encoder)
             pack = workers.Pack(encoder, order, read, borders)
-            chunks = repartitioned(frame.mapInArrow(pack.__call__, workers.CHUNKS), len(sizes))
+            chunks = frame.mapInArrow(pack.__call__, workers.CHUNKS)
+            chunks = chunks.repartitionById(len(sizes), chunks.part)
             place = workers.Place(order, encoder.dimension, sizes)
             self._packed[sizes] = self._keep(chunks.mapInArrow(place.__call__, workers.BLOCKS))
         return self._packed[sizes]
@@ -264,21 +278,8 @@ def rows_on_spark(
 ) -> Iterator[SparkRows]:
     """Yield packed rows on Spark, and free their blocks at the end; none is packed yet."""
     rows = SparkRows(spark, dataset, source, layout, progress)
-    try:
+    with unlogged(), closing(rows):
         yield rows
-    finally:
-        rows.close()
-
-
-def _total(sums: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of arrays in their order, with the errors of the additions added at the end (Neumaier)."""
-    total, errors = np.zeros_like(sums[0]), np.zeros_like(sums[0])
-    for each in sums:
-        moved = total + each
-        larger, smaller = (np.where(np.abs(total) >= np.abs(each), *pair) for pair in ((total, each), (each, total)))
-        errors += (larger - moved) + smaller
-        total = moved
-    return total + errors
 
 
 def _gradient(objective: str, model: np.ndarray, clip: float, piece: Piece) -> np.ndarray:

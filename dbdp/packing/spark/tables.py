@@ -17,6 +17,7 @@ import numpy as np
 
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.packing.spark import workers
+from dbdp.packing.spark.jobs import unlogged
 from dbdp.packing.spark.workers import INCOMPLETE, UNREADABLE, Batches, PublicError
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.tables import records
@@ -155,7 +156,7 @@ def readers_of(rows: int) -> int:
 def in_snapshot(session: ClientSession) -> Iterator[tuple[ClientSession, Access]]:
     """Yield a session in a transaction of its own, and how a worker sees what it sees."""
     another = session.another()
-    with another.opened() as own:
+    with unlogged(), another.opened() as own:
         own.query(_PATIENT, _TIMEOUTS)
         yield own, Access(another, own.exported_snapshot())
 

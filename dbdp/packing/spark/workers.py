@@ -6,7 +6,7 @@ its workers pickled, and in no SQL expression, which Spark would log. None raise
 error has a constant text. No noise is drawn here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -263,6 +263,65 @@ class Scan:
     def seed(self, part: int) -> bytes:
         """Return the seed of the mask of a part's result."""
         return self.task.seed + b"result" + part.to_bytes(4, "little")
+
+
+@dataclass(frozen=True)
+class Add:
+    """Adds the sums of consecutive parts, in their order: a level of a tree, of which each part's sum is a leaf.
+
+    Attributes
+    ----------
+    scan : Scan
+        Computed the sums.
+    kind : str
+        Type of their elements.
+    together : int
+        Number of parts that are added: those from `together` times a number on have that number.
+    parts : range
+        All parts that were scanned.
+    """
+
+    scan: Scan
+    kind: str
+    together: int
+    parts: range
+
+    @guarded
+    def __call__(self, batches: Batches) -> Batches:
+        """Yield the sum of each number, masked; raise unless each of its parts is there once."""
+        held: dict[int, list[tuple[int, bytes]]] = {}
+        for batch in batches:
+            for part, result in zip(batch.column("part").to_pylist(), batch.column("result").to_pylist(), strict=True):
+                held.setdefault(part // self.together, []).append((part, result))
+        for number in sorted(held):
+            found = sorted(held.pop(number))
+            if [part for part, _ in found] != [part for part in self.parts if part // self.together == number]:
+                raise PublicError(INCOMPLETE)
+            sums = [np.frombuffer(masked(result, self.scan.seed(part)), self.kind) for part, result in found]
+            result = masked(added(sums).tobytes(), self.seed(number))
+            yield _batch(part=pa.array([number], pa.int32()), result=[result])
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the sums."""
+        return range(self.parts[0] // self.together, self.parts[-1] // self.together + 1)
+
+    def seed(self, number: int) -> bytes:
+        """Return the seed of the mask of a sum."""
+        return self.scan.seed(number) + b"added"
+
+
+def added(sums: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays in their order, with the errors of the additions added at the end (Neumaier)."""
+    if sums[0].dtype.kind == "i":
+        return np.sum(sums, axis=0)
+    total, errors = np.zeros_like(sums[0]), np.zeros_like(sums[0])
+    for each in sums:
+        moved = total + each
+        larger, smaller = (np.where(np.abs(total) >= np.abs(each), *pair) for pair in ((total, each), (each, total)))
+        errors += (larger - moved) + smaller
+        total = moved
+    return total + errors
 
 
 class _Cursor:

@@ -6,10 +6,14 @@ import pickle
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import sparks
 
@@ -138,10 +142,12 @@ def test_epochs_in_one_job_are_those_of_the_kernels_one_by_one(
     assert alone == thrice[1:2]
 
 
+@pytest.mark.parametrize("together", [64, 3, 1])
 def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates(
-    spark: Any, folder: Path, features: np.ndarray, labels: list[int], monkeypatch: pytest.MonkeyPatch
+    spark: Any, folder: Path, features: np.ndarray, labels: list[int], monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
     monkeypatch.setattr(spark_rows, "PART_BYTES", 150 * 32)  # several parts in each slice
+    monkeypatch.setattr(spark_rows, "TOGETHER", together)  # of which workers add so many
     everything, objective = in_numpy(features, labels), Linear(Logistic(), 1, sparks.LENGTH)
     model, matrix = np.arange(1.0, 5.0), np.diag([0.5, 0.25, 0.1, 0.9])
     with packed(spark, folder) as rows:
@@ -157,6 +163,26 @@ def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates
         lengths = second_moments.lengths(everything, matrix)
         expected = objective.gradient_sum(matrix.T @ model, everything, clip=0.3, lengths=lengths)
         near(rows.gradient_sum(objective, model, clip=0.3), matrix @ expected)
+
+
+def test_sums_of_parts_are_added_in_their_order_and_each_once() -> None:
+    sums = {part: np.array([1e16 * (-1) ** part, part]) for part in range(2, 9)}
+    scan = workers.Scan(masks.Sealed(len), sparks.LENGTH)
+    add = workers.Add(scan, "<f8", 4, range(2, 9))
+
+    def batch(part: int) -> pa.RecordBatch:
+        result = masks.masked(sums[part].tobytes(), scan.seed(part))
+        return pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "result": [result]})
+
+    found = [each.to_pydict() for each in add(map(batch, (3, 8, 2, 5, 4, 7, 6)))]
+    opened = [
+        np.frombuffer(masks.masked(each["result"][0], add.seed(each["part"][0])), "<f8").tolist() for each in found
+    ]
+    assert [each["part"] for each in found] == [[number] for number in add.numbers]
+    assert opened == [[0.0, 5.0], [0.0, 22.0], [1e16, 8.0]]
+    for wrong in ((3,), (2, 3, 3), (2, 3, 4, 5, 6)):
+        with pytest.raises(workers.PublicError, match=workers.INCOMPLETE):
+            list(add(map(batch, wrong)))
 
 
 def near(found: np.ndarray, expected: np.ndarray) -> None:
@@ -190,9 +216,6 @@ BAD = {
 
 
 def test_a_row_that_cannot_be_read_is_the_zero_row_and_stops_nothing(spark: Any, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     good = ([0.5, 0.5, 0.0, 0.0], -1)
     rows = [*BAD.values(), good]
     table = pa.table({"x": pa.array([row[0] for row in rows], pa.list_(pa.float64())), "y": [row[1] for row in rows]})
@@ -200,6 +223,31 @@ def test_a_row_that_cannot_be_read_is_the_zero_row_and_stops_nothing(spark: Any,
     with packed(spark, tmp_path, (len(rows),)) as made:
         (part,) = read(made.blocks((len(rows),)))
     assert (np.abs(part).sum(axis=1) == 0).sum() == len(BAD)
+
+
+WIDE: dict[str, tuple[Any, list[Any], tuple[str, str]]] = {
+    "many digits": (pa.decimal128(38, 0), [Decimal(10) ** 37, Decimal(1), Decimal(0), None], ("1", "0")),
+    "many decimals": (pa.decimal128(38, 30), [Decimal("1.5"), Decimal(1), Decimal(0), None], ("1", "0")),
+    "a class that does not fit": (pa.decimal128(3, 0), [Decimal(2), Decimal(1), Decimal(0)], ("1", "1000.5")),
+    "early dates": (pa.date32(), [date(1500, 1, 1), date(2020, 1, 1), date(2021, 1, 1)], ("2020-01-01", "2021-01-01")),
+}
+
+
+@pytest.mark.parametrize("which", WIDE)
+def test_no_label_stops_a_job(spark: Any, tmp_path: Path, which: str) -> None:
+    """Spark raises where a class does not fit a type of decimals, or, by a setting, where a date is an early one."""
+    kind, values, (positive, negative) = WIDE[which]
+    table = pa.table({"x": [[0.5, 0.5, 0.0, 0.0]] * len(values), "y": pa.array(values, kind)})
+    pq.write_table(table, tmp_path / "wide.parquet")
+    dataset = sparks.dataset_of(len(values), positive=positive, negative=negative)
+    layout, found = Layout(sparks.LENGTH, (len(values),)), files.files_of(spark, str(tmp_path))
+    spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")
+    try:
+        with spark_rows.rows_on_spark(spark, dataset, found, layout) as rows:
+            rows.shuffle()
+            assert rows.label_counts(1).tolist() == [int(which != "a class that does not fit"), 1]
+    finally:
+        spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead")
 
 
 def test_a_file_that_was_replaced_is_refused_by_a_constant_text(spark: Any, tmp_path: Path) -> None:
