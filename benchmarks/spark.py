@@ -33,7 +33,7 @@ from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import declare
 
 FEATURES, CORES, SHARDS = 54, 2, 2
-GROWTH, MORE_SHARDS, MORE_FEATURES = (1_000_000, 3_000_000), (1, 4, 16), (10, 200)
+GROWTH, MORE_SHARDS, MORE_FEATURES = (1_000_000, 3_000_000), (1, 4, 16), (10, 200, 1000)
 EPOCHS, ITERATIONS = (10, 210), (2, 32)  # whose difference is that of so many further ones
 SMALL_CLUSTER, ROWS_OF_SHARD = "local-cluster[2,1,1024]", 500_000
 
@@ -275,7 +275,7 @@ def measured(options: argparse.Namespace, data: Path) -> Iterator[dict[str, Any]
         for shards in MORE_SHARDS:
             yield grown(spark, data, options.rows[0], shards=shards)
         for features in MORE_FEATURES:
-            yield grown(spark, data, options.rows[0], features=features)
+            yield grown(spark, data, options.rows[0] * 200 // max(200, features), features=features)
     for rows in options.memory:
         yield alone(memory, data, rows)
 

@@ -14,8 +14,8 @@ import numpy as np
 _SEED_BYTES = 32
 
 
-def masked(content: bytes, seed: bytes) -> bytes:
-    """Return bytes with a mask added, or without it if it was added before; a function of content and seed alone."""
+def masked(content: Any, seed: bytes) -> bytes:
+    """Return bytes, or a buffer, with a mask added, or without it if it was added; of content and seed alone."""
     words = np.frombuffer(hashlib.shake_256(seed).digest(_SEED_BYTES), "<u8")
     stream = np.random.SFC64(words.tolist()).random_raw(-(-len(content) // 8))
     mask = np.asarray(stream, "<u8").view(np.uint8)[: len(content)]

@@ -184,20 +184,32 @@ class Place:
             yield from self._blocks(part, parts.pop(part))
 
     def _blocks(self, part: int, chunks: list[pa.RecordBatch]) -> Batches:
-        found = [[chunk.column(name)[0].as_py() for name in ("slots", "words", "rows")] for chunk in chunks]
-        chunks.clear()
-        slots = np.concatenate([np.frombuffer(each[0], "<i8") for each in found])
-        words = np.concatenate([np.frombuffer(each[1], "<u8") for each in found])
-        plain = (masked(each[2], _seed(self.order, each[0])) for each in found)
-        rows = np.concatenate([np.frombuffer(each, blocks.ELEMENT) for each in plain])
+        slots, words, rows = self._joined(part, chunks)
         by_slot = np.argsort(slots, kind="stable")
-        if len(slots) != self.sizes[part] or (np.diff(slots[by_slot]) == 0).any():
+        if (np.diff(slots[by_slot]) == 0).any():
             raise PublicError(INCOMPLETE)
-        rows = rows.reshape(len(slots), -1)
         order, together = by_slot[self.order.order(words[by_slot])], blocks.rows_per_block(self.dimension)
         for number, first in enumerate(range(0, len(rows), together)):
             block = rows[order[first : first + together]].tobytes()
             yield _batch(part=pa.array([part], pa.int32()), number=pa.array([number], pa.int32()), block=[block])
+
+    def _joined(self, part: int, chunks: list[pa.RecordBatch]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return slots, words and rows of all chunks, each of which is freed once it is copied."""
+        size, first = self.sizes[part], 0
+        slots, words = np.empty(size, np.int64), np.empty(size, np.uint64)
+        rows = np.empty((size, blocks.stride_of(self.dimension)), blocks.ELEMENT)
+        while chunks:
+            chunk = chunks.pop()
+            own, word, row = (chunk.column(name)[0].as_buffer() for name in ("slots", "words", "rows"))
+            here = slice(first, first := first + own.size // slots.itemsize)
+            if first > size:
+                break
+            slots[here], words[here] = np.frombuffer(own, "<i8"), np.frombuffer(word, "<u8")
+            plain = masked(row, _seed(self.order, own[:8].to_pybytes()))
+            rows[here] = np.frombuffer(plain, blocks.ELEMENT).reshape(-1, rows.shape[1])
+        if first != size:
+            raise PublicError(INCOMPLETE)
+        return slots, words, rows
 
 
 def _seed(order: KeyedOrder, slots: bytes) -> bytes:

@@ -165,6 +165,33 @@ def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates
         near(rows.gradient_sum(objective, model, clip=0.3), matrix @ expected)
 
 
+def test_a_part_is_placed_whatever_the_order_of_its_chunks_if_each_of_its_rows_is_there_once(
+    features: np.ndarray, labels: list[int]
+) -> None:
+    packed_rows, order = pack(features.copy(), np.array(labels, float)), KeyedOrder(KEY, ROWS)
+
+    class Encoder:
+        """Returns rows that are packed already."""
+
+        def rows(self, raw: bytes) -> np.ndarray:
+            return np.frombuffer(raw, blocks.ELEMENT).reshape(-1, packed_rows.shape[1])
+
+    def read(batches: Any) -> Iterator[tuple[np.ndarray, bytes]]:
+        for first in batches:
+            yield np.arange(first, first + 250), packed_rows[first : first + 250].tobytes()
+
+    def placed(*firsts: int) -> bytes:
+        pack_them = workers.Pack(Encoder(), order, read, np.zeros(0, "<u8"))  # type: ignore[arg-type]
+        place = workers.Place(order, sparks.LENGTH, (ROWS,))
+        return b"".join(batch.column("block")[0].as_py() for batch in place(pack_them(iter(firsts))))  # type: ignore[arg-type]
+
+    expected = in_numpy(features, labels).tobytes()
+    assert placed(0, 250, 500, 750) == placed(750, 0, 500, 250) == expected
+    for wrong in ((0, 250, 500), (0, 250, 500, 500), (0, 250, 500, 750, 0)):
+        with pytest.raises(workers.PublicError, match=workers.INCOMPLETE):
+            placed(*wrong)
+
+
 def test_sums_of_parts_are_added_in_their_order_and_each_once() -> None:
     sums = {part: np.array([1e16 * (-1) ** part, part]) for part in range(2, 9)}
     scan = workers.Scan(masks.Sealed(len), sparks.LENGTH)
