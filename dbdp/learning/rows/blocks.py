@@ -25,8 +25,8 @@ def rows_per_block(dimension: int) -> int:
     return max(1, BLOCK_BYTES // (stride_of(dimension) * ELEMENT.itemsize))
 
 
-def decode(block: bytes, dimension: int) -> np.ndarray:
-    """Return the rows of a block, shape (rows, stride), without a copy.
+def decode(block: bytes | np.ndarray, dimension: int) -> np.ndarray:
+    """Return the rows of a block, bytes or an array of bytes, without a copy; shape (rows, stride).
 
     Raises
     ------

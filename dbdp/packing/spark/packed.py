@@ -73,6 +73,7 @@ class SparkRows:
     progress: Progress = silent
     joins_epochs = True
     _key: bytes = b""
+    _pad: bytes = field(default_factory=lambda: os.urandom(KEY_BYTES))
     _packed: dict[tuple[int, ...], Any] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)
     _measured: Any = None
@@ -141,7 +142,8 @@ class SparkRows:
 
     def transform(self, matrix: np.ndarray) -> None:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; keep the lengths of these."""
-        with_lengths = self.blocks(self._pieces()).mapInArrow(workers.Measure(matrix).__call__, workers.MEASURED)
+        measure = workers.Measure(matrix, self._pad)
+        with_lengths = self.blocks(self._pieces()).mapInArrow(measure.__call__, workers.MEASURED)
         self._measured = self._keep(with_lengths), matrix
 
     def label_counts(self, classes: int) -> np.ndarray:
@@ -207,7 +209,7 @@ class SparkRows:
         """Return a DataFrame with a task's result for each of some parts, and what computes it."""
         if len(parts) < len(self._packed_parts(frame)):
             frame = frame.filter(frame.part.isin(list(parts)))
-        scan = workers.Scan(Sealed(task), self.layout.dimension)
+        scan = workers.Scan(Sealed(task), self.layout.dimension, self._pad)
         return frame.mapInArrow(scan.__call__, workers.RESULTS), scan
 
     def _results(self, scanned: Any, seed: Callable[[int], bytes], parts: Sequence[int]) -> list[bytes]:
@@ -232,7 +234,7 @@ class SparkRows:
             pack = workers.Pack(encoder, order, read, borders)
             chunks = frame.mapInArrow(pack.__call__, workers.CHUNKS)
             chunks = chunks.repartitionById(len(sizes), chunks.part)
-            place = workers.Place(order, encoder.dimension, sizes)
+            place = workers.Place(order, encoder.dimension, sizes, self._pad)
             self._packed[sizes] = self._keep(chunks.mapInArrow(place.__call__, workers.BLOCKS))
         return self._packed[sizes]
 

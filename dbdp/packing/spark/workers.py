@@ -20,7 +20,7 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import HEADER_BYTES, Encoder, record_layout
 from dbdp.learning.state import State
 from dbdp.packing.spark.columns import LABEL, VALUES
-from dbdp.packing.spark.masks import Sealed, masked
+from dbdp.packing.spark.masks import Sealed, masked, padded
 from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
 
@@ -167,11 +167,14 @@ class Place:
         Coordinates of a packed row.
     sizes : tuple[int, ...]
         Public number of rows of each part.
+    pad : bytes
+        Seed of the mask of blocks.
     """
 
     order: KeyedOrder
     dimension: int
     sizes: tuple[int, ...]
+    pad: bytes
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
@@ -190,7 +193,7 @@ class Place:
             raise PublicError(INCOMPLETE)
         order, together = by_slot[self.order.order(words[by_slot])], blocks.rows_per_block(self.dimension)
         for number, first in enumerate(range(0, len(rows), together)):
-            block = rows[order[first : first + together]].tobytes()
+            block = padded(rows[order[first : first + together]].tobytes(), self.pad).tobytes()
             yield _batch(part=pa.array([part], pa.int32()), number=pa.array([number], pa.int32()), block=[block])
 
     def _joined(self, part: int, chunks: list[pa.RecordBatch]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -219,9 +222,10 @@ def _seed(order: KeyedOrder, slots: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Measure:
-    """Stores beside each block bounds on the lengths of its rows times a matrix, (d, d)."""
+    """Stores beside each block bounds on the lengths of its rows times a matrix, (d, d); `pad` masks both."""
 
     matrix: np.ndarray
+    pad: bytes
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
@@ -229,8 +233,9 @@ class Measure:
         from dbdp.learning import second_moments
 
         for batch in batches:
-            found = (blocks.decode(block.as_py(), len(self.matrix)) for block in batch.column("block"))
-            lengths = [second_moments.lengths(rows, self.matrix).tobytes() for rows in found]
+            plain = (padded(block.as_buffer(), self.pad) for block in batch.column("block"))
+            found = (second_moments.lengths(blocks.decode(block, len(self.matrix)), self.matrix) for block in plain)
+            lengths = [padded(each.tobytes(), self.pad).tobytes() for each in found]
             columns = {name: batch.column(name) for name in ("part", "number", "block")}
             yield _batch(**columns, lengths=lengths)
 
@@ -259,15 +264,18 @@ class Scan:
         A function that computes a part's result from its number and its blocks, (int, Iterable[Piece]) → bytes.
     dimension : int
         Coordinates of a packed row.
+    pad : bytes
+        Seed of the mask of blocks.
     """
 
     task: Sealed
     dimension: int
+    pad: bytes
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
         """Yield the result of each part, masked."""
-        cursor, task = _Cursor(batches, self.dimension), self.task.opened()
+        cursor, task = _Cursor(batches, self.dimension, self.pad), self.task.opened()
         while (part := cursor.next_part()) is not None:
             result = masked(task(part, cursor.pieces(part)), self.seed(part))
             yield _batch(part=pa.array([part], pa.int32()), result=[result])
@@ -339,33 +347,33 @@ def added(sums: Sequence[np.ndarray]) -> np.ndarray:
 class _Cursor:
     """Reads blocks, and checks that those of a part are together and in order."""
 
-    def __init__(self, batches: Batches, dimension: int) -> None:
+    def __init__(self, batches: Batches, dimension: int, pad: bytes) -> None:
         self._blocks = ((batch, row) for batch in batches for row in range(batch.num_rows))
-        self._dimension = dimension
+        self._dimension, self._pad = dimension, pad
         self._held = next(self._blocks, None)
 
     def next_part(self) -> int | None:
         """Return the part of the next block; None after the last one."""
-        return None if self._held is None else int(self._value("part"))
+        return None if self._held is None else int(self._column("part").as_py())
 
     def pieces(self, part: int) -> Iterator[Piece]:
         """Yield the next blocks of a part."""
         number = 0
         while self.next_part() == part:
-            if self._value("number") != number:
+            if self._column("number").as_py() != number:
                 raise PublicError(INCOMPLETE)
             yield self._piece()
             number, self._held = number + 1, next(self._blocks, None)
 
-    def _value(self, name: str) -> Any:
+    def _column(self, name: str) -> Any:
         batch, row = self._held  # type: ignore[misc]
-        return batch.column(name)[row].as_py()
+        return batch.column(name)[row]
 
     def _piece(self) -> Piece:
-        batch, row = self._held  # type: ignore[misc]
-        rows = blocks.decode(batch.column("block")[row].as_py(), self._dimension)
-        lengths = np.frombuffer(self._value("lengths"), "<f4") if "lengths" in batch.schema.names else None
-        return Piece(rows, lengths)
+        names = self._held[0].schema.names  # type: ignore[index]
+        plain = (padded(self._column(name).as_buffer(), self._pad) for name in ("block", "lengths") if name in names)
+        rows, *lengths = plain
+        return Piece(blocks.decode(rows, self._dimension), lengths[0].view("<f4") if lengths else None)
 
 
 @dataclass(frozen=True)

@@ -70,11 +70,11 @@ def in_numpy(features: np.ndarray, labels: list[int]) -> np.ndarray:
     return rows[order.order(order.words(0, len(labels)))]
 
 
-def read(frame: Any) -> list[np.ndarray]:
+def read(made: spark_rows.SparkRows, sizes: tuple[int, ...] = SLICES) -> list[np.ndarray]:
     """The packed rows of each part."""
     parts: dict[int, bytes] = {}
-    for row in sorted(frame.collect(), key=lambda row: (row.part, row.number)):
-        parts[row.part] = parts.get(row.part, b"") + bytes(row.block)
+    for row in sorted(made.blocks(sizes).collect(), key=lambda row: (row.part, row.number)):
+        parts[row.part] = parts.get(row.part, b"") + masks.padded(bytes(row.block), made._pad).tobytes()
     return [blocks.PackedRecords(sparks.LENGTH).rows(parts[part]) for part in sorted(parts)]
 
 
@@ -82,7 +82,7 @@ def test_the_blocks_are_the_rows_in_the_order_of_the_key_each_in_one_part(
     spark: Any, folder: Path, features: np.ndarray, labels: list[int], event_log: Path
 ) -> None:
     with packed(spark, folder) as rows:
-        parts = read(rows.blocks(SLICES))
+        parts = read(rows)
     assert [len(part) for part in parts] == list(SLICES)
     assert np.concatenate(parts).tobytes() == in_numpy(features, labels).tobytes()
     logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
@@ -101,7 +101,7 @@ def test_other_splits_and_batches_leave_the_same_bytes(
             frame = rows.blocks(SLICES)
             moved = rows.epoch([[state().encode()] for _ in SLICES])
             assert frame.select("part").distinct().count() == len(SLICES)
-            assert np.concatenate(read(frame)).tobytes() == in_numpy(features, labels).tobytes()
+            assert np.concatenate(read(rows)).tobytes() == in_numpy(features, labels).tobytes()
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
     assert moved == trained(in_numpy(features, labels), 1)
@@ -182,8 +182,9 @@ def test_a_part_is_placed_whatever_the_order_of_its_chunks_if_each_of_its_rows_i
 
     def placed(*firsts: int) -> bytes:
         pack_them = workers.Pack(Encoder(), order, read, np.zeros(0, "<u8"))  # type: ignore[arg-type]
-        place = workers.Place(order, sparks.LENGTH, (ROWS,))
-        return b"".join(batch.column("block")[0].as_py() for batch in place(pack_them(iter(firsts))))  # type: ignore[arg-type]
+        place = workers.Place(order, sparks.LENGTH, (ROWS,), KEY)
+        found = [batch.column("block")[0].as_py() for batch in place(pack_them(iter(firsts)))]  # type: ignore[arg-type]
+        return b"".join(masks.padded(block, KEY).tobytes() for block in found)
 
     expected = in_numpy(features, labels).tobytes()
     assert placed(0, 250, 500, 750) == placed(750, 0, 500, 250) == expected
@@ -194,7 +195,7 @@ def test_a_part_is_placed_whatever_the_order_of_its_chunks_if_each_of_its_rows_i
 
 def test_sums_of_parts_are_added_in_their_order_and_each_once() -> None:
     sums = {part: np.array([1e16 * (-1) ** part, part]) for part in range(2, 9)}
-    scan = workers.Scan(masks.Sealed(len), sparks.LENGTH)
+    scan = workers.Scan(masks.Sealed(len), sparks.LENGTH, KEY)
     add = workers.Add(scan, "<f8", 4, range(2, 9))
 
     def batch(part: int) -> pa.RecordBatch:
@@ -222,11 +223,45 @@ def test_what_is_masked_does_not_compress_whatever_it_contains_and_comes_back() 
         masked = masks.masked(content, b"seed")
         assert masks.masked(masked, b"seed") == content
         assert len(zlib.compress(masked)) >= len(content)
+        padded = masks.padded(content, b"seed").tobytes()
+        assert masks.padded(padded, b"seed").tobytes() == content
+        assert len(zlib.compress(padded)) >= len(content)
     assert len(zlib.compress(bytes(10_001))) < 100  # a control
+    large = bytes(5 * blocks.BLOCK_BYTES // 2)
+    assert not masks.padded(masks.padded(large, KEY), KEY).any()
+    assert len(zlib.compress(masks.padded(large, KEY).tobytes())) >= len(large)
     sealed = [pickle.dumps(masks.Sealed(functools.partial(np.add, value))) for value in (np.zeros(5000), np.ones(5000))]
     assert len({len(each) for each in sealed}) == 1
     assert min(len(zlib.compress(each)) for each in sealed) > 39_000
     assert masks.Sealed(len).opened()("abc") == 3
+
+
+def test_the_size_of_blocks_on_a_disk_does_not_tell_what_they_hold(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark compresses what does not fit in memory, and shows its size."""
+    from pyspark import StorageLevel
+
+    def keep_on_disk(self: spark_rows.SparkRows, frame: Any) -> Any:
+        self._kept.append(frame.persist(StorageLevel.DISK_ONLY))
+        return self._kept[-1]
+
+    def on_disk() -> dict[int, int]:
+        return {info.id(): info.diskSize() for info in spark.sparkContext._jsc.sc().getRDDStorageInfo()}
+
+    monkeypatch.setattr(spark_rows.SparkRows, "_keep", keep_on_disk)
+    count, sizes, seen = 5000, [], on_disk()
+    for number, features in enumerate((np.zeros((count, 4)), np.random.default_rng(5).normal(size=(count, 4)))):
+        folder = sparks.write(tmp_path / str(number), features, [1] * count)
+        with packed(spark, folder, (count,)) as rows:
+            rows.transform(np.eye(4))
+            rows.gradient_sum(Linear(Logistic(), 1, 4), np.ones(4), clip=1.0)
+            sizes.append(sorted(size for name, size in on_disk().items() if name not in seen))
+        seen |= on_disk()
+    zeros, normal = map(np.array, sizes)
+    assert len(zeros) == 2
+    assert (np.abs(zeros - normal) <= normal / 100).all()
+    assert zeros.min() >= count * blocks.stride_of(4) * 4  # not compressed
 
 
 BAD = {
@@ -248,7 +283,7 @@ def test_a_row_that_cannot_be_read_is_the_zero_row_and_stops_nothing(spark: Any,
     table = pa.table({"x": pa.array([row[0] for row in rows], pa.list_(pa.float64())), "y": [row[1] for row in rows]})
     pq.write_table(table, tmp_path / "bad.parquet")
     with packed(spark, tmp_path, (len(rows),)) as made:
-        (part,) = read(made.blocks((len(rows),)))
+        (part,) = read(made, (len(rows),))
     assert (np.abs(part).sum(axis=1) == 0).sum() == len(BAD)
 
 

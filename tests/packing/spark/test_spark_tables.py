@@ -85,7 +85,7 @@ def test_the_blocks_are_the_rows_in_the_order_of_the_key_however_many_read(
         connection.execute("set dbdp.pack_memory = '1MB'")
     with opened(spark, connection, dataset) as made:
         assert (len(made.source.ends) > 5) == (readers > 1)
-        assert np.concatenate(read(made.blocks(SLICES))).tobytes() == in_numpy(*rows).tobytes()
+        assert np.concatenate(read(made)).tobytes() == in_numpy(*rows).tobytes()
         assert made.epoch([[state().encode()] for _ in SLICES], 3) == trained(in_numpy(*rows), 3)
     connection.execute("reset dbdp.pack_memory")
 
@@ -96,7 +96,7 @@ def test_all_tasks_see_the_drivers_snapshot_whatever_others_change(
     with opened(spark, connection, dataset) as made:
         connection.execute("delete from rows where y = 1")
         connection.execute("update rows set x = array[0, 0, 0, 1]")
-        assert np.concatenate(read(made.blocks(SLICES))).tobytes() == in_numpy(*rows).tobytes()
+        assert np.concatenate(read(made)).tobytes() == in_numpy(*rows).tobytes()
 
 
 def test_a_column_dataset_trains_to_the_exact_model_of_postgresql(
