@@ -216,6 +216,15 @@ def test_every_kind_of_method_is_measured_through_the_database(backend, method):
     assert backend().execute("select to_regclass('reproduce_train')").fetchone() == (None,)
 
 
+def test_the_time_of_jax_privacy_has_the_pull_of_the_rows_and_its_own_options(backend):
+    pytest.importorskip("jax_privacy")
+    laboratory = Laboratory(backend())
+    for options in ("{}", '{"batch_size": 50, "epochs": 2}'):
+        found = laboratory.measure(replace(CELL, method="pulled:jax_privacy", epsilon=1e4, options=options))
+        assert found["accuracy"] > 0.8 and found["training_seconds"] > 0
+    laboratory.close()
+
+
 def test_portions_are_disjoint_and_hold_every_row():
     task = tasks.task_of(TINY, 0)
     parts = list(tuning.portions(task, 7))
