@@ -274,10 +274,13 @@ def test_an_unknown_method_is_refused(backend):
 @pytest.mark.parametrize("algorithm", ["dp_agd", "dp_blsgd"])
 def test_a_watched_run_has_its_steps_its_noise_and_its_counts(backend, algorithm):
     laboratory = Laboratory(backend())
-    found = laboratory.measure(replace(CELL, method=f"trace:{algorithm}", epsilon=100.0))
+    found = laboratory.measure(replace(CELL, method=f"watched:{algorithm}", epsilon=100.0))
     laboratory.close()
     assert found["gradients"] == len(found["noise"]) == len(found["objective"]) == len(found["gradient"])
     assert found["searches"] >= len(found["steps"]) > 0
+    assert found["spent"] == sorted(found["spent"]) and 0 < found["spent"][0] < found["spent"][-1] <= 1.0001
+    assert len(found["spent"]) == found["gradients"] + found["searches"]
+    assert len(found["test_accuracy"]) == len(found["objective"]) and max(found["test_accuracy"]) > 0.8
     assert min(found["objective"]) < found["objective"][0] == pytest.approx(np.log(2))
 
 

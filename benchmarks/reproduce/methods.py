@@ -1,5 +1,6 @@
 """How each method of a cell is measured: in the database, or as another system."""
 
+import importlib
 import json
 import time
 from collections.abc import Callable
@@ -80,6 +81,7 @@ class Laboratory:
     def _pulled(self, cell: Cell, name: str) -> Measured:
         """Return the time of a system that needs the rows out of the database, with the pull."""
         task = self.arrays.place(cell)
+        importlib.import_module(MODULES[name])
         start = time.perf_counter()
         rows, labels = binary_copy.read(self.arrays.connection, f"{self.arrays.name}_train", task.train.shape[1])
         coefficients = SOLVERS[name](np.asarray(rows, float), np.asarray(labels, float), cell)
@@ -113,6 +115,7 @@ def with_sklearn(rows: np.ndarray, labels: np.ndarray, _: Cell) -> np.ndarray:
     return LogisticRegression(C=1 / (0.001 * len(rows)), fit_intercept=False, max_iter=300).fit(rows, labels).coef_
 
 
+MODULES = {"diffprivlib": "diffprivlib.models", "jax_privacy": "jax_privacy", "sklearn": "sklearn.linear_model"}
 SOLVERS = {"diffprivlib": with_diffprivlib, "jax_privacy": with_jax_privacy, "sklearn": with_sklearn}
 
 

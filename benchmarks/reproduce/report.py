@@ -105,9 +105,9 @@ def at_the_middle(path: Path) -> list[str]:
 
 def trace_section(folder: Path, store: Store, trace: Trace) -> list[Section]:
     """Return the section of watched runs, if there are any."""
-    results = store.done(trace.cells())
-    if not results:
+    if not store.done(trace.watched):
         return []
+    results = store.done(trace.cells())
     path = folder / f"{trace.name}.png"
     write_curves(path, trace.panels(results))
     return [Section(trace.name, trace.title, trace.says, trace.command, path, notes=trace.notes(results))]
