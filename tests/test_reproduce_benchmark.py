@@ -28,7 +28,7 @@ from benchmarks.reproduce import (
     tuning,
     values,
 )
-from benchmarks.reproduce.cells import Cell, Result, Store, measured, seconds_left
+from benchmarks.reproduce.cells import Cell, Result, Store, measured
 from benchmarks.reproduce.figures import EPSILON, ROWS, Figure, Panel, Series
 from benchmarks.reproduce.methods import Laboratory
 from dbdp.algorithms import Facts, Request, plan
@@ -116,12 +116,9 @@ def test_a_run_goes_on_with_what_is_missing_and_with_what_failed(tmp_path):
     assert len({cell.file for cell in cells}) == 4
 
 
-def test_a_failure_is_a_result_and_the_time_left_counts_each_method_by_its_median():
+def test_a_failure_is_a_result():
     failed = measured(CELL, lambda cell: {"accuracy": 1 / 0})
     assert failed.error.startswith("ZeroDivisionError") and failed.load >= 0
-    results = [Result(CELL, 2.0), Result(replace(CELL, method="slow"), 50.0), Result(CELL, 2.0)]
-    left = [replace(CELL, repeat=3), replace(CELL, method="slow"), replace(CELL, dataset="new")]
-    assert seconds_left(left, results) == 2 + 50 + 2
 
 
 def test_a_run_ends_when_its_time_is_over_and_goes_on_afterwards(tmp_path):

@@ -19,9 +19,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import server
+from benchmarks.accuracy.cells import seconds_left
 from benchmarks.reproduce import report
 from benchmarks.reproduce.catalogue import BY_NAME
-from benchmarks.reproduce.cells import Cell, Store, measured, seconds_left
+from benchmarks.reproduce.cells import Cell, Store, measured
 from benchmarks.reproduce.figures import Figure, planned
 from benchmarks.reproduce.formulas import FORMULAS_BY_NAME
 from benchmarks.reproduce.methods import Laboratory

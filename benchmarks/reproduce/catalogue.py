@@ -108,10 +108,9 @@ BOLT_ON = (
     Figure(
         "bolt_on-accuracy",
         "Bolt-on, Figure 3: accuracy against ε in the four tests",
-        "Each algorithm with dbdp's defaults, which follow from public facts alone and stand for the paper's tuning on "
-        "public data; convex ones with steps of 1/√m and b = 50, as there. δ = 1/m² as in the paper. MNIST is "
-        "ten models with one noise for all ten, where the paper splits "
-        "the budget into ten.",
+        "Each algorithm with dbdp's defaults, which follow from public facts alone and stand for the paper's tuning "
+        "on public data; convex ones with steps of 1/√m and b = 50, as there. δ = 1/m² as in the paper. MNIST is ten "
+        "models with one noise for all ten, where the paper splits the budget into ten.",
         (*tests(COVERTYPE, FEW_COVERTYPE, BINARY_GRID, (0.05, 0.4), 1.8e-10, "logistic"),
          *tests(MNIST, FEW_DIGITS, DIGITS, (0.5, 4), 2.8e-10, "logistic")),
         repeats=10,
@@ -119,8 +118,8 @@ BOLT_ON = (
     Figure(
         "bolt_on-private-tuning",
         "Bolt-on, Figure 6: accuracy with private tuning",
-        "Algorithm 3 of the paper: candidates on disjoint portions, among 5 and 10 passes, if strongly convex with "
-        "λ = 0.0001, 0.001, 0.01. dp_tune does it for bolt-on; for SCS13 and BST14, which it does not offer, each "
+        "Algorithm 3 of the paper: candidates on disjoint portions, among 5 and 10 passes, if strongly convex with λ "
+        "= 0.0001, 0.001, 0.01. dp_tune does it for bolt-on; for SCS13 and BST14, which it does not offer, each "
         "portion is trained by itself. dbdp's default is not tuned: it trains on all rows.",
         (*tests(COVERTYPE, FEW_COVERTYPE, BINARY_GRID, (0.05, 0.4), 1.8e-10, "logistic", "tune:")[1::2],
          *tests(MNIST, FEW_DIGITS, DIGITS, (4,), 2.8e-10, "logistic", "tune:")[3:]),
@@ -253,14 +252,12 @@ def of_setting(title: str, method: str, axis: str, values: tuple[float, ...], sm
 
 AGD_FIGURES = (
     Figure("dp_agd-logistic", "DP-AGD, Figure 2: logistic regression by ε", "δ = 10⁻⁸; objective with λ = 0.001. "
-        "dbdp's "
-           "default learns without a regulariser, so its objective is not meant to be small; its accuracy is.",
+        "dbdp's default learns without a regulariser, so its objective is not meant to be small; its accuracy is.",
            census(AGD)),
-    Figure("dp_agd-svm", "DP-AGD, Figure 3: SVM by ε", "The hinge is smoothed (h = 0.5): the algorithms need a smooth "
-           "loss.", census(AGD, "huber_svm")),
-    Figure("dp_agd-kdd", "DP-AGD, Figure 4: KDD Cup 1999", "δ = 10⁻¹², the 10 % file; ObjPert, DP-AGD with "
-        "batches of a "
-           "tenth of the rows.",
+    Figure("dp_agd-svm", "DP-AGD, Figure 3: SVM by ε", "The hinge is smoothed (h = 0.5): the algorithms need a "
+           "smooth loss.", census(AGD, "huber_svm")),
+    Figure("dp_agd-kdd", "DP-AGD, Figure 4: KDD Cup 1999", "δ = 10⁻¹², the 10 % file; ObjPert, DP-AGD with batches "
+        "of a tenth of the rows.",
            cup((Series("DP-AGD", "dbdp:dp_agd", {"batch_size": 3200}),
                 *named(objective_perturbation="ObjPert", dp_sgd="SGD-MA")))),
     Figure(
@@ -314,9 +311,8 @@ def networks(network: str, small: str) -> Panel:
 
 
 OTHERS = (
-    Figure("networks", "DP-BLSGD, Figure 5; RRPSGD on networks", "MNIST, δ = 10⁻⁸, clip 3. The small run has "
-        "fewer rows "
-           "and units.",
+    Figure("networks", "DP-BLSGD, Figure 5; RRPSGD on networks", "MNIST, δ = 10⁻⁸, clip 3. The small run has fewer "
+        "rows and units.",
            (networks("mlp:64", "mnist:rows=10000"), *(
                Panel(each.title, each.dataset, each.axis, each.values, each.series, full=True)
                for each in (networks("mlp:1000", ""), networks("cnn:6,16:256,128", ""))),
@@ -353,11 +349,11 @@ OTHERS = (
     Figure(
         "systems",
         "dbdp's default beside other systems",
-        "The same rows, bounds and categories taken as public. diffprivlib's, JAX-Privacy's and tuned Boosted AdaSSP's "
-        "settings are the best on the test rows, which is not charged. JAX-Privacy's noise is that of dp_accounting's "
-        "privacy loss distribution for one row replaced, as dbdp's guarantee is. DP-EBM, AdaSSP and Boosted AdaSSP "
-        "protect one row more or less, which is weaker. diffprivlib's proof needs the exact minimum, and "
-        "L-BFGS stops before it: void as run.",
+        "The same rows, bounds and categories taken as public. diffprivlib's, JAX-Privacy's and tuned Boosted "
+        "AdaSSP's settings are the best on the test rows, which is not charged. JAX-Privacy's noise is that of "
+        "dp_accounting's privacy loss distribution for one row replaced, as dbdp's guarantee is. DP-EBM, AdaSSP and "
+        "Boosted AdaSSP protect one row more or less, which is weaker. diffprivlib's proof needs the exact minimum, "
+        "and L-BFGS stops before it: void as run.",
         (
             *(Panel(dataset, dataset, EPSILON, (0.1, 0.4, 1.6),
                     (COLUMNS, DBDP, PUBLISHED, Series("diffprivlib (void as run)", "peer:diffprivlib", void=True),

@@ -142,17 +142,16 @@ def composed() -> Panels:
 
 FORMULAS = (
     Formula("formula-bolt_on", "Bolt-on §3.2.3: mini-batches do not divide every sensitivity",
-            "For convex losses and constant steps the division is right. For min(1/β, 1/(λt)) it is wrong, by "
-            "the factor "
-            "b: a run at b = 50 has a fiftieth of the noise it needs.", bolt_on),
+            "For convex losses and constant steps the division is right. For min(1/β, 1/(λt)) it is wrong, by the "
+            "factor b: a run at b = 50 has a fiftieth of the noise it needs.", bolt_on),
     Formula("formula-gaussian", "The Gaussian for large ε",
             "The closed forms are 14 to 30 % too large at ε = 1, and too small from about ε = 8 on.", gaussian),
     Formula("formula-gradient-descent", "Output perturbation, Lemmas 2 and 3: sound, 1.5 and up to 17 times too large",
             "Both are sound; dbdp's recursion gives the noise that is needed.", descent),
     Formula("formula-rsgd_ar", "RSGD-AR: noise against epochs",
-            "The published calibration profits from the shuffle, but with the conversion that it uses it is above the "
-            "noise of the worst position. Every five epochs the run restarts from a mean, which one row moves less: at "
-            "5 and 10 epochs the noise is lower.", restarted),
+            "The published calibration profits from the shuffle, but with the conversion that it uses it is above "
+            "the noise of the worst position. Every five epochs the run restarts from a mean, which one row moves "
+            "less: at 5 and 10 epochs the noise is lower.", restarted),
     Formula("formula-bst14", "BST14: noise by strong composition and by an accountant",
             "Sound, and many times what the same mechanism needs.", composed),
 )  # fmt: skip

@@ -210,9 +210,8 @@ def agd_notes(results: Sequence[Result]) -> list[str]:
     return [
         f"{named(each)}: ‖∇f‖ {each.figures['gradient'][0]:.3f} → {min(each.figures['gradient']):.3f}, noise "
         f"{each.figures['noise'][0]:.2f} → {each.figures['noise'][-1]:.2f}, objective "
-        f"{each.figures['objective'][0]:.3f}"
-        f" → {each.figures['objective'][-1]:.3f} in {each.figures['gradients']} measurements, "
-        f"{each.figures['steps'].count(0)} of which led to no step"
+        f"{each.figures['objective'][0]:.3f} → {each.figures['objective'][-1]:.3f} in {each.figures['gradients']} "
+        f"measurements, {each.figures['steps'].count(0)} of which led to no step"
         for each in watched_of(results)
     ]
 
@@ -255,9 +254,8 @@ def blsgd_notes(results: Sequence[Result]) -> list[str]:
 
 TRACES = (
     Trace("trace-dp_agd", "DP-AGD, Table 1: gradients beside their noise, by steps",
-          "A direction helps although its noise is far longer than the gradient. Where no step lowers the "
-          "objective the "
-          "budget of the next measurement grows, and the noise falls.",
+          "A direction helps although its noise is far longer than the gradient. Where no step lowers the objective "
+          "the budget of the next measurement grows, and the noise falls.",
           (trace("dp_agd", 0.1), trace("dp_agd", 0.8)), agd_panels, agd_notes),
     Trace("trace-dp_blsgd", "DP-BLSGD, Figures 2 and 5: evaluations, steps and noise",
           "A line search chooses its steps; small samples need far fewer rows. One run each; the last panel is of a "
