@@ -68,6 +68,18 @@ def test_the_default_of_dbdp_is_in_every_picture_of_accuracy():
                 assert any(series.method == figures.AUTO for series in panel.shown(False)), panel.title
 
 
+def test_what_dbdp_uses_is_in_every_picture_of_formulas_and_of_watched_runs():
+    for formula in formulas.FORMULAS:
+        assert all(any(line["ours"] for line in panel["lines"]) for panel in formula.panels()), formula.name
+    for trace in traces.TRACES:
+        defaults = [cell for cell in trace.cells() if cell.method == figures.AUTO]
+        assert {cell.epsilon for cell in defaults} == {
+            cell.epsilon for cell in trace.watched if cell.dataset == "adult"
+        }
+        shown = traces.accuracies([Result(cell, 1.0, {"accuracy": 0.8}) for cell in defaults])
+        assert [line["ours"] for line in shown["lines"]] == [True] * len(defaults)
+
+
 def test_series_of_a_panel_have_different_labels_and_trainings():
     for figure in catalogue.FIGURES:
         for panel in figure.panels:
@@ -336,6 +348,34 @@ def test_a_picture_is_drawn_of_a_single_point_and_of_errors_above_the_least(tmp_
             panel, LINES[2], 1, [least]
         )
         assert all(path.stat().st_size > 1000 for path in pictures.draw(points, tmp_path / metric))
+
+
+def test_a_legend_names_what_is_so_much_worse_that_it_is_in_no_panel():
+    figure, axes = pictures.figure_of(1)
+    far = Series("diffprivlib", "peer:diffprivlib")
+    points = [
+        *summaries.of_results(replace(PANEL, metric="rmse"), LINES[0], 1.0, [Result(CELL, 1.0, {"rmse": 0.7})]),
+        *summaries.of_results(replace(PANEL, metric="rmse"), LINES[3], 1.0, [Result(CELL, 1.0, {"rmse": 0.9})]),
+        *summaries.of_results(replace(PANEL, metric="rmse"), far, 1.0, [Result(CELL, 1.0, {"rmse": 50})]),
+    ]
+    pictures.draw_panel(axes[0], points, [point.series.label for point in points])
+    assert pictures.outside(axes) == {"diffprivlib"} and figure is axes[0].figure
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"), [(0.03, 3, "0.05 0.1 0.2 0.5 1 2"), (2e-6, 30, "1e-05 0.0001 0.001 0.01 0.1 1 10")]
+)
+def test_axes_of_powers_have_plain_numbers(low, high, shown):
+    figure, (axis,) = pictures.figure_of(1)
+    axis.set_ylim(low, high)
+    pictures.by_powers(axis)
+    figure.canvas.draw()
+    texts = [
+        label.get_text()
+        for value, label in zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+        if low < value < high
+    ]
+    assert " ".join(texts) == shown
 
 
 def test_pictures_of_the_named_figures_are_copied(tmp_path):
