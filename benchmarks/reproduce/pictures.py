@@ -19,7 +19,7 @@ LABELS = {
 }
 POWERS, FROM_ZERO = ("excess", "training_seconds"), 4  # shown by powers, unless all is within such a factor
 MARKERS = "osv^D<>Ph*Xd"
-COLOURS = ("C0", "C1", "C2", "C3", "C5", "C7", "C8", "C9")  # without those that look like dbdp's
+COLOURS = ("C0", "C1", "C2", "C3", "C5", "C7", "C8", "C9", "#0b3d91", "#1b6b3a", "#333")  # unlike dbdp's own
 DEFAULT, DECLARED = "#d6006c", "#7a0bc0"
 
 
@@ -89,7 +89,7 @@ def draw_series(axis: Any, line: Sequence[Point], place: int) -> None:
     colour = {AUTO: DEFAULT, "columns": DECLARED}.get(series.method, COLOURS[place % len(COLOURS)])
     axis.errorbar(
         values, means, [point.deviation for point in line], linewidth=3 if ours else 1.1, capsize=2, elinewidth=0.8,
-        marker="o" if ours else MARKERS[place % len(MARKERS)], markersize=5 if ours else 3.5,
+        marker=("" if series.fixed else "o") if ours else MARKERS[place % len(MARKERS)], markersize=5 if ours else 3.5,
         linestyle=":" if series.void else "-", alpha=1 if ours else 0.9, zorder=5 if ours else 2, color=colour,
     )  # fmt: skip
     axis.lines[-1].set_label("_")
@@ -112,7 +112,7 @@ def by_powers(axis: Any, which: str = "y") -> None:
     side = getattr(axis, f"{which}axis")
     low, high = getattr(axis, f"get_{which}lim")()
     side.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
-    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}" if value < 1e6 else f"{value:.0e}"))
+    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}" if value < 1e7 else f"{value:.0e}"))
     side.set_minor_locator(NullLocator())
 
 

@@ -159,7 +159,7 @@ def accuracies(results: Sequence[Result]) -> dict[str, Any]:
         if each.cell.method == AUTO:
             label, value = f"dbdp (default), ε = {each.cell.epsilon:g}", each.figures["accuracy"]
             lines.append({"label": label, "x": [1, last], "y": [value, value], "ours": True})
-    return {"title": "Adult: test accuracy of each model, of which the last is released", "x": "measurement",
+    return {"title": "Adult: test accuracy of each model whose gradient is measured", "x": "measurement",
             "y": "test accuracy", "lines": lines}  # fmt: skip
 
 
