@@ -190,6 +190,21 @@ def test_jax_privacy_adds_the_noise_of_its_multiplier_to_every_sum():
     assert low < (weights**2).sum() / deviation**2 < high
 
 
+def test_the_plan_of_jax_privacy_has_twice_the_noise_that_a_replaced_row_needs():
+    """For which it is assembled from its parts here; once this fails the plan itself can be the peer."""
+    pytest.importorskip("jax_privacy")
+    from dp_accounting import NeighboringRelation, pld
+    from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
+
+    accountant = pld.PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    settings = {"iterations": 1, "strategy": np.ones(1), "epsilon": 1.0, "delta": 1e-6}
+    noise = BandMFExecutionPlanConfig(**settings, accountant=accountant).plan.noise_addition_transform
+    sums, _ = noise.update(np.zeros(4000, np.float32), noise.init(np.zeros(4000, np.float32)))
+    needed = 2 * analytic_noise_multiplier(1.0, 1e-6)  # of a sum of gradients clipped to 1
+    low, high = chi2.ppf([5e-10, 1 - 5e-10], 4000)
+    assert 0.99 * low < (np.asarray(sums, float) ** 2).sum() / (2 * needed) ** 2 < 1.01 * high
+
+
 class Silent:
     """A generator whose normal values are 0: what is left of a peer is its bias."""
 
