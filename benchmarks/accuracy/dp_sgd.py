@@ -56,13 +56,14 @@ def by_dp_accounting(
         gaussian = dp_accounting.GaussianDpEvent(multiplier)
         return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(rate, gaussian), updates)
 
+    near = replaced(epsilon, delta, rate, updates)  # where the search begins, which changes no result
     return dp_accounting.calibrate_dp_mechanism(
         lambda: pld.PLDAccountant(dp_accounting.NeighboringRelation[relation], interval),
         event,
         epsilon,
         delta,
-        dp_accounting.LowerEndpointAndGuess(0.3, 10.0),
-        tol=0.01,
+        dp_accounting.ExplicitBracketInterval(0.3 * near, 1.5 * near),
+        tol=5e-4 * near,
     )
 
 
