@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import chi2
 
 from benchmarks import regret
-from benchmarks.accuracy import ada_ssp, cells, dp_sgd, encoding, generated, methods, report, scores
+from benchmarks.accuracy import ada_ssp, cells, dp_sgd, encoding, generated, jax_dp_sgd, methods, report, scores
 from benchmarks.accuracy.cells import Cell, Result
 from benchmarks.accuracy.datasets import Data, Split, load
 from benchmarks.accuracy.in_database import InDatabase
@@ -154,6 +155,54 @@ def test_the_noise_of_peers_is_that_of_the_exact_gaussian(epsilon, updates):
     exact = np.sqrt(updates) * analytic_noise_multiplier(epsilon, 1e-8)
     assert exact * 0.999 <= dp_sgd.added(epsilon, 1e-8, 1.0, updates) <= exact * 1.03
     assert dp_sgd.replaced(epsilon, 1e-8, 1.0, updates) == pytest.approx(2 * exact)
+
+
+@pytest.mark.parametrize(("rate", "updates"), [(1.0, 20), (0.05, 200)])
+def test_the_noise_of_jax_privacy_by_dp_accounting_is_that_of_dbdps_guarantee(rate, updates):
+    ours, theirs = (accountant(1.0, 1e-6, rate, updates) for accountant in (dp_sgd.replaced, jax_dp_sgd.replaced))
+    assert theirs == pytest.approx(ours, rel=0.01)
+
+
+@pytest.mark.parametrize(("task", "columns"), [("binary", 1), ("classes", 3), ("regression", 1)])
+def test_jax_privacy_without_noise_makes_the_textbooks_updates(task, columns):
+    pytest.importorskip("jax_privacy")
+    random = np.random.default_rng(9)
+    rows = random.normal(size=(200, 5))
+    labels = np.eye(3)[random.integers(0, 3, 200)][:, :columns]
+    for clip in (0.2, 5.0):  # of which the first shortens nearly every gradient
+        setting = dp_sgd.Setting(1.0, 5, 2.0, clip)
+        ours, theirs = (trained(rows, labels, setting, 0.0, task) for trained in (dp_sgd.train, jax_dp_sgd.train))
+        assert np.allclose(ours, theirs, atol=1e-5) and np.abs(ours).max() > 0.01
+
+
+def test_an_empty_sample_of_jax_privacy_changes_nothing_but_by_noise():
+    pytest.importorskip("jax_privacy")
+    setting = dp_sgd.Setting(1e-12, 3, 1.0, 0.5)  # a row is drawn with a probability of 6e-12
+    assert not jax_dp_sgd.train(np.ones((2, 3)), np.ones((2, 1)), setting, 0.0, "binary").any()
+
+
+def test_jax_privacy_adds_the_noise_of_its_multiplier_to_every_sum():
+    pytest.importorskip("jax_privacy")
+    setting = dp_sgd.Setting(0.5, 3, 1.0, 0.5)
+    weights = jax_dp_sgd.train(np.zeros((40, 4000)), np.zeros((40, 1)), setting, 7.0, "binary")
+    deviation = np.sqrt(3) * 7.0 * 0.5 / (0.5 * 0.5 * 40)  # updates, multiplier and clip, by the length of a step
+    low, high = chi2.ppf([5e-10, 1 - 5e-10], 4000)
+    assert low < (weights**2).sum() / deviation**2 < high
+
+
+def test_the_plan_of_jax_privacy_has_twice_the_noise_that_a_replaced_row_needs():
+    """For which it is assembled from its parts here; once this fails the plan itself can be the peer."""
+    pytest.importorskip("jax_privacy")
+    from dp_accounting import NeighboringRelation, pld
+    from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
+
+    accountant = pld.PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    settings = {"iterations": 1, "strategy": np.ones(1), "epsilon": 1.0, "delta": 1e-6}
+    noise = BandMFExecutionPlanConfig(**settings, accountant=accountant).plan.noise_addition_transform
+    sums, _ = noise.update(np.zeros(4000, np.float32), noise.init(np.zeros(4000, np.float32)))
+    needed = 2 * analytic_noise_multiplier(1.0, 1e-6)  # of a sum of gradients clipped to 1
+    low, high = chi2.ppf([5e-10, 1 - 5e-10], 4000)
+    assert 0.99 * low < (np.asarray(sums, float) ** 2).sum() / (2 * needed) ** 2 < 1.01 * high
 
 
 class Silent:

@@ -7,7 +7,7 @@ less, which is usual, weaker, and needs about half the noise. The tuning is not 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
@@ -25,6 +25,7 @@ INTERVAL = 1e-3  # of the discretised privacy loss, rounded up: at most a little
 
 Accountant = Callable[[float, float, float, int], float]  # ε, δ, share, updates → noise by clip
 Residual = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Trainer = Callable[..., np.ndarray]  # rows, labels, setting, noise by clip, task → weights
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,10 @@ def replaced(epsilon: float, delta: float, rate: float, updates: int) -> float:
 
 
 @lru_cache
-def added(epsilon: float, delta: float, rate: float, updates: int) -> float:
-    """Return the deviation of the noise by the clip, for one row more or less."""
+def by_dp_accounting(
+    epsilon: float, delta: float, rate: float, updates: int, relation: str, interval: float = INTERVAL
+) -> float:
+    """Return the deviation of the noise by the clip, for a neighbour relation of dp_accounting."""
     import dp_accounting
     from dp_accounting import pld
 
@@ -53,14 +56,18 @@ def added(epsilon: float, delta: float, rate: float, updates: int) -> float:
         gaussian = dp_accounting.GaussianDpEvent(multiplier)
         return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(rate, gaussian), updates)
 
+    near = replaced(epsilon, delta, rate, updates)  # where the search begins, which changes no result
     return dp_accounting.calibrate_dp_mechanism(
-        lambda: pld.PLDAccountant(value_discretization_interval=INTERVAL),
+        lambda: pld.PLDAccountant(dp_accounting.NeighboringRelation[relation], interval),
         event,
         epsilon,
         delta,
-        dp_accounting.LowerEndpointAndGuess(0.3, 10.0),
-        tol=0.01,
+        dp_accounting.ExplicitBracketInterval(0.3 * near, 1.5 * near),
+        tol=5e-4 * near,
     )
+
+
+added = partial(by_dp_accounting, relation="ADD_OR_REMOVE_ONE")
 
 
 def binary(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -81,15 +88,14 @@ def squared(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 RESIDUALS: dict[str, Residual] = {BINARY: binary, CLASSES: several, REGRESSION: squared}
 
 
-def grid(split: Split, epsilon: float, accountant: Accountant) -> Iterator[Prediction]:
+def grid(split: Split, epsilon: float, accountant: Accountant, trainer: Trainer | None = None) -> Iterator[Prediction]:
     """Train every setting of the grid, and predict the test rows."""
     data = split.data
-    rows = (encoding.bounded if data.task == REGRESSION else encoding.unit)(data)
-    labels = targets(split)
+    rows, labels = (encoding.bounded if data.task == REGRESSION else encoding.unit)(data), targets(split)
     for (rate, updates), step, clip in product(SAMPLES, STEPS[data.task], CLIPS):
         noise = accountant(epsilon, data.delta, rate, updates)
         setting = Setting(rate, updates, step, clip)
-        weights = train(rows[split.train], labels[split.train], setting, noise, RESIDUALS[data.task])
+        weights = (trainer or train)(rows[split.train], labels[split.train], setting, noise, data.task)
         yield predicted(split, rows[split.test] @ weights)
 
 
@@ -113,9 +119,9 @@ def from_unit(values: np.ndarray, bounds: list[float]) -> np.ndarray:
     return bounds[0] + (values + 1) * (bounds[1] - bounds[0]) / 2
 
 
-def train(rows: np.ndarray, labels: np.ndarray, setting: Setting, noise: float, residual: Residual) -> np.ndarray:
+def train(rows: np.ndarray, labels: np.ndarray, setting: Setting, noise: float, task: str) -> np.ndarray:
     """Return the last weights, shape (d, K)."""
-    random = np.random.default_rng()
+    residual, random = RESIDUALS[task], np.random.default_rng()
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     weights = np.zeros((rows.shape[1], labels.shape[1]))
     length = setting.step / (setting.clip * setting.rate * len(rows))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks.accuracy import ada_ssp, dp_sgd, peers
+from benchmarks.accuracy import ada_ssp, dp_sgd, jax_dp_sgd, peers
 from benchmarks.accuracy.datasets import BINARY, CLASSES, REGRESSION, Data, Split
 from benchmarks.accuracy.in_database import InDatabase
 from benchmarks.accuracy.scores import Prediction
@@ -69,6 +69,14 @@ PEERS = (
         ANY,
         f"{ADD_REMOVE}; the best of 24 {SETTINGS}",
         "dp_accounting",
+    ),
+    Method(
+        "JAX-Privacy",
+        jax_dp_sgd.grid,
+        ANY,
+        f"dbdp's, by dp_accounting's privacy loss distribution; the best of 24 {SETTINGS}; noise of floating-point "
+        "numbers from a seed of 31 bits",
+        "jax_privacy",
     ),
     Method("AdaSSP", ada_ssp.ada_ssp, (REGRESSION,), f"{ADD_REMOVE}; proved for ε ≤ 1"),
     Method(

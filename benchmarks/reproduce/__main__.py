@@ -19,16 +19,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import server
+from benchmarks.accuracy.cells import seconds_left
 from benchmarks.reproduce import report
 from benchmarks.reproduce.catalogue import BY_NAME
-from benchmarks.reproduce.cells import Cell, Store, measured, seconds_left
+from benchmarks.reproduce.cells import Cell, Store, measured
 from benchmarks.reproduce.figures import Figure, planned
 from benchmarks.reproduce.formulas import FORMULAS_BY_NAME
 from benchmarks.reproduce.methods import Laboratory
 from benchmarks.reproduce.traces import TRACES_BY_NAME, Trace
 
 CONSOLE = Console()
-MINUTES, SMALL_REPEATS = 18.0, 3
+MINUTES, SMALL_REPEATS = 18.0, 2
 PROG = "python -m benchmarks.reproduce"
 
 
@@ -37,7 +38,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=PROG, description=__doc__)
     parser.add_argument("--figure", help="figures, separated by commas; default: all. --list has their names")
     parser.add_argument("--dataset", help="only cells of these tables, separated by commas, such as adult,bank")
-    parser.add_argument("--repeats", type=int, help="random splits of each table; default: 3, with --full the papers'")
+    parser.add_argument("--repeats", type=int, help="random splits of each table; default: 2, with --full the papers'")
     parser.add_argument("--full", action="store_true", help="all values of every grid, all rows; hours, without limit")
     parser.add_argument("--grid", action="store_true", help="all values of every grid, on the small run's rows")
     parser.add_argument("--minutes", type=float, help="end after so many; default: 18, with --full none")
@@ -107,6 +108,8 @@ def measure(options: argparse.Namespace, figures: Sequence[object]) -> int:
             return 130
         finally:
             laboratory.close()
+    if failed := len(store.failed(wanted)):
+        CONSOLE.print(f"{failed} trainings failed: the end of the page says why; the same command tries them again.")
     return 0
 
 

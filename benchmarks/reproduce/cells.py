@@ -6,7 +6,6 @@ Every result is a file of its own, so that an interrupted run goes on where it w
 import hashlib
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -95,12 +94,3 @@ def measured(cell: Cell, measure: Callable[[Cell], Measured]) -> Result:
     except Exception as problem:
         figures, error = {}, f"{type(problem).__name__}: {problem}"
     return Result(cell, time.perf_counter() - start, figures, error, round(load, 2))
-
-
-def seconds_left(cells: Iterable[Cell], results: Iterable[Result]) -> float:
-    """Return the seconds that cells take if each takes the median of its table and method, or else of all."""
-    known: dict[tuple[str, str], list[float]] = {}
-    for result in results:
-        known.setdefault((result.cell.dataset, result.cell.method), []).append(result.seconds)
-    other = statistics.median([seconds for each in known.values() for seconds in each] or [2.0])
-    return sum(statistics.median(known.get((cell.dataset, cell.method), [other])) for cell in cells)

@@ -17,7 +17,7 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1180px; 
   overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 h3 { margin: 2rem 0 .3rem; } img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .82rem; min-width: 100%; }
+.wide, .picture { overflow-x: auto; } table { border-collapse: collapse; font-size: .82rem; min-width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top; }
 .numbers td + td, .numbers th + th { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .papers td { min-width: 8rem; overflow-wrap: normal; } .ours td { font-weight: 700; color: var(--mark); }
@@ -27,6 +27,7 @@ code { font-size: .85em; background: #8882; padding: .1em .3em; border-radius: 3
   .papers tr { border-bottom: 2px solid var(--line); padding: .5rem 0; } .papers td { border: 0; padding: .15rem 0; }
   .papers td:first-child { font-weight: 700; }
   .papers td + td::before { content: attr(data-head) ": "; opacity: .65; }
+  .picture img { max-width: none; width: 52rem; }
 }
 nav ul { columns: 18rem; padding-left: 1.2rem; font-size: .9rem; } summary { cursor: pointer; padding: .3rem 0; }
 """
@@ -56,9 +57,10 @@ def page(sections: Sequence[Section], facts: Iterable[str], failures: Iterable[s
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>The papers’ experiments, measured again</title><style>{STYLE}</style></head><body>",
         "<h1>The papers’ experiments, measured again</h1>",
-        "<p>Every training ran in PostgreSQL, by dbdp’s SQL functions. The thick line is dbdp’s default: what "
-        "you should "
-        "use. Bars are standard deviations over repeats. Dotted lines claim a privacy that they do not have.</p>",
+        "<p>Every training of dbdp ran in PostgreSQL, by its SQL functions. The thick line is dbdp’s default: what you "
+        "should use. Bars are standard deviations over repeats. Dotted lines claim a privacy that they do not have, "
+        "and dashed formulas are unsound. What a legend calls outside is far worse than the rest: its numbers are in "
+        "the table.</p>",
         f"<ul>{known}</ul><nav><ul>{links}</ul></nav>",
         "<h2>What the papers say, and what was measured</h2>",
         papers(sections),
@@ -130,7 +132,7 @@ def section(each: Section) -> str:
     image = ""
     if each.picture is not None:
         data = base64.b64encode(each.picture.read_bytes()).decode()
-        image = f'<img src="data:image/png;base64,{data}" alt="{text(each.title)}" loading="lazy">'
+        image = f'<div class="picture"><img src="data:image/png;base64,{data}" alt="{text(each.title)}"></div>'
     repeats = sorted({point.repeats for point in each.points})
     counted = f"Repeats: {repeats[0]} to {repeats[-1]}. " if len(repeats) > 1 else ""
     counted = counted or (f"Repeats: {repeats[0]}. " if repeats else "")

@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ LABELS = {
     "training_seconds": "seconds",
     "rmse": "RMSE on test rows",
 }
-LOGARITHMIC = ("excess", "training_seconds")
+POWERS, FROM_ZERO = ("excess", "training_seconds"), 4  # shown by powers, unless all is within such a factor
 MARKERS = "osv^D<>Ph*Xd"
+COLOURS = ("C0", "C1", "C2", "C3", "C5", "C7", "C8", "C9", "#0b3d91", "#1b6b3a", "#333")  # unlike dbdp's own
+DEFAULT, DECLARED = "#d6006c", "#7a0bc0"
 
 
 def figure_of(count: int, height: float = 3.1) -> tuple[Any, list[Any]]:
@@ -36,13 +38,24 @@ def figure_of(count: int, height: float = 3.1) -> tuple[Any, list[Any]]:
 
 def draw(points: Sequence[Point], path: Path) -> list[Path]:
     """Draw the panels of a figure that have points, and return the files; an axis of powers has no place for 0."""
-    points = [point for point in points if point.mean > 0 or point.panel.metric not in LOGARITHMIC] or points
+    points = [point for point in points if point.mean > 0 or point.panel.metric not in POWERS] or points
     titles = list(dict.fromkeys(point.panel.title for point in points))
     labels = list(dict.fromkeys(point.series.label for point in points))
     figure, axes = figure_of(len(titles))
     for axis, title in zip(axes, titles, strict=True):
         draw_panel(axis, [point for point in points if point.panel.title == title], labels)
-    return finished(figure, axes, path)
+    return finished(figure, axes, path, outside(axes))
+
+
+def outside(axes: Sequence[Any]) -> set[str]:
+    """Return the labels of what is in no panel, since all of it is far worse than the rest."""
+    seen: dict[str, bool] = {}
+    for axis in axes:
+        low, high = axis.get_ylim()
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            heights = (handle.lines[0] if hasattr(handle, "lines") else handle).get_ydata()
+            seen[label] = seen.get(label, False) or any(low <= height <= high for height in heights)
+    return {label for label, shown in seen.items() if not shown}
 
 
 def draw_panel(axis: Any, points: Sequence[Point], labels: Sequence[str]) -> None:
@@ -73,11 +86,11 @@ def draw_series(axis: Any, line: Sequence[Point], place: int) -> None:
         axis.lines[-1].set_label(series.label)
         return
     ours = series.method in (AUTO, "columns")
-    style = {"color": "#d6006c" if series.method == AUTO else "#7a0bc0"} if ours else {"color": f"C{place % 10}"}
+    colour = {AUTO: DEFAULT, "columns": DECLARED}.get(series.method, COLOURS[place % len(COLOURS)])
     axis.errorbar(
         values, means, [point.deviation for point in line], linewidth=3 if ours else 1.1, capsize=2, elinewidth=0.8,
-        marker="o" if ours else MARKERS[place % len(MARKERS)], markersize=5 if ours else 3.5,
-        linestyle=":" if series.void else "-", alpha=1 if ours else 0.9, zorder=5 if ours else 2, **style,
+        marker=("" if series.fixed else "o") if ours else MARKERS[place % len(MARKERS)], markersize=5 if ours else 3.5,
+        linestyle=":" if series.void else "-", alpha=1 if ours else 0.9, zorder=5 if ours else 2, color=colour,
     )  # fmt: skip
     axis.lines[-1].set_label("_")
     axis.containers[-1].lines[0].set_label(series.label)
@@ -89,11 +102,18 @@ def scale(axis: Any, panel: Panel, values: Sequence[float]) -> None:
         axis.set_xscale("log")
     axis.set_xticks(values, [short(value) for value in values])
     axis.minorticks_off()
-    if panel.metric in LOGARITHMIC:
-        axis.set_yscale("log", nonpositive="clip")
-        if panel.metric == "training_seconds":
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.yaxis.set_minor_formatter("{x:g}")
+
+
+def by_powers(axis: Any, which: str = "y") -> None:
+    """Make an axis logarithmic, with plain numbers at 1, 2 and 5 of every power."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set(**{f"{which}scale": "log"})
+    side = getattr(axis, f"{which}axis")
+    low, high = getattr(axis, f"get_{which}lim")()
+    side.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}" if value < 1e7 else f"{value:.0e}"))
+    side.set_minor_locator(NullLocator())
 
 
 def short(value: float) -> str:
@@ -104,26 +124,36 @@ def short(value: float) -> str:
 def limit(axis: Any, points: Sequence[Point]) -> None:
     """Show what lies between the worst reference and somewhat above the best; what is far worse leaves the picture."""
     metric, private = points[0].panel.metric, [point.mean for point in points if point.series.has_privacy]
-    if metric == "accuracy" and private:
-        best = max(point.mean for point in points)
+    ours = [point for point in points if point.series.method in (AUTO, "columns")]
+    if metric in POWERS and max(private) < FROM_ZERO * min(private):
+        axis.set_ylim(0, 1.1 * max(point.mean + point.deviation for point in points))
+    elif metric in POWERS:
+        axis.set_ylim(min(private) / 1.5, max(private) * 1.5)
+        by_powers(axis)
+    elif metric == "accuracy" and private:
+        best = max([point.mean for point in points] + [point.mean + point.deviation for point in ours])
         ends = [point.mean for point in points if not point.series.has_privacy]
         low = max(min(private), min(ends) - (best - min(ends)) * 1.2) if ends else min(private)
         margin = max(0.05 * (best - low), 0.002)
         axis.set_ylim(low - margin, best + margin)
-    elif metric in ("objective", "rmse") and private:
+    elif metric == "objective" and private:
+        best, typical = min(point.mean for point in points), sorted(private)[len(private) * 3 // 4]
+        axis.set_ylim(best * 0.97, max([typical * 1.25, *(point.mean * 1.1 for point in ours)]))
+        by_powers(axis)
+    elif metric == "rmse" and private:
         best, typical = min(point.mean for point in points), sorted(private)[len(private) * 3 // 4]
         ends = [point.mean for point in points if point.series.method == CONSTANT]
         high = max(ends) + 0.6 * (max(ends) - best) if ends else max(typical, min(private)) * 1.25
         axis.set_ylim(best - 0.05 * (high - best), max(high, min(private)))
 
 
-def finished(figure: Any, axes: Sequence[Any], path: Path, columns: int = 3) -> list[Path]:
+def finished(figure: Any, axes: Sequence[Any], path: Path, unseen: Collection[str], columns: int = 3) -> list[Path]:
     """Add the legend of all panels, and write the figure."""
     lines: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             if not label.startswith("_"):
-                lines.setdefault(label, handle)
+                lines.setdefault(f"{label}: outside" if label in unseen else label, handle)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
     return saved(figure, path)
 
@@ -139,26 +169,30 @@ def saved(figure: Any, path: Path) -> list[Path]:
 
 
 def shrink(path: Path) -> None:
-    """Reduce a PNG to 64 colours, if Pillow is there: a fraction of the bytes, with no visible difference."""
+    """Reduce a PNG to 32 colours, if Pillow is there: a fraction of the bytes, with no visible difference."""
     try:
         from PIL import Image
     except ImportError:
         return
     small = io.BytesIO()
-    Image.open(path).convert("RGB").quantize(64, kmeans=3).save(small, "PNG", optimize=True)
+    Image.open(path).convert("RGB").quantize(32, kmeans=3).save(small, "PNG", optimize=True)
     path.write_bytes(small.getvalue())
 
 
 def curves(panels: Sequence[dict[str, Any]], path: Path) -> list[Path]:
-    """Draw curves: each panel has a title, the names of its axes and lines of x and y, perhaps unsound."""
+    """Draw curves: each panel has a title, the names of its axes and lines of x and y, perhaps unsound or dbdp's."""
     figure, axes = figure_of(len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         for place, line in enumerate(panel["lines"]):
-            style = "--" if line.get("unsound") else "-"
-            axis.plot(line["x"], line["y"], style, color=f"C{place % 10}", label=line["label"], linewidth=1.6,
-                      marker="o" if len(line["x"]) < 30 else None, markersize=3)  # fmt: skip
-        axis.set(xlabel=panel["x"], ylabel=panel["y"], xscale=panel.get("xscale", "linear"))
-        axis.set(yscale=panel.get("yscale", "linear"))
+            ours = line.get("ours")
+            axis.plot(line["x"], line["y"], "--" if line.get("unsound") else "-", label=line["label"],
+                      color=line.get("colour", DEFAULT if ours else COLOURS[place % len(COLOURS)]),
+                      linewidth=3 if ours else 1.6, marker="o" if len(line["x"]) < 30 else None, markersize=3,
+                      zorder=2 if ours else 3)  # fmt: skip
+        axis.set(xlabel=panel["x"], ylabel=panel["y"])
+        for which in "xy":
+            if panel.get(f"{which}scale") == "log":
+                by_powers(axis, which)
         axis.set_title(panel["title"], fontsize=9)
         axis.grid(alpha=0.25, linewidth=0.5)
         axis.legend(fontsize=7, framealpha=0.7)

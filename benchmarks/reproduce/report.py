@@ -105,9 +105,9 @@ def at_the_middle(path: Path) -> list[str]:
 
 def trace_section(folder: Path, store: Store, trace: Trace) -> list[Section]:
     """Return the section of watched runs, if there are any."""
-    results = store.done(trace.cells())
-    if not results:
+    if not store.done(trace.watched):
         return []
+    results = store.done(trace.cells())
     path = folder / f"{trace.name}.png"
     write_curves(path, trace.panels(results))
     return [Section(trace.name, trace.title, trace.says, trace.command, path, notes=trace.notes(results))]
@@ -123,8 +123,8 @@ def facts(results: Sequence[Result], full: bool) -> list[str]:
         f"Made by {command}; it goes on where it was. {len({each.cell for each in results})} trainings, "
         f"{seconds / 60:.0f} minutes{busy}.",
         "One fifth of each table is for testing, at random in each repeat: as many rows as in five-fold "
-        "cross-validation. The small run has one to three repeats where the papers have 5 to 100, and a few "
-        "values of ε.",
+        "cross-validation. The small run has two repeats where the papers have 5 to 100, and a few values "
+        "of ε.",
         "Guarantees are for one row replaced; the papers’ are mostly for one row more or less, at half the noise.",
         'In a clone, dbdp reproduce --figure … --dataset … --repeats … does the same as make reproduce ARGS="…".',
         "Bounds of columns and lists of categories count as public, for every system alike; rows have norm 1.",

@@ -7,7 +7,7 @@ owner of the rows for the picture, and released to nobody.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -16,15 +16,17 @@ import numpy as np
 
 from benchmarks.reproduce.cells import Cell, Measured, Result
 from benchmarks.reproduce.database import ArrayDatabase, request_of
-from benchmarks.reproduce.values import loss_of, objective
+from benchmarks.reproduce.figures import AUTO
+from benchmarks.reproduce.values import accuracy, loss_of, objective
 from dbdp.algorithms import plan
 from dbdp.algorithms.noisy_search import line_search
 from dbdp.controller.facts import facts
 from dbdp.controller.rows import packed_rows
+from dbdp.privacy.accounting.filters import Filter
 from dbdp.registry.datasets import load
 from dbdp.sessions.client import ClientSession
 
-PREFIX = "trace:"
+PREFIX = "watched:"
 RATIOS = (0.01, 0.1, 0.5)  # of Figure 2 of DP-BLSGD
 NETWORK = {"network": "mlp:64", "clip_norm": 3.0, "batch_size": 400}
 FEW_DIGITS = "mnist:rows=10000"
@@ -39,6 +41,7 @@ class Watched:
     models: list[np.ndarray] = field(default_factory=list)
     noise: list[float] = field(default_factory=list)  # standard deviations
     steps: list[float] = field(default_factory=list)  # of line searches
+    spent: list[float] = field(default_factory=list)  # share of the budget, after each access
     searches: int = 0
 
     def gradient_sum(self, objective: Any, model: np.ndarray, **options: Any) -> np.ndarray:
@@ -73,13 +76,13 @@ def measure(database: ArrayDatabase, cell: Cell) -> Measured:
     noise = [each * float(scale) for each in watched.noise]
     own = planned.method.regularisation
     along = {} if request.network else along_the_way(task, cell.loss, watched.models, own)
-    return {"steps": steps, "noise": noise, **along, **counted}
+    return {"steps": steps, "noise": noise, "spent": watched.spent, **along, **counted}
 
 
 @contextmanager
 def noting(descent: type, watched: Watched) -> Iterator[None]:
-    """Note the noise of each measurement, and each accepted step of a search, within the block."""
-    noise, move = descent.noise, line_search.Run.move  # type: ignore[attr-defined]
+    """Note the noise of each measurement, each accepted step of a search and each charge, within the block."""
+    noise, move, spend = descent.noise, line_search.Run.move, Filter.spend  # type: ignore[attr-defined]
 
     def noted(self: Any, *arguments: Any) -> Any:
         made = noise(self, *arguments)
@@ -90,17 +93,30 @@ def noting(descent: type, watched: Watched) -> Iterator[None]:
         watched.steps.append(step)
         move(self, estimate, step)
 
-    with patch.object(descent, "noise", noted), patch.object(line_search.Run, "move", moved):
+    def charged(self: Filter, charge: float) -> None:
+        before = watched.spent[-1] if watched.spent else 0.0
+        watched.spent.append(before + (1 - before) * charge / self.remaining)
+        spend(self, charge)
+
+    with (
+        patch.object(descent, "noise", noted),
+        patch.object(line_search.Run, "move", moved),
+        patch.object(Filter, "spend", charged),
+    ):
         yield
 
 
 def along_the_way(task: Any, loss: str, models: Sequence[np.ndarray], regularisation: float) -> Measured:
-    """Return the run's objective, with its λ, and the norm of its gradient at each model."""
+    """Return the run's objective, with its λ, the norm of its gradient and its accuracy at each model."""
     kind, norms = loss_of(loss), []
     for model in models:
         slopes = kind.derivative(task.train @ model, task.train_labels)
         norms.append(float(np.linalg.norm(task.train.T @ slopes / len(task.train) + regularisation * model)))
-    return {"gradient": norms, "objective": [objective(task, loss, model, regularisation) for model in models]}
+    return {
+        "gradient": norms,
+        "objective": [objective(task, loss, model, regularisation) for model in models],
+        "test_accuracy": [accuracy(task, model[None]) for model in models],
+    }
 
 
 # --- figures ---------------------------------------------------------------------------------------------------
@@ -125,13 +141,37 @@ class Trace:
         return f'make reproduce ARGS="--figure {self.name}"'
 
     def cells(self) -> tuple[Cell, ...]:
-        """Return its runs: one each."""
-        return self.watched
+        """Return its runs, one each, and dbdp's default beside them."""
+        adult = [replace(cell, method=AUTO, options="{}") for cell in self.watched if cell.dataset == "adult"]
+        return (*self.watched, *dict.fromkeys(adult))
 
 
 def trace(algorithm: str, epsilon: float, dataset: str = "adult", **options: Any) -> Cell:
     """Return the cell of a watched run."""
     return Cell(dataset, "logistic", PREFIX + algorithm, epsilon, 1e-8, json.dumps(options, sort_keys=True))
+
+
+def accuracies(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the panel of the accuracy of each model of watched runs on Adult, beside that of dbdp's default."""
+    lines = [curve(named(each), each.figures["test_accuracy"]) for each in watched_of(results)]
+    last = max((len(line["x"]) for line in lines), default=2)
+    for each in results:
+        if each.cell.method == AUTO:
+            label, value = f"dbdp (default), ε = {each.cell.epsilon:g}", each.figures["accuracy"]
+            lines.append({"label": label, "x": [1, last], "y": [value, value], "ours": True})
+    return {"title": "Adult: test accuracy of each model whose gradient is measured", "x": "measurement",
+            "y": "test accuracy", "lines": lines}  # fmt: skip
+
+
+def spending(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the panel of the budget that watched runs have spent."""
+    lines = [curve(named(each), each.figures["spent"]) for each in results]
+    return {"title": "budget spent, gradients and searches or selections", "x": "access", "y": "share", "lines": lines}
+
+
+def watched_of(results: Sequence[Result], dataset: str = "adult") -> list[Result]:
+    """Return the watched runs on a table."""
+    return [each for each in results if each.cell.method != AUTO and each.cell.dataset == dataset]
 
 
 def curve(label: str, values: Sequence[float]) -> dict[str, Any]:
@@ -142,23 +182,26 @@ def curve(label: str, values: Sequence[float]) -> dict[str, Any]:
 def named(result: Result) -> str:
     """Return what distinguishes a run."""
     size = json.loads(result.cell.options).get("batch_size")
-    return f"ε = {result.cell.epsilon:g}" + (f", batches of {size}" if size else "")
+    rows = f"batches of {size}" if size else "all rows" if "blgd" in result.cell.method else ""
+    return f"ε = {result.cell.epsilon:g}" + (f", {rows}" if rows else "")
 
 
 def agd_panels(results: Sequence[Result]) -> Panels:
     """Return gradient beside noise, objective and steps of DP-AGD."""
-    first = results[0]
-    gradients = [curve(f"‖∇f‖, {named(each)}", each.figures["gradient"]) for each in results]
-    noises = [curve(f"noise √(E‖Y‖²), {named(each)}", each.figures["noise"]) for each in results]
-    objectives = [curve(f"objective, {named(each)}", each.figures["objective"]) for each in results]
-    steps = [curve(f"step length, {named(each)}", each.figures["steps"]) for each in results]
+    watched = watched_of(results)
+    gradients = [curve(f"‖∇f‖, {named(each)}", each.figures["gradient"]) for each in watched]
+    noises = [curve(f"noise √(E‖Y‖²), {named(each)}", each.figures["noise"]) for each in watched]
+    objectives = [curve(f"objective, {named(each)}", each.figures["objective"]) for each in watched]
+    steps = [curve(f"step length, {named(each)}", each.figures["steps"]) for each in watched]
     x = "measurement"
     return [
-        {"title": f"{first.cell.dataset}: gradient and noise", "x": x, "y": "norm", "yscale": "log",
+        {"title": "Adult: gradient and noise", "x": x, "y": "norm", "yscale": "log",
          "lines": [*gradients, *noises]},
         {"title": "objective", "x": x, "y": "objective", "lines": objectives},
         {"title": "length of the step; 0: the budget of the next measurement grows", "x": x, "y": "step",
          "lines": steps},
+        spending(watched),
+        accuracies(results),
     ]  # fmt: skip
 
 
@@ -167,16 +210,15 @@ def agd_notes(results: Sequence[Result]) -> list[str]:
     return [
         f"{named(each)}: ‖∇f‖ {each.figures['gradient'][0]:.3f} → {min(each.figures['gradient']):.3f}, noise "
         f"{each.figures['noise'][0]:.2f} → {each.figures['noise'][-1]:.2f}, objective "
-        f"{each.figures['objective'][0]:.3f}"
-        f" → {each.figures['objective'][-1]:.3f} in {each.figures['gradients']} measurements"
-        for each in results
+        f"{each.figures['objective'][0]:.3f} → {each.figures['objective'][-1]:.3f} in {each.figures['gradients']} "
+        f"measurements, {each.figures['steps'].count(0)} of which led to no step"
+        for each in watched_of(results)
     ]
 
 
 def blsgd_panels(results: Sequence[Result]) -> Panels:
     """Return the counts by batch size, the steps, the noise and a network's steps of DP-BLSGD."""
-    linear = [each for each in results if each.cell.dataset == "adult"]
-    digits = [each for each in results if each.cell.dataset != "adult"]
+    linear, digits = watched_of(results), watched_of(results, FEW_DIGITS)
     read = [int(each.figures["rows_read"]) for each in linear]
     calls = [each.figures["gradients"] + each.figures["searches"] for each in linear]
     ratios = [json.loads(each.cell.options).get("batch_size", TRAINED) / TRAINED for each in linear]
@@ -190,6 +232,8 @@ def blsgd_panels(results: Sequence[Result]) -> Panels:
          "lines": [curve(named(each), each.figures["steps"]) for each in linear]},
         {"title": "Adult: noise of the measured gradients", "x": "measurement", "y": "√(E‖Y‖²)", "yscale": "log",
          "lines": [curve(named(each), each.figures["noise"]) for each in linear]},
+        spending(linear),
+        accuracies(results),
     ]  # fmt: skip
     for each in digits:
         panels.append({"title": "MNIST, mlp:64: step sizes", "x": x, "y": "η", "yscale": "log",
@@ -201,17 +245,17 @@ def blsgd_notes(results: Sequence[Result]) -> list[str]:
     """Return the counts in words."""
     return [
         f"{each.cell.dataset}, {named(each)}: {each.figures['gradients']} gradients, {each.figures['searches']} "
-        "searches, "
-        f"{len(each.figures['steps'])} accepted steps"
+        f"searches, {len(each.figures['steps'])} accepted steps, {int(each.figures['rows_read']):,} rows read for "
+        "gradients"
         for each in results
+        if each.cell.method != AUTO
     ]
 
 
 TRACES = (
     Trace("trace-dp_agd", "DP-AGD, Table 1: gradients beside their noise, by steps",
-          "A direction helps although its noise is far longer than the gradient. Where no step lowers the "
-          "objective the "
-          "budget of the next measurement grows, and the noise falls.",
+          "A direction helps although its noise is far longer than the gradient. Where no step lowers the objective "
+          "the budget of the next measurement grows, and the noise falls.",
           (trace("dp_agd", 0.1), trace("dp_agd", 0.8)), agd_panels, agd_notes),
     Trace("trace-dp_blsgd", "DP-BLSGD, Figures 2 and 5: evaluations, steps and noise",
           "A line search chooses its steps; small samples need far fewer rows. One run each; the last panel is of a "

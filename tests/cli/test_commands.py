@@ -460,7 +460,7 @@ def test_the_experiments_are_run_in_the_clone_with_what_was_given(monkeypatch):
     called = Mock(return_value=3)
     monkeypatch.setattr(machine.subprocess, "call", called)
     monkeypatch.setattr(machine, "PEERS", ("json",))
-    given = ["--figure", "systems", "--dataset", "adult", "--repeats", "2", "--full"]
+    given = ["--figure", "systems", "--dataset", "adult", "--repeats", "2", "--grid", "--full"]
     assert CliRunner().invoke(app, ["reproduce", *given]).exit_code == 3
     command = [sys.executable, "-m", "benchmarks.reproduce", *given]
     assert called.call_args.args[0] == command and called.call_args.kwargs == {"cwd": ROOT}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = Commands()
 SHORTEST_TOKEN = 32
 CLONE = Path(__file__).parents[3]
-PEERS = ("pandas", "matplotlib", "scipy", "dp_accounting", "interpret", "diffprivlib")
+PEERS = ("pandas", "matplotlib", "scipy", "dp_accounting", "interpret", "diffprivlib", "jax_privacy")
 server = Commands(no_args_is_help=True, help="The private PostgreSQL of this virtual environment.")
 app.add_command(server, "server")
 
@@ -149,13 +149,14 @@ def reproduce(
     dataset: Annotated[str | None, option(help="Only these tables, such as adult,bank.")] = None,
     repeats: Annotated[int | None, option(help="Random splits of each table.")] = None,
     minutes: Annotated[float | None, option(help="End after so many; default: 18, with --full none.")] = None,
+    grid: Annotated[bool, option("--grid", help="All values of every grid, on the small run's rows.")] = False,
     full: Annotated[bool, option("--full", help="All of every grid, all rows: days.")] = False,
     listed: Annotated[bool, option("--list", help="List the figures, and end.")] = False,
 ) -> None:
     """Train the papers' experiments again, in a clone of the source; goes on where a run ended."""
     given = {"--figure": figure, "--dataset": dataset, "--repeats": repeats, "--minutes": minutes}
     values = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-    flags = [name for name, value in {"--full": full, "--list": listed}.items() if value]
+    flags = [name for name, value in {"--grid": grid, "--full": full, "--list": listed}.items() if value]
     _check_clone()
     command = [sys.executable, "-m", "benchmarks.reproduce", *values, *flags]
     sys.exit(subprocess.call(command, cwd=CLONE))
