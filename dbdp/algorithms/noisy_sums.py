@@ -81,7 +81,7 @@ def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int)
 
     Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
     The iterate and M are the same in both worlds: the exact sums move by 2C. A block has at most B rows, and at most
-    4n/B + 1 of the blocks, one for each bucket of a packing, have fewer: N ≤ 5n/B + 2. In any order within a block,
+    4n/B + 1 of the blocks, one for each part on a cluster, have fewer: N ≤ 5n/B + 2. In any order within a block,
     and the blocks one after the other, the sum errs by γ_{B+N+1}·nL; M makes that no longer. The last product errs by
     γ_d·‖M‖_F·nL ≤ γ_d√d·nL. There are two sums: 2.02(min(n, B + N) + d√d + 5)u·nL. ∎
     """
