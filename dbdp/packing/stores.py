@@ -51,6 +51,11 @@ class RecordFile:
         Folder of the file.
     width : int
         Bytes of a record.
+
+    Raises
+    ------
+    ValueError
+        If no file can be made there.
     """
 
     memory, ends = 0, None
@@ -58,12 +63,16 @@ class RecordFile:
     def __init__(self, directory: str, width: int) -> None:
         self.width = width
         self._count = 0
-        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - `close` closes it
+        try:
+            self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - `close` closes it
+        except OSError as error:
+            raise _refused("packed rows could not be written", error) from None
 
     @classmethod
     def beside(cls, session: ServerSession, table: str, width: int) -> "RecordFile":
         """Return a new file on the disk of a temporary table, which `temp_tablespaces` chose."""
-        return cls(os.path.dirname(session.query(_DIRECTORY, table)[0]["path"]), width)
+        path = session.query(_DIRECTORY, table)[0]["path"]  # null for a view
+        return cls(os.path.dirname(path) if path else "base", width)
 
     def __len__(self) -> int:
         """Return the number of places up to the last one that was written."""
@@ -82,10 +91,7 @@ class RecordFile:
             try:
                 written = os.pwrite(self._file.fileno(), left, place)
             except OSError as error:
-                raise ValueError(
-                    f"packed rows do not fit the disk of temporary tables after {place >> 20} MB ({error.strerror}): "
-                    "make room there, choose another disk by temp_tablespaces, or raise dbdp.pack_memory"
-                ) from None
+                raise _refused(f"packed rows beyond {place >> 20} MB could not be written", error) from None
             left, place = left[written:], place + written
         self._count = max(self._count, first + len(records))
 
@@ -111,6 +117,13 @@ class RecordFile:
     def close(self) -> None:
         """Free the space."""
         self._file.close()
+
+
+def _refused(what: str, error: OSError) -> ValueError:
+    return ValueError(
+        f"{what} to the disk of temporary tables ({error.strerror}): make room there, choose another disk by "
+        "temp_tablespaces, or raise dbdp.pack_memory"
+    )
 
 
 class Buckets:

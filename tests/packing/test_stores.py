@@ -70,6 +70,11 @@ def test_a_full_disk_is_an_error_with_its_remedy(file):
         file.write(0, np.arange(3))
 
 
+def test_a_folder_that_takes_no_file_is_an_error_with_its_remedy(tmp_path):
+    with pytest.raises(ValueError, match=r"No such file.*temp_tablespaces"):
+        RecordFile(str(tmp_path / "none"), 8)
+
+
 def test_a_write_in_parts_is_completed(file):
     write = os.pwrite
     with patch.object(os, "pwrite", lambda number, data, place: write(number, data[:5], place)):
