@@ -175,7 +175,11 @@ select number from generate_series(%(first)s::int8, %(last)s) as number"""
 
 
 def counted(session: psycopg.Connection, source: str, call: Callable[[], Any]) -> Counter[tuple[str, int]]:
-    """Every counter, above 0, of every relation that a call may have touched, in one transaction with it."""
+    """Every counter, above 0, of every relation that a call may have touched, in one transaction with it.
+
+    What the session counted before, and has not reported for up to a second, would be added to the call's.
+    """
+    session.execute("select pg_stat_force_next_flush()")
     with session.transaction():
         began, first = taken(session), next_number(session)
         call()
