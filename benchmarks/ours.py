@@ -168,10 +168,12 @@ def trained(connection: psycopg.Connection, table: Table, source: str = "") -> i
 def prediction(connection: psycopg.Connection, source: str, condition: str, *, workers: int = 0) -> float:
     """Return the seconds to count the rows for which a condition, such as a prediction, is true.
 
-    It runs in one process, or with so many parallel workers at most, of which PostgreSQL's own default is 2.
+    It runs in one process, or with so many parallel workers at most, of which PostgreSQL's own default is 2. It is
+    planned each time: a prepared statement would keep the workers that it had when it was prepared.
     """
+    query = f"select count(*) from {source} where {condition}"
     connection.execute(f"set max_parallel_workers_per_gather = {workers}")
-    seconds = timed(lambda: connection.execute(f"select count(*) from {source} where {condition}").fetchone())
+    seconds = timed(lambda: connection.execute(query, prepare=False).fetchone())
     connection.execute("reset max_parallel_workers_per_gather")
     return seconds
 
