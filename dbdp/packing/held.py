@@ -89,7 +89,7 @@ def decode(block: bytes, dimension: int) -> np.ndarray:
     """
     if not _refers(block):
         return blocks.decode(block, dimension)
-    return records(block, _row_bytes(dimension), blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
+    return records(block, blocks.row_bytes(dimension), blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
 
 
 def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -102,16 +102,11 @@ def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
     """
     if not _refers(block) or (ends := _store(_REFERENCE.unpack(block)[1]).ends) is None:
         return None
-    return records(block, _row_bytes(dimension), count(block)).view(blocks.ELEMENT), ends
+    return records(block, blocks.row_bytes(dimension), count(block)).view(blocks.ELEMENT), ends
 
 
 def _refers(block: bytes) -> bool:
     return len(block) == _REFERENCE.size and block.startswith(_MAGIC)
-
-
-def _row_bytes(dimension: int) -> int:
-    none = blocks.decode(b"", dimension)  # which checks the dimension
-    return none.shape[1] * none.itemsize
 
 
 def records(block: bytes, width: int, most: int) -> np.ndarray:

@@ -42,7 +42,7 @@ def steps_that_fit(session: Session, size: int, dimension: int, most: int) -> in
 
 def steps_bytes(steps: int, rows: int, dimension: int) -> int:
     """Return the bytes that steps of so many rows in all need while they are packed; more are hardly ever drawn."""
-    return rows * (blocks.stride_of(dimension) * blocks.ELEMENT.itemsize + _HIT_BYTES) + steps * _STEP_BYTES
+    return rows * (blocks.row_bytes(dimension) + _HIT_BYTES) + steps * _STEP_BYTES
 
 
 def blocks_of_step(size: int, dimension: int) -> int:

@@ -4,11 +4,11 @@ The server returns the raw records of some pages at a time (`records`), and NumP
 `dbdp.pack_memory` are written directly to their places in a uniform permutation. If they do not fit, each row is first
 written to a bucket of public size in a file, and each bucket is permuted by itself: this too is exactly a uniform
 permutation, and each row is written twice, however many there are. Rows that are only summed need no order, and are
-written as they are read. With a key the order is the same in every
-session, and each session may pack a share of it: the shares are disjoint and of public sizes. Poisson mini-batches are
-packed one after the other, each of the same public size; every row is drawn into every step independently, all in one
-pass over the records, or over a packed copy of all rows where several draws follow one another. This module runs in the
-server, where search_path is pinned to pg_catalog.
+written as they are read. With a key the order is the same in every session, and each session may pack a share of it:
+the shares are disjoint and of public sizes. Poisson mini-batches are packed one after the other, each of the same
+public size, or all together; every row is drawn into every step independently, all in one pass over the records, or
+over a packed copy of all rows where several draws follow one another. This module runs in the server, where search_path
+is pinned to pg_catalog.
 """
 
 from collections.abc import Iterator, Sequence
@@ -114,7 +114,7 @@ class _Packing:
         self._copy: str | None = None
         self._table = table
         self._stride = blocks.stride_of(encoder.dimension)
-        self._row_bytes = self._stride * blocks.ELEMENT.itemsize
+        self._row_bytes = blocks.row_bytes(encoder.dimension)
         self._memory = pack_memory(session)
 
     def in_fresh_order(self, store: BlockWriter, *, secret: bool) -> None:

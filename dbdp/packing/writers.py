@@ -117,10 +117,10 @@ class BlockWriter:
         held: bool = False,
         room: int = 0,
     ) -> None:
-        self._session, self._table, self._held, self._room = session, table, held, room
+        self._session, self._table, self._name, self._held, self._room = session, table, table_name(table), held, room
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
         self._number = self._written = self._begin = 0
-        self._block_rows, self._stride = blocks.rows_per_block(dimension), blocks.stride_of(dimension)
+        self._dimension, self._block_rows = dimension, blocks.rows_per_block(dimension)
         self._cuts = list(reversed(cuts))
         self._open: list[bytes] = []
         self._file: RecordFile | None = None
@@ -130,7 +130,7 @@ class BlockWriter:
 
     def _forget_dropped(self) -> None:
         """Free rows that this table referred to, and those of tables that a client dropped without `forget_blocks`."""
-        held.forget(table_name(self._table))
+        held.forget(self._name)
         if tables := held.tables():
             for row in self._session.query(_DROPPED, tables):
                 held.forget(row["name"])
@@ -141,20 +141,20 @@ class BlockWriter:
             self.write(rows, order)
             return
         kept = rows if order is None else rows[order]
-        self._key = held.hold(table_name(self._table), RecordsInMemory(kept))
+        self._key = held.hold(self._name, RecordsInMemory(kept))
         self._append(len(kept), lambda first, last: None)
 
     def hold_steps(self, rows: np.ndarray, ends: np.ndarray) -> None:
         """Hold the rows of Poisson steps in memory, as one block; each step ends after so many of them."""
-        key = held.hold(table_name(self._table), RecordsInMemory(rows, ends))
+        key = held.hold(self._name, RecordsInMemory(rows, ends))
         self._session.query(self._insert, self._number, held.reference(key, 0, len(rows)))
         self._number += 1
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Append rows, as they are or in this order; the last block may stay open."""
         if self._held and self._file is None:
-            self._file = RecordFile.beside(self._session, self._table, self._stride * blocks.ELEMENT.itemsize)
-            self._key = held.hold(table_name(self._table), self._file)
+            self._file = RecordFile.beside(self._session, self._table, blocks.row_bytes(self._dimension))
+            self._key = held.hold(self._name, self._file)
         if order is None:
             self._append(len(rows), lambda first, last: self._keep(rows[first:last]))
         else:
@@ -181,7 +181,7 @@ class BlockWriter:
     def fill(self, count: int) -> None:
         """Append `count` zero rows."""
         while count:
-            zeros = np.zeros((min(count, self._block_rows), self._stride), blocks.ELEMENT)
+            zeros = np.zeros((min(count, self._block_rows), blocks.stride_of(self._dimension)), blocks.ELEMENT)
             self.write(zeros)
             count -= len(zeros)
 

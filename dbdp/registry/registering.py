@@ -144,7 +144,7 @@ def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
 
 def warn_of_size(session: ServerSession, declaration: Declaration, slots: int) -> None:
     """Warn the owner of a capacity whose empty places alone take much time and disk, in every training."""
-    size = slots * blocks.stride_of(declaration.dimension) * blocks.ELEMENT.itemsize
+    size = slots * blocks.row_bytes(declaration.dimension)
     if size >= _LARGE_PACK:
         session.warn(
             f"each training packs {slots} places, empty ones too, which are about {size / 1e9:.0f} GB in temporary "

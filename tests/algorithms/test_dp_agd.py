@@ -263,8 +263,7 @@ def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, how, g
     `how` has dbdp's settings, of which momentum and halves are not in the paper.
     Yields after each selection: the model, the ρ of the last measurement, the candidates, α_max.
     """
-    features, labels = data
-    count, dimension = features.shape
+    (features, labels), (count, dimension) = data, data[0].shape
 
     def gradient(w):
         total = np.zeros(dimension)
@@ -287,9 +286,8 @@ def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, how, g
         while i == 0:
             whole = raw / count + regularisation * w + how["momentum"] * before
             halves = [0, *(largest / 2**j for j in range(candidates - 2, -1, -1))]
-            steps = (
-                halves if how["step_sizes"] == "halves" else [largest * j / (candidates - 1) for j in range(candidates)]
-            )
+            equal = [largest * j / (candidates - 1) for j in range(candidates)]
+            steps = halves if how["step_sizes"] == "halves" else equal
             models = [w - alpha * whole / np.linalg.norm(whole) for alpha in steps]
             rho -= rho_nmax
             i = int(np.argmin([objective(each) - noise for each, noise in zip(models, next(gumbels), strict=True)]))

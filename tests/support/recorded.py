@@ -69,9 +69,8 @@ def train_on_record(name: str, request: str) -> str:
 
     dataset = datasets.load(session, name)
     plan = algorithms.plan(wanted := algorithms.Request(**json.loads(request)), facts(dataset, wanted))
-    patched = [(streams, "draw", drawing), (rows.Packing, "fill", packing)]
     with ExitStack() as stack, rows.packed_rows(session, dataset, plan.layout) as packed_rows:
-        for each in patched:
+        for each in ((streams, "draw", drawing), (rows.Packing, "fill", packing)):
             stack.enter_context(patch.object(*each))
         model = plan.run(packed_rows).models
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})

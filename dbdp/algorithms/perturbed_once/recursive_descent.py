@@ -105,7 +105,7 @@ def _planned(descent: AcceleratedDescent, length: float, width: float) -> Recurs
     """Return the solver with stages of some length and x = η(λ + ℓ); None if it would not end, or needs much memory."""
     strong, smooth = descent.regularisation, descent.regularisation + descent.smoothness
     steps = math.ceil(length * smooth / strong)
-    row_bytes = blocks.stride_of(descent.objective.inputs) * blocks.ELEMENT.itemsize
+    row_bytes = blocks.row_bytes(descent.objective.inputs)
     left = math.exp(steps * math.log1p(-2 * width * strong * smooth / (strong + smooth) ** 2) / 2)
     factor = (math.sqrt(width / (2 - width)) + left) * ROOM
     if factor >= 1 or steps * row_bytes > MOST_MEMORY:

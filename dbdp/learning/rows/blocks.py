@@ -20,9 +20,16 @@ def stride_of(dimension: int) -> int:
     return -(-(dimension + 1) // LANES) * LANES
 
 
+def row_bytes(dimension: int) -> int:
+    """Return the bytes of one packed row; raise ValueError unless the dimension is a whole number from 1 on."""
+    if not is_whole(dimension) or dimension < 1:
+        raise ValueError(f"dimension = {dimension!r} of a packed row must be a whole number, at least 1")
+    return stride_of(dimension) * ELEMENT.itemsize
+
+
 def rows_per_block(dimension: int) -> int:
     """Return how many rows one block holds."""
-    return max(1, BLOCK_BYTES // (stride_of(dimension) * ELEMENT.itemsize))
+    return max(1, BLOCK_BYTES // row_bytes(dimension))
 
 
 def decode(block: bytes | np.ndarray, dimension: int) -> np.ndarray:
@@ -34,16 +41,14 @@ def decode(block: bytes | np.ndarray, dimension: int) -> np.ndarray:
         If the length is not a multiple of a row's, or above that of a packed block: the scores of many models
         need more memory than the block itself.
     """
-    if not is_whole(dimension) or dimension < 1:
-        raise ValueError(f"dimension = {dimension!r} of a packed row must be a whole number, at least 1")
-    row_bytes = stride_of(dimension) * ELEMENT.itemsize
-    if len(block) > max(BLOCK_BYTES, row_bytes):
+    width = row_bytes(dimension)
+    if len(block) > max(BLOCK_BYTES, width):
         raise ValueError(
-            f"a block of {len(block)} bytes is above the limit of {max(BLOCK_BYTES, row_bytes)}; pack the dataset again"
+            f"a block of {len(block)} bytes is above the limit of {max(BLOCK_BYTES, width)}; pack the dataset again"
         )
-    if len(block) % row_bytes:
+    if len(block) % width:
         raise ValueError(
-            f"a block of {len(block)} bytes is not a multiple of the {row_bytes} bytes of a row; pack the dataset again"
+            f"a block of {len(block)} bytes is not a multiple of the {width} bytes of a row; pack the dataset again"
         )
     return np.frombuffer(block, ELEMENT).reshape(-1, stride_of(dimension))
 
@@ -67,7 +72,7 @@ class PackedRecords:
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
-        self.record_bytes = stride_of(dimension) * ELEMENT.itemsize
+        self.record_bytes = row_bytes(dimension)
 
     def rows(self, raw: Raw) -> np.ndarray:
         """Return packed rows, shape (rows, stride), without a copy."""

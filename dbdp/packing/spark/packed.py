@@ -195,7 +195,7 @@ class SparkRows:
         return tuple(size for rows in self.layout.slices for size in self._cut(rows))
 
     def _cut(self, rows: int) -> list[int]:
-        row_bytes = blocks.stride_of(self.layout.dimension) * blocks.ELEMENT.itemsize
+        row_bytes = blocks.row_bytes(self.layout.dimension)
         most = max(1, PART_BYTES // row_bytes, -(-self.source.rows // MOST_PARTS))
         count = -(-rows // most)
         return [rows * (place + 1) // count - rows * place // count for place in range(count)]
