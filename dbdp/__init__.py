@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.estimators import SpendingLimit as SpendingLimit
     from dbdp.interfaces.python.estimators import spending as spending
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _PLACES = {
     "Database": "dbdp.interfaces.python.database",

@@ -24,8 +24,9 @@ from dbdp.privacy.accounting.budget import Budget
 RELEASED = Path(__file__).parent / "released"  # the scripts as they were released, packed
 STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))
 EVERY_STATE = pytest.mark.parametrize("state", STATES)
+OF_ONE_SCHEMA = pytest.mark.parametrize("state", [state for state in STATES if state < "0.3"])
 USED = [state for state in STATES if (RELEASED / f"used--{state}.sql.xz").exists()]
-EVERY_USED_STATE = pytest.mark.parametrize("state", others_slow(USED, "0.2.0"))
+EVERY_USED_STATE = pytest.mark.parametrize("state", others_slow(USED, "0.2.0", "0.3.0"))
 
 # What the extension is, without numbers that depend on the order of making. Columns are compared by name.
 CATALOGUE = {
@@ -156,7 +157,7 @@ def test_internal_functions_have_a_schema_of_their_own_and_a_stray_would_be_seen
     }
 
 
-@EVERY_STATE
+@OF_ONE_SCHEMA
 def test_after_an_update_no_internal_function_is_where_users_look(make_old, state):
     url = make_old(state)
     assert misplaced_in_old(url)
@@ -173,7 +174,7 @@ def misplaced_in_old(url: str) -> list[str]:
         return names
 
 
-@EVERY_STATE
+@OF_ONE_SCHEMA
 def test_an_update_refuses_a_schema_that_another_made(make_old, state):
     """Nothing of the old version changes, and the update goes through once the schema is renamed."""
     url = make_old(state)

@@ -1,7 +1,8 @@
 """Makes the files of this folder for a state of the tree: its script, and a dump of a database that its code used.
 
 Unpack that state by `git archive`, compile it (`setup.py build_ext --inplace`), and run with it first on PYTHONPATH:
-python make.py 0.2.0+last. The first states of 0.2.0 have other module names, and neither capacities nor summaries.
+python make.py 0.2.0+last. The first states of 0.2.0 have other module names, and neither capacities nor summaries. Up to
+0.2.0 the views without `_details` have all columns.
 """
 
 import json
@@ -34,6 +35,7 @@ DATASETS = {
     "rho": "'ill', 'true', {}, delta => 1e-5, rho => 0.5",
     "growing": "'ill', 'true', {}, 3, 1e-5, capacity => 400",
 }
+DETAILS = "" if dbdp.__version__ < "0.3.0" else "_details"
 BOLT_ON = "algorithm => 'bolt_on', epochs => 2, batch_size => 20"
 USED = f"""
 select dbdp.grant_training('people', 'old_anna', 1.5);
@@ -68,10 +70,10 @@ select dbdp.answer_at_multiples('growing', 'no clocks', 2);
 create table predicted (model bigint, id int, how text, value text);
 create view scored as select t.id, dbdp.predict_probability(1, t) as value from people as t;
 create view listed as select name, epsilon from dbdp.datasets;
-create view released as select id, receipt from dbdp.models;
+create view released as select id, receipt from dbdp.models{DETAILS};
 grant execute on function dbdp.about to old_app;
 create table allowed as
-select dataset, role, charge_limit, charged, leak_limit, leaked, epsilon, epsilon as implied from dbdp.allowances;
+select dataset, role, charge_limit, charged, leak_limit, leaked, epsilon, epsilon as implied from dbdp.allowances{DETAILS};
 """
 
 

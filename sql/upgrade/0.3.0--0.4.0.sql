@@ -1,0 +1,1 @@
+-- From 0.3.0 to 0.4.0: changes that CREATE OR REPLACE cannot make. The parts of sql/ run again after the last step.
