@@ -8,7 +8,7 @@ power is the probability of "the second" where it is so. Without a release power
 import math
 from statistics import NormalDist
 
-from dbdp.privacy.accounting.events import Event, Release, divergence, gaussian_square, is_known_at, leak
+from dbdp.privacy.accounting.events import Event, Release
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.5)
 _ORDERS = (1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0)
@@ -43,7 +43,7 @@ def attack_power(release: Release, false_alarms: float) -> float:
     rate = min(max(false_alarms, 0.0), 1.0)
     growth = math.exp(min(release.epsilon, 700.0))
     bounds = [1.0, growth * rate + release.delta, 1 - (1 - release.delta - rate) / growth]
-    leaking = leak(release.event, 0.0)  # at least the total variation
+    leaking = release.event.leak(0.0)  # at least the total variation
     if leaking < 1 - rate:
         bounds.append(_power_outside(release.event, rate + leaking) + leaking)
     return max(rate, min(1.0, min(bounds) + _MARGIN))
@@ -56,10 +56,10 @@ def attack_powers(release: Release) -> dict[str, float]:
 
 def _power_outside(event: Event, rate: float) -> float:
     """Return the bound that the event has outside its leak."""
-    square = gaussian_square(event)
+    square = event.gaussian_square()
     if square is not None:
         return _gaussian_power(math.sqrt(square), rate)
-    known = [(order, divergence(event, order)) for order in _ORDERS if is_known_at(event, order)]
+    known = [(order, event.divergence(order)) for order in _ORDERS if event.is_known_at(order)]
     return min((_renyi_power(order, value, rate) for order, value in known if math.isfinite(value)), default=1.0)
 
 

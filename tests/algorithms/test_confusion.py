@@ -22,7 +22,6 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     Release,
     SelfComposedDpEvent,
-    divergence,
     pure_divergence,
 )
 from dbdp.privacy.counts import CountLaplace
@@ -193,7 +192,7 @@ def test_without_delta_it_is_charged_as_two_counts_of_half_of_epsilon(epsilon):
     guarantee = ConfusionPlan(epsilon, 0.0, 10).guarantee
     assert (guarantee.epsilon, guarantee.delta) == (epsilon, 0.0)
     for order in (1.5, 8.0, 64.0):
-        charge = divergence(guarantee.event, order)
+        charge = guarantee.event.divergence(order)
         assert charge == pytest.approx(2 * pure_divergence(epsilon / 2, order))
         assert charge <= pure_divergence(epsilon, order) * (1 + 1e-9) + 1e-14
 
@@ -206,7 +205,7 @@ def test_the_charge_covers_the_divergence_of_the_worst_neighbours(epsilon, order
     one, other = (-np.abs(k - shift) * epsilon / 2 for shift in (0, 1))
     normaliser = math.log(math.fsum(np.exp(one)))
     exact = 2 * (math.log(math.fsum(np.exp(order * one + (1 - order) * other))) - normaliser) / (order - 1)
-    charge = divergence(ConfusionPlan(epsilon, 0.0, 10).guarantee.event, order)
+    charge = ConfusionPlan(epsilon, 0.0, 10).guarantee.event.divergence(order)
     assert exact <= charge * (1 + 1e-9)
     assert exact > charge / 2
 

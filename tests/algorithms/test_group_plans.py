@@ -14,8 +14,6 @@ from dbdp.privacy.accounting.events import (
     DisjointDpEvent,
     EpsilonDeltaDpEvent,
     SelfComposedDpEvent,
-    divergence,
-    leak,
 )
 
 FACTS = Facts(1000, 4)
@@ -75,8 +73,8 @@ def test_neighbours_in_one_group_are_as_far_apart_as_the_most_expensive_group_st
             two = (group, (group + 1) % len(PARTS))
             moved = tuple(bit ^ (place in two) for place, bit in enumerate(bits))
             moving.append(renyi(together(PARTS, bits), together(PARTS, moved), order))
-    assert max(result) == pytest.approx(divergence(event, order), rel=1e-9)
-    assert max(moving) > 1.2 * divergence(event, order)  # why the key must be public and fixed
+    assert max(result) == pytest.approx(event.divergence(order), rel=1e-9)
+    assert max(moving) > 1.2 * event.divergence(order)  # why the key must be public and fixed
 
 
 def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
@@ -85,8 +83,8 @@ def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
     for group in range(len(LEAKING)):
         other = tuple(int(place == group) for place in range(len(LEAKING)))
         deltas.append(hockey_stick(together(LEAKING, (0,) * len(LEAKING)), together(LEAKING, other), epsilon))
-    assert max(deltas) <= leak(event, epsilon) * (1 + 1e-9)
-    assert max(deltas) >= 0.99 * leak(event, epsilon)
+    assert max(deltas) <= event.leak(epsilon) * (1 + 1e-9)
+    assert max(deltas) >= 0.99 * event.leak(epsilon)
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
@@ -98,8 +96,8 @@ def test_a_record_that_changes_its_group_is_as_far_away_as_two_groups_state(orde
         for goes in ((0, 1), (1, 2), (2, 0)):
             other = tuple(bit ^ (place in goes) for place, bit in enumerate(bits))
             moving.append(renyi(together(parts, bits), together(parts, other), order))
-    assert max(moving) == pytest.approx(divergence(SelfComposedDpEvent(event, 2), order), rel=1e-9)
-    assert max(moving) > 1.2 * divergence(event, order)
+    assert max(moving) == pytest.approx(SelfComposedDpEvent(event, 2).divergence(order), rel=1e-9)
+    assert max(moving) > 1.2 * event.divergence(order)
 
 
 def test_a_private_key_has_the_given_epsilon_for_two_groups_and_for_one_alone():

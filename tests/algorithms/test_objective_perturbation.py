@@ -30,7 +30,7 @@ from dbdp.learning.objectives import Linear, Softmax
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.curves import perturbed_divergence
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, Release, divergence
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, Release
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
 LOSSES = {"logistic": Logistic(), "huber_svm": HuberSvm(), "huber_regression": HuberRegression(0.5)}
@@ -400,13 +400,13 @@ def test_no_random_pair_diverges_more_than_is_charged_at_any_order(loss, regular
     for _ in range(5):
         table, neighbour = random_pair(random, release_plan)
         for pair, order in product(((table, neighbour), (neighbour, table)), ORDERS):
-            assert exact_divergence(*pair, order, law, width) <= divergence(event, order) * (1 + 1e-5)
+            assert exact_divergence(*pair, order, law, width) <= event.divergence(order) * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_divergence_of_gaussian_noise_is_attained_and_a_hundredth_less_noise_would_be_noticed(order):
     release_plan = planned("huber_svm", delta=1e-4, rows=1000, dimension=1, regularisation=1000.0)
-    sigma, charge = detail(release_plan, "objective_noise_scale"), divergence(minimum_of(release_plan), order)
+    sigma, charge = detail(release_plan, "objective_noise_scale"), minimum_of(release_plan).divergence(order)
     pair = hinge_pair(1000, 1e6)
     width = (60 + 2 * order) * sigma
     assert 0.99 * charge < exact_divergence(*pair, order, normal(sigma), width) <= charge
@@ -422,7 +422,7 @@ def test_where_much_bends_the_corners_are_charged_and_the_other_bound_would_be_n
     sigma = detail(release_plan, "objective_noise_scale")
     table, neighbour, _ = bent_pair("huber_svm", 10 * detail(release_plan, "regularisation"))
     reached = exact_divergence(table, neighbour, order, normal(sigma), 60 * sigma)
-    assert 0.02 * divergence(event, order) < reached <= divergence(event, order) < math.inf
+    assert 0.02 * event.divergence(order) < reached <= event.divergence(order) < math.inf
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 10])

@@ -27,8 +27,6 @@ from dbdp.privacy.accounting.events import (
     ExponentialMechanismDpEvent,
     PaddedDpEvent,
     SelfComposedDpEvent,
-    divergence,
-    leak,
 )
 from dbdp.privacy.accounting.renyi import best_order, conversion
 from dbdp.privacy.accounting.subsampling import amplified
@@ -83,14 +81,14 @@ def test_every_selection_is_charged_and_all_of_them_are_what_was_promised(
     event, each, paid = plan.guarantee.event, plan.details["selection_charge"], 0.0
     if isinstance(event, PaddedDpEvent):  # samples that may be cut, which is paid for by a part of δ
         paid = plan.details["padding_leak"]
-        assert 0 < leak(event, epsilon) == paid <= delta / 1000
+        assert 0 < event.leak(epsilon) == paid <= delta / 1000
         event = event.event
     assert event == SelfComposedDpEvent(ExponentialMechanismDpEvent(each), selections)
     assert plan.details["selections"] == selections
     if plan.guarantee.delta > paid:
         assert plan.guarantee.delta == delta
         order = best_order(epsilon, delta - paid)
-        assert divergence(event, order) + conversion(order, delta - paid) <= epsilon
+        assert event.divergence(order) + conversion(order, delta - paid) <= epsilon
         assert each * selections > epsilon  # else pure ε would have been the better bound
     else:
         assert plan.guarantee.delta == paid  # pure, but for what is cut
@@ -170,7 +168,7 @@ def test_no_replaced_record_loses_more_through_a_sample_than_is_charged(spent, p
     pair = [mixture(mechanism, probability, others, record) for record in (one, other)]
     assert spread(*pair)[1] <= spent
     for order in (1.5, 4.0, 20.0):
-        cost = divergence(ExponentialMechanismDpEvent(spent), order)
+        cost = ExponentialMechanismDpEvent(spent).divergence(order)
         assert max(renyi(*pair, order), renyi(*reversed(pair), order)) <= cost + 1e-12
 
 

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from dbdp import algorithms
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request
 from dbdp.privacy.accounting.budget import MODES, Budget
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release, ZCDpEvent, divergence, leak
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release, ZCDpEvent
 
 ROWS, FEATURES = 300, 3
 FACTS = Facts(ROWS, FEATURES)
@@ -80,7 +80,7 @@ def test_without_a_delta_it_is_pure_or_says_why_not(name):
     if name in PURE:
         release_plan = plan(request_for(name, delta=0.0), FACTS)
         assert release_plan.guarantee.delta == 0
-        assert leak(release_plan.guarantee.event, 1.0) == 0
+        assert release_plan.guarantee.event.leak(1.0) == 0
     else:
         with pytest.raises(ValueError, match="delta"):
             plan(request_for(name, delta=0.0), FACTS)
@@ -112,7 +112,7 @@ def test_a_run_at_an_order_of_its_own_is_charged_its_limit_without_a_leak(name, 
     assert charge <= min(0.6 * before[0], budget.charge_limit)
     run = guarantee.event.event
     assert run.order >= budget.order
-    assert charge == budget.cost(Release(ZCDpEvent(run.divergence / budget.order), epsilon, 1e-6))[0]
+    assert charge == budget.cost(Release(ZCDpEvent(run.bound / budget.order), epsilon, 1e-6))[0]
     allowance = budget.allowance(epsilon / 8)  # its order is above that of the run, whose divergence there is unknown
     assert allowance.order > run.order
     assert allowance.cost(guarantee) == allowance.cost(Release(EpsilonDeltaDpEvent(epsilon, 1e-6), epsilon, 1e-6))
@@ -129,7 +129,7 @@ def test_a_ledger_takes_it(name, mode):
     charge, leaks = budget.cost(again)
     assert 0 < charge <= budget.charge_limit
     assert 0 <= leaks <= budget.leak_limit
-    assert divergence(release_plan.event, 10.0) > 0
+    assert release_plan.event.divergence(10.0) > 0
 
 
 STRANGE = {

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
-from dbdp.privacy.accounting.events import divergence
 from dbdp.privacy.counts import CountGaussian, CountLaplace, count_noise
 
 MOVED = pytest.mark.parametrize("moved", [1, 2, 3])
@@ -74,11 +73,11 @@ def test_the_charge_covers_the_divergence_of_every_neighbour(moved, order, epsil
 
     alone = {shift: of_one(shift) for shift in range(-moved, moved + 1)}
     worst = max(sum(alone[each] for each in shift) for shift in neighbours(moved))
-    charge = divergence(noise.guarantee.event, order)
+    charge = noise.guarantee.event.divergence(order)
     assert worst <= charge * (1 + 1e-9)
     assert worst > charge / 2
     if moved > 1:  # a release for each record, each of a part of the epsilon, would be charged too little
-        assert 2 * moved * divergence(CountLaplace(1, epsilon / (2 * moved)).guarantee.event, order) < worst
+        assert 2 * moved * CountLaplace(1, epsilon / (2 * moved)).guarantee.event.divergence(order) < worst
 
 
 @MOVED

@@ -17,9 +17,6 @@ from dbdp.privacy.accounting.events import (
     ExponentialMechanismDpEvent,
     Release,
     SphericalLaplaceDpEvent,
-    concentration,
-    divergence,
-    gaussian_square,
     pure_divergence,
 )
 
@@ -54,7 +51,7 @@ def quadrature(shift, dimension, order):
 )
 def test_spherical_noise_costs_its_divergence_and_no_more(epsilon, dimension, order):
     exact = quadrature(epsilon, dimension, order)
-    charge = divergence(SphericalLaplaceDpEvent(epsilon, dimension), order)
+    charge = SphericalLaplaceDpEvent(epsilon, dimension).divergence(order)
     assert charge == pytest.approx(exact, rel=1e-3)  # the quadrature is not better near the two centres
     assert charge < pure_divergence(epsilon, order)
 
@@ -62,7 +59,7 @@ def test_spherical_noise_costs_its_divergence_and_no_more(epsilon, dimension, or
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_a_smaller_shift_is_no_less_private(dimension):
     """And a longer one would be noticed."""
-    charge = divergence(SphericalLaplaceDpEvent(1.0, dimension), 10.3)
+    charge = SphericalLaplaceDpEvent(1.0, dimension).divergence(10.3)
     costs = [quadrature(shift, dimension, 10.3) for shift in (0.2, 0.5, 0.9, 0.99)]
     assert costs == sorted(costs)
     assert costs[-1] < charge < quadrature(1.01, dimension, 10.3)
@@ -73,8 +70,8 @@ def test_a_smaller_shift_is_no_less_private(dimension):
 )
 def test_the_charges_of_the_review_are_met(dimension, charge):
     event = SphericalLaplaceDpEvent(1.0, dimension)
-    assert divergence(event, 10.3) == pytest.approx(charge, rel=2e-3)
-    assert divergence(EpsilonDeltaDpEvent(1.0, 0.0), 10.3) == pytest.approx(0.956, abs=0.011)
+    assert event.divergence(10.3) == pytest.approx(charge, rel=2e-3)
+    assert EpsilonDeltaDpEvent(1.0, 0.0).divergence(10.3) == pytest.approx(0.956, abs=0.011)
 
 
 @given(epsilon=st.floats(1e-3, 20), order=st.floats(1.01, 100))
@@ -82,16 +79,16 @@ def test_on_a_line_it_is_laplace_noise(epsilon, order):
     """By its closed form, and at least as large: rounded up."""
     first = (order - 1) * epsilon + math.log(order / (2 * order - 1))
     second = -order * epsilon + math.log((order - 1) / (2 * order - 1))
-    charge = divergence(SphericalLaplaceDpEvent(epsilon, 1), order)
+    charge = SphericalLaplaceDpEvent(epsilon, 1).divergence(order)
     assert charge == pytest.approx(np.logaddexp(first, second) / (order - 1), rel=1e-6, abs=1e-9)
 
 
 @given(epsilon=st.floats(1e-9, 1e6), dimension=st.integers(1, 10**6), order=st.floats(1.001, 1e4))
 def test_no_number_costs_more_than_a_pure_release(epsilon, dimension, order):
     event, pure = SphericalLaplaceDpEvent(epsilon, dimension), EpsilonDeltaDpEvent(epsilon, 0.0)
-    assert 0 < divergence(event, order) <= divergence(pure, order)
-    assert 0 < gaussian_square(event) <= gaussian_square(pure)
-    assert 0 < concentration(event) <= concentration(pure)
+    assert 0 < event.divergence(order) <= pure.divergence(order)
+    assert 0 < event.gaussian_square() <= pure.gaussian_square()
+    assert 0 < event.concentration() <= pure.concentration()
 
 
 def gaussian_delta(square, level):
@@ -102,7 +99,7 @@ def gaussian_delta(square, level):
 @pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, [3, 4, 10, 105, 785]))
 def test_in_a_ledger_of_gaussians_it_counts_for_the_one_of_its_total_variation(epsilon, dimension):
     """Which is as telling at γ = 1, and more at every other; that of a hundredth less is not."""
-    square = gaussian_square(SphericalLaplaceDpEvent(epsilon, dimension))
+    square = SphericalLaplaceDpEvent(epsilon, dimension).gaussian_square()
     levels = np.linspace(-0.99 * epsilon, 0.99 * epsilon, 41)
     lost = [moment(lambda x, c=c: np.maximum(np.exp(x) - math.exp(c), 0), epsilon, dimension) for c in levels]
     room = 2e-4 * gaussian_delta(square, 0.0)  # of the quadrature
@@ -114,7 +111,7 @@ def test_in_a_ledger_of_gaussians_it_counts_for_the_one_of_its_total_variation(e
 @pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, DIMENSIONS))
 def test_its_rho_is_the_mean_of_the_loss(epsilon, dimension):
     mean = moment(lambda loss: np.exp(loss) * loss, epsilon, dimension)
-    assert concentration(SphericalLaplaceDpEvent(epsilon, dimension)) == pytest.approx(mean, rel=2e-3)
+    assert SphericalLaplaceDpEvent(epsilon, dimension).concentration() == pytest.approx(mean, rel=2e-3)
 
 
 @pytest.mark.parametrize(("epsilon", "dimension", "order"), each_value_quick(EPSILONS, DIMENSIONS, [1.5, 10.3, 30.0]))
@@ -145,6 +142,6 @@ def test_a_pure_release_in_many_dimensions_costs_a_small_part_of_what_randomised
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 30.0])
 def test_the_rho_of_a_bounded_range_is_above_every_order_and_by_9_percent_at_most(epsilon):
     event = ExponentialMechanismDpEvent(epsilon)
-    most = max(divergence(event, order) / order for order in 1 + np.geomspace(1e-4, 1e3, 60))
-    assert most <= concentration(event) <= most * 1.09
-    assert concentration(event) <= epsilon**2 / 8 * (1 + 1e-9)
+    most = max(event.divergence(order) / order for order in 1 + np.geomspace(1e-4, 1e3, 60))
+    assert most <= event.concentration() <= most * 1.09
+    assert event.concentration() <= epsilon**2 / 8 * (1 + 1e-9)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pairs import each_value_quick
 from scipy import special
 
-from dbdp.privacy.accounting import events
 from dbdp.privacy.accounting.events import (
     ADD_REMOVE,
     EVENTS,
@@ -38,16 +37,9 @@ from dbdp.privacy.accounting.events import (
     ShuffledGaussianDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
-    _is_run,
-    as_gaussian,
-    concentration,
-    divergence,
-    gaussian_square,
-    is_known_at,
-    leak,
+    combined,
     pure_divergence,
     pure_mean,
-    replace_one,
 )
 from dbdp.privacy.accounting.renyi import conversion
 
@@ -66,12 +58,12 @@ def test_a_divergence_at_one_order_bounds_those_at_lower_orders_and_none_above(s
         return float(mpmath.log(mpmath.quad(integrand, [-20, -5, 0, 5, 10, 20, 50])) / (order - 1))
 
     event = RenyiDpEvent(6.0, exactly(6.0))
-    assert divergence(event, 6.0) == event.divergence
-    assert all(exactly(order) < divergence(event, order) for order in (1.1, 2.0, 4.0, 5.9))
-    assert exactly(6.5) > event.divergence  # so that above its order none is stated
-    assert divergence(event, 6.5) == math.inf
+    assert event.divergence(6.0) == event.bound
+    assert all(exactly(order) < event.divergence(order) for order in (1.1, 2.0, 4.0, 5.9))
+    assert exactly(6.5) > event.bound  # so that above its order none is stated
+    assert event.divergence(6.5) == math.inf
     around = PaddedDpEvent(ComposedDpEvent((GaussianDpEvent(3.0), event)), 0.0)
-    assert [is_known_at(each, order) for each in (event, around) for order in (6.0, 6.5)] == [True, False] * 2
+    assert [each.is_known_at(order) for each in (event, around) for order in (6.0, 6.5)] == [True, False] * 2
 
 
 # --- the ledger ----------------------------------------------------------------------------------------
@@ -115,7 +107,9 @@ def nested(inner):
         st.builds(SelfComposedDpEvent, inner, st.integers(1, MAX_COUNT)),
         st.builds(DisjointDpEvent, several),
         st.builds(PaddedDpEvent, inner, st.floats(0, 1)),
-        st.builds(RepeatAndSelectDpEvent, inner.filter(_is_run), st.floats(1, 1e6), shapes, variations),
+        st.builds(
+            RepeatAndSelectDpEvent, inner.filter(lambda event: event.is_run()), st.floats(1, 1e6), shapes, variations
+        ),
     )
 
 
@@ -300,27 +294,27 @@ def their_divergence(event, order):
 @given(multiplier=st.floats(0.1, 100), order=orders)
 def test_a_gaussian_costs_what_dp_accounting_says(multiplier, order):
     expected = their_divergence(theirs.GaussianDpEvent(multiplier), order)
-    assert divergence(GaussianDpEvent(multiplier), order) == pytest.approx(expected, rel=1e-12)
+    assert GaussianDpEvent(multiplier).divergence(order) == pytest.approx(expected, rel=1e-12)
 
 
 @given(rho=st.floats(1e-6, 10), order=orders)
 def test_zero_concentration_costs_what_dp_accounting_says(rho, order):
     expected = their_divergence(theirs.ZCDpEvent(rho), order)
-    assert divergence(ZCDpEvent(rho), order) == pytest.approx(expected, rel=1e-12)
+    assert ZCDpEvent(rho).divergence(order) == pytest.approx(expected, rel=1e-12)
 
 
 @given(epsilon=st.floats(0.01, 20), order=orders)
 def test_a_pure_release_costs_what_dp_accounting_says_of_randomised_response(epsilon, order):
     noise = 2 / (1 + math.exp(epsilon))  # of two buckets
     response = their_divergence(theirs.RandomizedResponseDpEvent(noise, 2), order)
-    assert divergence(EpsilonDeltaDpEvent(epsilon, 0.0), order) == pytest.approx(response, rel=1e-6, abs=1e-12)
+    assert EpsilonDeltaDpEvent(epsilon, 0.0).divergence(order) == pytest.approx(response, rel=1e-6, abs=1e-12)
 
 
 @given(epsilon=st.floats(0.01, 20), order=orders)
 def test_a_pure_release_costs_no_less_than_laplace_noise(epsilon, order):
     laplace = RdpAccountant([order])
     laplace.compose(theirs.LaplaceDpEvent(1 / epsilon))
-    assert laplace._rdp[0] <= divergence(EpsilonDeltaDpEvent(epsilon, 0.0), order) * (1 + 1e-9)
+    assert laplace._rdp[0] <= EpsilonDeltaDpEvent(epsilon, 0.0).divergence(order) * (1 + 1e-9)
 
 
 RUNS = [
@@ -334,11 +328,11 @@ RUNS = [
 def test_a_repetition_costs_what_dp_accounting_says(run, mean, shape):
     """With the same auxiliary orders; at every order, its own and those above."""
     ours, other = run
-    accountant = RdpAccountant(events._ORDERS)
+    accountant = RdpAccountant(combined._ORDERS)
     accountant.compose(theirs.RepeatAndSelectDpEvent(other, mean, shape))
     event = RepeatAndSelectDpEvent(ours, mean, shape, 0.0)
-    result = np.array([divergence(event, float(order)) for order in events._ORDERS])
-    finite = np.isfinite(accountant._rdp) & (events._ORDERS < 1e4)
+    result = np.array([event.divergence(float(order)) for order in combined._ORDERS])
+    finite = np.isfinite(accountant._rdp) & (combined._ORDERS < 1e4)
     assert finite.sum() > 200
     assert result[finite] == pytest.approx(np.minimum.accumulate(accountant._rdp[::-1])[::-1][finite], rel=1e-9)
     assert (np.diff(result) >= -1e-12).all()
@@ -349,10 +343,10 @@ def test_a_repetition_that_leaks_is_charged_its_runs_leaks(shape):
     run = EpsilonDeltaDpEvent(0.5, 1e-7)
     event = RepeatAndSelectDpEvent(run, 10.0, shape, 1e-9)
     without = RepeatAndSelectDpEvent(EpsilonDeltaDpEvent(0.5, 0.0), 10.0, shape, 0.0)
-    assert divergence(event, 5.0) == divergence(without, 5.0)
-    assert leak(event, 1.0) >= 10 * 1e-7 + (1 + math.e) * 1e-9
-    assert leak(event, 1.0) <= (1 + math.e) * (10 * 1e-7 + 1e-9) * (1 + 1e-11)
-    assert leak(without, 1.0) == 0
+    assert event.divergence(5.0) == without.divergence(5.0)
+    assert event.leak(1.0) >= 10 * 1e-7 + (1 + math.e) * 1e-9
+    assert event.leak(1.0) <= (1 + math.e) * (10 * 1e-7 + 1e-9) * (1 + 1e-11)
+    assert without.leak(1.0) == 0
 
 
 SAMPLES = [
@@ -370,39 +364,39 @@ SAMPLES = [
 
 @given(order=orders)
 def test_composed_events_cost_their_sum_and_disjoint_ones_their_largest(order):
-    costs = [divergence(event, order) for event in SAMPLES]
-    assert divergence(ComposedDpEvent(tuple(SAMPLES)), order) == pytest.approx(sum(costs), rel=1e-12)
-    assert divergence(DisjointDpEvent(tuple(SAMPLES)), order) == max(costs)
+    costs = [event.divergence(order) for event in SAMPLES]
+    assert ComposedDpEvent(tuple(SAMPLES)).divergence(order) == pytest.approx(sum(costs), rel=1e-12)
+    assert DisjointDpEvent(tuple(SAMPLES)).divergence(order) == max(costs)
 
 
 @given(order=orders, count=st.integers(1, 1000))
 def test_an_event_several_times_costs_and_leaks_as_often_as_it_happens(order, count):
     for event in SAMPLES:
         several = SelfComposedDpEvent(event, count)
-        assert divergence(several, order) == pytest.approx(count * divergence(event, order), rel=1e-12)
-        assert leak(several, 1.0) == pytest.approx(leak(ComposedDpEvent((event,) * count), 1.0), rel=1e-12)
+        assert several.divergence(order) == pytest.approx(count * event.divergence(order), rel=1e-12)
+        assert several.leak(1.0) == pytest.approx(ComposedDpEvent((event,) * count).leak(1.0), rel=1e-12)
 
 
 @given(order=orders, steps=st.integers(1, 10**6))
 def test_poisson_sampled_steps_cost_their_number_and_never_more_than_steps_on_all_rows(order, steps):
     sampled, one = PoissonGaussianDpEvent(0.1, 2.0, steps), PoissonGaussianDpEvent(0.1, 2.0, 1)
-    assert divergence(sampled, order) == pytest.approx(steps * divergence(one, order), rel=1e-12)
+    assert sampled.divergence(order) == pytest.approx(steps * one.divergence(order), rel=1e-12)
     all_rows = PoissonGaussianDpEvent(1.0, 2.0, steps)
-    assert divergence(sampled, order) < divergence(all_rows, order)
+    assert sampled.divergence(order) < all_rows.divergence(order)
     gaussian = SelfComposedDpEvent(GaussianDpEvent(1.0), steps)  # of sensitivity 2C
-    assert divergence(all_rows, order) == pytest.approx(divergence(gaussian, order), rel=2e-9)
+    assert all_rows.divergence(order) == pytest.approx(gaussian.divergence(order), rel=2e-9)
 
 
 def test_composed_events_leak_their_sum_and_disjoint_ones_their_largest():
     leaking = (EpsilonDeltaDpEvent(0.5, 1e-6), EpsilonDeltaDpEvent(0.1, 3e-6), GaussianDpEvent(1.0))
-    assert leak(ComposedDpEvent(leaking), 1.0) == pytest.approx(4e-6, rel=1e-12)
-    assert leak(DisjointDpEvent(leaking), 1.0) == 3e-6
-    assert leak(GaussianDpEvent(1.0), 1.0) == 0
+    assert ComposedDpEvent(leaking).leak(1.0) == pytest.approx(4e-6, rel=1e-12)
+    assert DisjointDpEvent(leaking).leak(1.0) == 3e-6
+    assert GaussianDpEvent(1.0).leak(1.0) == 0
 
 
 @given(epsilon=st.floats(1e-3, 1e6), variation=st.floats(-320, 0).map(lambda exponent: 10.0**exponent))
 def test_a_total_variation_leaks_1_plus_e_to_the_epsilon_times_it_or_everything(epsilon, variation):
-    result = leak(RepeatAndSelectDpEvent(GaussianDpEvent(1.0), 2.0, 1.0, variation), epsilon)
+    result = RepeatAndSelectDpEvent(GaussianDpEvent(1.0), 2.0, 1.0, variation).leak(epsilon)
     assert math.isfinite(result)
     with mpmath.workdps(50):
         exact = (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(variation)
@@ -429,7 +423,7 @@ def test_no_loss_within_an_interval_of_epsilon_costs_more_than_the_charge(epsilo
     """Two points are enough: K(s) is convex in the law of the loss, whose mean of e^Z is fixed."""
     pairs = [two_points(epsilon, share) for share in np.linspace(1e-3, 1 - 1e-3, 999)]
     costs = [max(renyi(p, q, order), renyi(q, p, order)) for p, q in pairs]
-    charge = divergence(ExponentialMechanismDpEvent(epsilon), order)
+    charge = ExponentialMechanismDpEvent(epsilon).divergence(order)
     assert max(costs) <= charge * (1 + 1e-9)
     assert max(costs) >= charge * (1 - 1e-4)
     assert charge < pure_divergence(epsilon, order) * (1 + 1e-12)
@@ -450,7 +444,7 @@ def test_no_exponential_mechanism_costs_more_than_the_charge_and_permute_and_fli
             }
             for name, (p, q) in laws.items():
                 worst[name] = max(worst[name], renyi(p, q, 1.01))
-    charge = divergence(ExponentialMechanismDpEvent(epsilon), 1.01)
+    charge = ExponentialMechanismDpEvent(epsilon).divergence(1.01)
     assert 0.7 * charge < worst["exponential"] <= charge * (1 + 1e-9)
     assert worst["permute and flip"] > 1.7 * charge
     assert worst["permute and flip"] <= pure_divergence(epsilon, 1.01) * (1 + 1e-9)
@@ -483,29 +477,29 @@ def test_a_pure_release_counts_for_the_gaussian_that_is_at_least_as_telling(expo
 
 
 def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
-    assert gaussian_square(GaussianDpEvent(2.0)) == 0.25
-    assert gaussian_square(SelfComposedDpEvent(GaussianDpEvent(2.0), 3)) == 0.75
-    assert gaussian_square(SAMPLES[-1]) == 1.0
+    assert GaussianDpEvent(2.0).gaussian_square() == 0.25
+    assert SelfComposedDpEvent(GaussianDpEvent(2.0), 3).gaussian_square() == 0.75
+    assert SAMPLES[-1].gaussian_square() == 1.0
 
 
 @given(steps=st.integers(1, 10**6), multiplier=st.floats(0.1, 1e3))
 def test_steps_on_all_rows_are_one_gaussian_and_steps_on_samples_are_none(steps, multiplier):
     """They move by 2C; at every order, and as ρ, too."""
     event, one = PoissonGaussianDpEvent(1.0, multiplier, steps), GaussianDpEvent(multiplier / 2 / math.sqrt(steps))
-    assert gaussian_square(event) == pytest.approx(gaussian_square(one), rel=1e-12)
-    assert concentration(event) == pytest.approx(concentration(one), rel=1e-12)
-    assert divergence(event, 5.0) == pytest.approx(divergence(one, 5.0), rel=1e-8)
+    assert event.gaussian_square() == pytest.approx(one.gaussian_square(), rel=1e-12)
+    assert event.concentration() == pytest.approx(one.concentration(), rel=1e-12)
+    assert event.divergence(5.0) == pytest.approx(one.divergence(5.0), rel=1e-8)
     sampled = PoissonGaussianDpEvent(0.999, multiplier, steps)
-    assert gaussian_square(sampled) is None
-    assert concentration(sampled) is None
+    assert sampled.gaussian_square() is None
+    assert sampled.concentration() is None
 
 
 def test_disjoint_parts_cost_as_much_as_the_most_expensive():
     pure, dearest, cheapest = ExponentialMechanismDpEvent(1.0), GaussianDpEvent(0.5), GaussianDpEvent(3.0)
-    assert gaussian_square(DisjointDpEvent((cheapest, dearest))) == 4.0
-    assert gaussian_square(DisjointDpEvent((cheapest, pure))) == pure_mean(0.5) ** 2
-    assert gaussian_square(SelfComposedDpEvent(DisjointDpEvent((cheapest, pure)), 10)) == 10 * pure_mean(0.5) ** 2
-    assert gaussian_square(DisjointDpEvent((cheapest, ZCDpEvent(0.1)))) is None
+    assert DisjointDpEvent((cheapest, dearest)).gaussian_square() == 4.0
+    assert DisjointDpEvent((cheapest, pure)).gaussian_square() == pure_mean(0.5) ** 2
+    assert SelfComposedDpEvent(DisjointDpEvent((cheapest, pure)), 10).gaussian_square() == 10 * pure_mean(0.5) ** 2
+    assert DisjointDpEvent((cheapest, ZCDpEvent(0.1))).gaussian_square() is None
 
 
 ALONE = [
@@ -527,7 +521,7 @@ ALONE = [
 @pytest.mark.parametrize("release", ALONE, ids=lambda release: type(release.event).__name__)
 def test_any_other_event_counts_for_its_promise_and_leaks_its_delta(release):
     promise = EpsilonDeltaDpEvent(release.epsilon, release.delta)
-    assert as_gaussian(release.event, promise) == (pure_mean(1.0) ** 2, promise)
+    assert release.as_gaussian() == (pure_mean(1.0) ** 2, promise)
 
 
 def hockey_stick(p, q, epsilon):
@@ -542,7 +536,7 @@ def gaussian_delta(square, epsilon):
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0])
 def test_a_loss_within_an_interval_of_epsilon_counts_for_half_of_it_and_attains_that(epsilon):
     """Selections of a bounded range; a hundredth less would be too little."""
-    square = gaussian_square(ExponentialMechanismDpEvent(epsilon))
+    square = ExponentialMechanismDpEvent(epsilon).gaussian_square()
     short = []
     for share in np.linspace(1e-3, 1 - 1e-3, 99):
         p, q = two_points(epsilon, share)
@@ -551,14 +545,14 @@ def test_a_loss_within_an_interval_of_epsilon_counts_for_half_of_it_and_attains_
             assert lost <= gaussian_delta(square, level) * (1 + 1e-9) + 1e-12
             short.append(lost - gaussian_delta(square * 0.98, level))
     assert max(short) > 0
-    assert square < gaussian_square(EpsilonDeltaDpEvent(epsilon, 0.0)) / 2
+    assert square < EpsilonDeltaDpEvent(epsilon, 0.0).gaussian_square() / 2
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0])
 @pytest.mark.parametrize("count", [2, 3])
 def test_independent_pure_cells_count_for_less_than_one_release_and_no_more_private_than_that(epsilon, count):
     """Cells of ε/2 are not one of ε: the joint law of randomised responses, against one Gaussian."""
-    square = gaussian_square(SelfComposedDpEvent(EpsilonDeltaDpEvent(epsilon / count, 0.0), count))
+    square = SelfComposedDpEvent(EpsilonDeltaDpEvent(epsilon / count, 0.0), count).gaussian_square()
     yes = special.expit(epsilon / count)
     p, q = np.array([1.0]), np.array([1.0])
     for _ in range(count):
@@ -575,7 +569,7 @@ def test_independent_pure_cells_count_for_less_than_one_release_and_no_more_priv
 @given(order=orders, multiplier=st.floats(0.1, 100), epsilon=st.floats(1e-3, 20))
 def test_what_is_private_for_added_and_removed_records_is_replaced_by_two_of_them(order, multiplier, epsilon):
     gaussian = Release(GaussianDpEvent(multiplier), 1.0, 1e-6, ADD_REMOVE).as_replace_one()
-    assert divergence(gaussian.event, order) == pytest.approx(4 * divergence(GaussianDpEvent(multiplier), order))
+    assert gaussian.event.divergence(order) == pytest.approx(4 * GaussianDpEvent(multiplier).divergence(order))
     pure = Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0, ADD_REMOVE).as_replace_one()
     assert (pure.event, pure.epsilon, pure.delta) == (EpsilonDeltaDpEvent(2 * epsilon, 0.0), 2 * epsilon, 0.0)
     zcdp = Release(ZCDpEvent(0.1), 1.0, 1e-6, ADD_REMOVE).as_replace_one()
@@ -619,12 +613,12 @@ UNCONVERTED = [
 @pytest.mark.parametrize("event", UNCONVERTED, ids=lambda event: type(event).__name__)
 def test_what_has_no_sound_replace_one_form_is_refused(event):
     with pytest.raises(ValueError, match=rf"an add-remove {type(event).__name__} cannot be charged"):
-        replace_one(event)
+        event.as_replace_one()
 
 
 def test_divergence_and_conversion_together_give_dp_accountings_epsilon():
     grid = 1 + np.geomspace(1e-2, 1e3, 200)
     accountant = RdpAccountant(grid)
     accountant.compose(theirs.GaussianDpEvent(4.0))
-    ours = min(divergence(GaussianDpEvent(4.0), order) + conversion(order, 1e-6) for order in grid)
+    ours = min(GaussianDpEvent(4.0).divergence(order) + conversion(order, 1e-6) for order in grid)
     assert accountant.get_epsilon(1e-6) == pytest.approx(ours, rel=1e-9)

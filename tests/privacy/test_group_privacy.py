@@ -29,9 +29,6 @@ from dbdp.privacy.accounting.events import (
     ShuffledGaussianDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
-    concentration,
-    divergence,
-    gaussian_square,
 )
 from dbdp.privacy.accounting.groups import _of_units, grouped, joint_delta, share
 from dbdp.privacy.accounting.subsampling import MOST_ROWS
@@ -189,7 +186,7 @@ def test_rows_of_a_unit_in_several_mini_batches_of_a_pass_cost_no_more_than_all_
 
     def charges(rows):
         event = event_of(SphericalLaplaceDpEvent(epsilon, dimension), rows)
-        return np.array([divergence(event, 1.5), divergence(event, 10.3), gaussian_square(event), concentration(event)])
+        return np.array([event.divergence(1.5), event.divergence(10.3), event.gaussian_square(), event.concentration()])
 
     costs = {rows: charges(rows) for rows in (1, 2, 3, 5)}
     for some, others, together in ((1, 1, 2), (1, 2, 3), (2, 3, 5)):
@@ -204,7 +201,7 @@ def test_zcdp_is_attained_by_gaussians(rows):
     first, last = (each - np.log(np.exp(each).sum()) for each in logs)
     orders = np.array([1.5, 2.0, 3.0])
     result = divergences(first, last, orders)
-    assert result == pytest.approx([divergence(event_of(ZCDpEvent(0.5), rows), order) for order in orders], rel=1e-6)
+    assert result == pytest.approx([event_of(ZCDpEvent(0.5), rows).divergence(order) for order in orders], rel=1e-6)
 
 
 @ROWS
@@ -219,7 +216,7 @@ def test_pure_releases_add_up_and_a_geometric_counter_attains_it(rows, order):
     assert event.epsilon >= rows * epsilon
     assert event.epsilon == pytest.approx(rows * epsilon)
     result = float(divergences(first, last, np.array([order]))[0])
-    assert 0.5 * divergence(event, order) < result <= divergence(event, order)
+    assert 0.5 * event.divergence(order) < result <= event.divergence(order)
 
 
 @ROWS
@@ -234,7 +231,7 @@ def test_selections_keep_their_bounded_range(rows):
         first, last = (epsilon / 2 * each - np.log(np.exp(epsilon / 2 * each).sum()) for each in (utilities, moved))
         widest = max(widest, float(np.ptp(first - last)))
         orders = np.array([1.2, 4.0, 30.0])
-        assert (divergences(first, last, orders) <= [divergence(event, order) + 1e-12 for order in orders]).all()
+        assert (divergences(first, last, orders) <= [event.divergence(order) + 1e-12 for order in orders]).all()
     assert 0.6 * event.epsilon < widest <= event.epsilon + 1e-12
 
 
@@ -319,7 +316,7 @@ def test_no_unit_loses_more_through_a_sampled_selection_than_is_charged(rows):
         one, other = (sum(weight * pair[end] for weight, pair in pairs) for end in (0, 1))
         assert np.abs(np.log(one) - np.log(other)).max() <= event.epsilon * (1 + 1e-9)
         orders = np.array([1.2, 4.0, 30.0])
-        assert (renyi(one, other, orders) <= [divergence(event, order) + 1e-9 for order in orders]).all()
+        assert (renyi(one, other, orders) <= [event.divergence(order) + 1e-9 for order in orders]).all()
     assert nearest > 0.3  # one try in six: none of 150 would by chance once in 1e11
 
 
@@ -338,7 +335,7 @@ def test_a_unit_of_poisson_steps_is_charged_the_mixture_of_its_rows():
     assert event_of(event_of(row, 3), 2) == event_of(row, 6)
     assert _of_units(row, MOST_ROWS + 1) is None
     assert all(
-        divergence(row, order) < divergence(event_of(row, 3), order) <= 9 * divergence(row, order) * 1.5
+        row.divergence(order) < event_of(row, 3).divergence(order) <= 9 * row.divergence(order) * 1.5
         for order in (1.5, 4.0, 12.0)
     )
 
@@ -348,9 +345,9 @@ def test_updates_on_all_rows_are_one_gaussian_of_a_unit_in_every_ledger(rows):
     """All of its rows are in each of the updates."""
     event = event_of(PoissonGaussianDpEvent(1.0, 6.0, 5), rows)
     gaussian = GaussianDpEvent(6.0 / (2 * rows * math.sqrt(5)))
-    assert gaussian_square(event) == pytest.approx(gaussian_square(gaussian))
-    assert concentration(event) == pytest.approx(concentration(gaussian))
-    assert divergence(event, 7.0) == pytest.approx(divergence(gaussian, 7.0))
+    assert event.gaussian_square() == pytest.approx(gaussian.gaussian_square())
+    assert event.concentration() == pytest.approx(gaussian.concentration())
+    assert event.divergence(7.0) == pytest.approx(gaussian.divergence(7.0))
 
 
 UNKNOWN = [

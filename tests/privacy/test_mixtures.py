@@ -20,7 +20,7 @@ from dbdp.learning import kernels
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier, mixture_divergence, renyi_multiplier
-from dbdp.privacy.accounting.events import GaussianDpEvent, Release, ShuffledGaussianDpEvent, divergence
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release, ShuffledGaussianDpEvent
 from dbdp.privacy.accounting.renyi import conversion
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
@@ -131,7 +131,7 @@ def test_the_divergence_of_a_mixture_is_proposition_3_to_a_trillionth(multiplier
 @given(order=st.floats(1.01, 1e3), multiplier=st.floats(0.1, 1e3), parts=st.integers(1, 50))
 def test_equal_positions_cost_what_a_gaussian_costs(order, multiplier, parts):
     shuffled = ShuffledGaussianDpEvent((1 / parts,) * parts, (multiplier,) * parts)
-    assert divergence(shuffled, order) == pytest.approx(divergence(GaussianDpEvent(multiplier), order), rel=1e-9)
+    assert shuffled.divergence(order) == pytest.approx(GaussianDpEvent(multiplier).divergence(order), rel=1e-9)
 
 
 # --- the true mixture of a small training ------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_the_release_of_a_random_order_is_as_private_as_the_plan_says(algorithm,
         assert np.maximum(p - math.e * q, 0).sum() * width <= 1e-2 * (1 + 1e-6)
         for order in (1.5, 4.0, 20.0):
             moment = special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), b=width)
-            assert moment / (order - 1) <= divergence(release_plan.mechanism.guarantee.event, order) + 1e-9
+            assert moment / (order - 1) <= release_plan.mechanism.guarantee.event.divergence(order) + 1e-9
 
 
 def test_noise_for_a_mixture_is_too_little_for_a_known_order():

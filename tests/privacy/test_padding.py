@@ -11,7 +11,7 @@ from scipy import stats
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, plan
 from dbdp.privacy.accounting.budget import Budget
-from dbdp.privacy.accounting.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance, leak
+from dbdp.privacy.accounting.events import PaddedDpEvent, PoissonGaussianDpEvent, Release, exceedance
 from dbdp.privacy.accounting.padding import GROUP, LEAKED, MOST_PACKED, PoissonSamples, binomial_tail, padded_samples
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 
@@ -93,7 +93,7 @@ def test_a_size_that_is_too_small_is_charged_all_that_it_leaks():
     small = PoissonSamples(1000, 0.1, 10, 110)
     event = small.event(PoissonGaussianDpEvent(0.1, 5.0, 10))
     assert small.total_variation >= min(1, 10 * exact_tail(1000, 0.1, 110))
-    assert leak(event, 1.0) >= min(1, small.total_variation * (1 + math.e))
+    assert event.leak(1.0) >= min(1, small.total_variation * (1 + math.e))
     _, leaks = Budget.of(epsilon=1.0, delta=1e-6).cost(Release(event, 1.0, 1e-6))
     assert leaks > Budget.of(epsilon=1.0, delta=1e-6).leak_limit
     assert PoissonSamples(1000, 0.1, 10, 1000).event(event.event) == event.event  # nothing is cut
@@ -180,7 +180,7 @@ def test_noise_and_leak_share_the_delta_of_every_plan(name, unit_rows):
 def test_a_leak_is_small_in_the_budget_that_it_is_charged_to(weight):
     facts = Facts(100_000, 3, budget=Budget.of(epsilon=weight, delta=1e-6))
     release_plan = plan(Request(0.5, 1e-6, algorithm="dp_sgd", batch_size=100), facts)
-    assert leak(release_plan.guarantee.event, weight) <= 1e-9
+    assert release_plan.guarantee.event.leak(weight) <= 1e-9
 
 
 def mixture_delta(epsilon, multiplier, share):

@@ -32,7 +32,6 @@ from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
     ExponentialMechanismDpEvent,
     RepeatAndSelectDpEvent,
-    divergence,
     pure_mean,
 )
 from dbdp.privacy.accounting.renyi import best_order, conversion
@@ -767,7 +766,7 @@ def test_permute_and_flip_costs_more_than_the_exponential_mechanism(epsilon, fac
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("order", [1.5, 4.0, 30.0])
 def test_the_exponential_mechanism_costs_no_more_than_its_charge(epsilon, order):
-    generator, charge = np.random.default_rng(), divergence(ExponentialMechanismDpEvent(epsilon), order)
+    generator, charge = np.random.default_rng(), ExponentialMechanismDpEvent(epsilon).divergence(order)
     costs = []
     for _ in range(300):
         scores = generator.integers(-4, 1, int(generator.integers(2, 7)))
@@ -846,7 +845,7 @@ def test_the_best_of_a_geometric_number_of_runs_is_three_epsilon_private_and_of_
 @pytest.mark.parametrize(("shape", "law"), [(1, geometric), (math.inf, poisson)])
 @pytest.mark.parametrize(("mean", "order"), a_third_quick([3.0, 20.0], [1.5, 4.0, 12.0]))
 def test_the_charge_of_random_repetitions_is_never_too_small(shape, law, mean, order):
-    charge = divergence(RepeatAndSelectDpEvent(EpsilonDeltaDpEvent(0.5, 0.0), mean, shape, 0.0), order)
+    charge = RepeatAndSelectDpEvent(EpsilonDeltaDpEvent(0.5, 0.0), mean, shape, 0.0).divergence(order)
     costs = [
         renyi(*(with_nothing(best_of(each, law(mean)), law(mean)(0.0)) for each in pair), order)
         for pair in pure_pairs(0.5)

@@ -32,7 +32,6 @@ from dbdp.privacy.accounting.events import (
     PoissonGaussianDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
-    divergence,
 )
 from dbdp.privacy.accounting.loss_distribution import poisson_gaussian_delta
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
@@ -112,7 +111,7 @@ def tuned():
     guarantee = tuning.plan(TuningRequest(base, candidates), FACTS).guarantee
     models = guarantee.event.events[:-1]
     choices = (EpsilonDeltaDpEvent(EPSILON, 0.0), ZCDpEvent(EPSILON**2 / 8))
-    choice = min(choices, key=lambda each: divergence(each, BUDGET.order))
+    choice = min(choices, key=lambda each: each.divergence(BUDGET.order))
     before = replace(guarantee, event=DisjointDpEvent((*models, choice)))
     return Kind(before, guarantee, noisy(min(each.noise_multiplier for each in models)))
 
@@ -179,4 +178,4 @@ def test_the_exact_law_is_that_of_compositions_with_a_formula_and_of_the_curves(
     assert sampled == pytest.approx(poisson_gaussian_delta(4.0, 0.02, 3.0, 5000), rel=1e-3)
     law = spherical(0.5, 105)
     moment = np.sum(law * np.exp((np.arange(len(law)) * STEP - LIMIT) * 5.0))
-    assert math.log(moment) / 5.0 == pytest.approx(divergence(SphericalLaplaceDpEvent(0.5, 105), 6.0), rel=1e-2)
+    assert math.log(moment) / 5.0 == pytest.approx(SphericalLaplaceDpEvent(0.5, 105).divergence(6.0), rel=1e-2)

@@ -18,7 +18,7 @@ from dbdp.algorithms.scores.confusion import ConfusionPlan
 from dbdp.algorithms.several import tuning
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.privacy.accounting.budget import MODES, Budget
-from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release, divergence
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release
 from dbdp.privacy.accounting.groups import share
 from dbdp.privacy.counts import CountLaplace
 
@@ -202,13 +202,13 @@ def cell_divergence(shift, scale, order):
 def test_the_charge_of_a_matrix_covers_every_way_in_which_r_rows_can_move(rows, epsilon, order):
     """Computed from the exact law, for all falls and rises of r in all; the worst are in one cell each."""
     counts = CountLaplace(2, epsilon, rows)
-    charge, scale = divergence(counts.guarantee.event, order), counts.noise_scale
+    charge, scale = counts.guarantee.event.divergence(order), counts.noise_scale
     of_shift = {shift: cell_divergence(shift, scale, order) for shift in range(1, rows + 1)}
     result = {parts: sum(of_shift[part] for part in parts) for parts in partitions(rows)}
     assert 2 * max(result.values()) <= charge * (1 + 1e-9)
     assert max(result, key=result.get) == (rows,)
     assert 2 * result[rows,] > 0.4 * charge
-    assert divergence(CountLaplace(2, epsilon).guarantee.event, order) == charge
+    assert CountLaplace(2, epsilon).guarantee.event.divergence(order) == charge
 
 
 def partitions(total, largest=None):
@@ -223,5 +223,5 @@ def partitions(total, largest=None):
 @given(x=st.floats(1e-3, 20), y=st.floats(1e-3, 20), order=st.floats(1.01, 100))
 def test_two_pure_releases_cost_no_more_than_one_of_their_sum(x, y, order):
     """What the charge of a matrix rests on."""
-    apart = divergence(EpsilonDeltaDpEvent(x, 0.0), order) + divergence(EpsilonDeltaDpEvent(y, 0.0), order)
-    assert apart <= divergence(EpsilonDeltaDpEvent(x + y, 0.0), order) * (1 + 1e-9) + 1e-14
+    apart = EpsilonDeltaDpEvent(x, 0.0).divergence(order) + EpsilonDeltaDpEvent(y, 0.0).divergence(order)
+    assert apart <= EpsilonDeltaDpEvent(x + y, 0.0).divergence(order) * (1 + 1e-9) + 1e-14

@@ -25,10 +25,7 @@ from dbdp.privacy.accounting.events import (
     ShuffledGaussianDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
-    concentration,
-    divergence,
     pure_concentration,
-    zero_concentrated,
 )
 from dbdp.privacy.accounting.renyi import best_order, conversion, epsilon_of
 
@@ -62,8 +59,8 @@ def name(event):
 
 @pytest.mark.parametrize("event", KNOWN, ids=name)
 def test_the_divergence_is_below_the_order_times_rho_at_every_order(event):
-    rho = concentration(event)
-    ratios = np.array([divergence(event, order) / order for order in ORDERS])
+    rho = event.concentration()
+    ratios = np.array([event.divergence(order) / order for order in ORDERS])
     assert ratios.max() <= rho * (1 + 1e-6)  # near α = 1 a divergence is computed to so many digits
     if isinstance(event, ShuffledGaussianDpEvent | ComposedDpEvent):  # each of its own mechanism's worst order
         return
@@ -89,15 +86,15 @@ def test_a_pure_release_has_the_rho_of_randomised_response(exponent):
 
 
 def test_permute_and_flip_costs_what_a_pure_release_does_and_a_selection_a_quarter_of_it():
-    assert concentration(ExponentialMechanismDpEvent(0.1)) == pytest.approx(pure_concentration(0.1) / 4, rel=1e-3)
-    assert 0.9 * pure_concentration(40.0) < concentration(ExponentialMechanismDpEvent(40.0)) < pure_concentration(40.0)
+    assert ExponentialMechanismDpEvent(0.1).concentration() == pytest.approx(pure_concentration(0.1) / 4, rel=1e-3)
+    assert 0.9 * pure_concentration(40.0) < ExponentialMechanismDpEvent(40.0).concentration() < pure_concentration(40.0)
 
 
 @pytest.mark.parametrize("event", UNKNOWN, ids=name)
 def test_an_event_without_a_rho_counts_for_its_promise_and_leaks_its_delta(event):
-    assert concentration(event) is None
+    assert event.concentration() is None
     promise = EpsilonDeltaDpEvent(0.7, 1e-7)
-    assert zero_concentrated(event, promise) == (pure_concentration(0.7), promise)
+    assert Release(event, 0.7, 1e-7).as_concentrated() == (pure_concentration(0.7), promise)
     budget = Budget.of(epsilon=None, rho=1.0, delta=1e-5)
     assert budget.cost(Release(event, 0.7, 1e-7)) == budget.cost(Release(promise, 0.7, 1e-7))
 

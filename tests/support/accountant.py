@@ -17,7 +17,6 @@ from dbdp.privacy.accounting.events import (
     SelfComposedDpEvent,
     SphericalLaplaceDpEvent,
     ZCDpEvent,
-    divergence,
 )
 
 PURE = EpsilonDeltaDpEvent | ExponentialMechanismDpEvent | SphericalLaplaceDpEvent | PerturbedMinimumDpEvent
@@ -37,7 +36,7 @@ def recomputed(event, delta):
             dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-5).compose(release_plan).get_epsilon(delta)
         )
     if isinstance(event, RenyiDpEvent):
-        return event.divergence + tight_conversion(event.order, delta)
+        return event.bound + tight_conversion(event.order, delta)
     return repeated(event, delta) if isinstance(event, SelfComposedDpEvent) else composed(event, delta)
 
 
@@ -56,7 +55,7 @@ def renyi_epsilon(event, delta):
 
     def epsilon_at(log_excess):
         order = 1 + math.exp(log_excess)
-        return divergence(event, order) + tight_conversion(order, delta)
+        return event.divergence(order) + tight_conversion(order, delta)
 
     coarse = min(np.arange(-4, 10, 0.2), key=epsilon_at)
     return minimize_scalar(epsilon_at, bracket=(coarse - 0.2, coarse, coarse + 0.2)).fun

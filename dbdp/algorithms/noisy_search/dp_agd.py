@@ -42,7 +42,6 @@ from dbdp.privacy.accounting.events import (
     Release,
     RenyiDpEvent,
     ZCDpEvent,
-    divergence,
 )
 from dbdp.privacy.accounting.filters import Filter
 from dbdp.privacy.accounting.padding import LEAKED, PoissonSamples
@@ -296,7 +295,7 @@ class MiniBatches:
         loss = 2 * amplified(self.selection_epsilon / 2, self.probability)
         exponential = self.selection == EXPONENTIAL
         event = ExponentialMechanismDpEvent(loss) if exponential else EpsilonDeltaDpEvent(loss, 0.0)
-        return divergence(event, self.order) / _ROOM
+        return event.divergence(self.order) / _ROOM
 
     def gradient_charge(self, rho: float) -> float:
         """See `Prices`."""

@@ -20,12 +20,7 @@ from dbdp.privacy.accounting.events import (
     GaussianDpEvent,
     Release,
     SphericalLaplaceDpEvent,
-    as_gaussian,
     check_epsilon_delta,
-    divergence,
-    is_known_at,
-    leak,
-    zero_concentrated,
 )
 from dbdp.privacy.accounting.renyi import SLACK, best_order, conversion, epsilon_of
 
@@ -180,13 +175,11 @@ class Budget:
         release = release.as_replace_one()
         if self.mode == "basic":
             return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)
-        alone = EpsilonDeltaDpEvent(release.epsilon, release.delta)
         if self.order is not None:
-            event = release.event if is_known_at(release.event, self.order) else alone
-            return _computed(divergence(event, self.order)), _claimed(leak(event, self.epsilon), LEAK_UNITS)
-        measure = zero_concentrated if self.mode == "zcdp" else as_gaussian
-        amount, leaking = measure(release.event, alone)
-        return _computed(amount), _claimed(leak(leaking, self.epsilon), LEAK_UNITS)
+            event = release.event if release.event.is_known_at(self.order) else release.alone()
+            return _computed(event.divergence(self.order)), _claimed(event.leak(self.epsilon), LEAK_UNITS)
+        amount, leaking = release.as_concentrated() if self.mode == "zcdp" else release.as_gaussian()
+        return _computed(amount), _claimed(leaking.leak(self.epsilon), LEAK_UNITS)
 
 
 def order_for(release: Release, *, epsilon: float, delta: float) -> float:
@@ -199,7 +192,7 @@ def order_for(release: Release, *, epsilon: float, delta: float) -> float:
     orders = [best, *(float(f"{1 + math.exp(step / 20):.3g}") for step in range(-40, 200))]
     return max(
         (order for order in orders if order > 1),
-        key=lambda order: _limit("renyi", order, epsilon, delta * 0.9) / divergence(event, order),
+        key=lambda order: _limit("renyi", order, epsilon, delta * 0.9) / event.divergence(order),
     )
 
 

@@ -5,7 +5,7 @@ privacy.md §2, §5, §13. Where charges are chosen adaptively, use a filter ins
 
 import math
 
-from dbdp.privacy.accounting.events import Event, check_epsilon_delta, divergence
+from dbdp.privacy.accounting.events import Event, check_epsilon_delta
 from dbdp.privacy.accounting.renyi import SLACK, best_order, conversion
 
 _ROOM = 1 + 1e-12  # of closed forms in floating point
@@ -67,7 +67,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 def least_epsilon(event: Event, delta: float) -> float:
     """Return ε for which an event without leaks is (ε, δ)-DP: the least tight conversion on a grid of α."""
     orders = [1 + math.exp(step / 16) for step in range(-64, 192)]
-    return min(divergence(event, order) + conversion(order, delta) for order in orders) * (1 + SLACK)
+    return min(event.divergence(order) + conversion(order, delta) for order in orders) * (1 + SLACK)
 
 
 def _check_run(epsilon: float, count: int, slack: float) -> None:

@@ -1,8 +1,8 @@
 """Makes the files of this folder for a state of the tree: its script, and a dump of a database that its code used.
 
 Unpack that state by `git archive`, compile it (`setup.py build_ext --inplace`), and run with it first on PYTHONPATH:
-python make.py 0.2.0+last. The first states of 0.2.0 have other module names, and neither capacities nor summaries. Up to
-0.2.0 the views without `_details` have all columns.
+python make.py 0.2.0+last. The first states of 0.2.0 have other module names, and neither capacities nor summaries.
+Up to 0.2.0 the views without `_details` have all columns.
 """
 
 import json
@@ -73,7 +73,8 @@ create view listed as select name, epsilon from dbdp.datasets;
 create view released as select id, receipt from dbdp.models{DETAILS};
 grant execute on function dbdp.about to old_app;
 create table allowed as
-select dataset, role, charge_limit, charged, leak_limit, leaked, epsilon, epsilon as implied from dbdp.allowances{DETAILS};
+select dataset, role, charge_limit, charged, leak_limit, leaked, epsilon, epsilon as implied
+from dbdp.allowances{DETAILS};
 """
 
 
