@@ -4,12 +4,13 @@ The same code runs in the server and in a client; only the session differs. Afte
 branches because of a row's value.
 """
 
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dbdp import algorithms
-from dbdp.algorithms import Request
+from dbdp.algorithms import Facts, Request
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.algorithms.several import groups, tuning
@@ -19,43 +20,77 @@ from dbdp.controller import release
 from dbdp.controller.charging import answering, charged, check_trainable, explained
 from dbdp.controller.facts import paired, paired_for_several
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.rows import packed_rows
+from dbdp.controller.rows import PackedRows, packed_rows
 from dbdp.controller.summaries import known
 from dbdp.packing import grouping
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.releases import Model
-from dbdp.sessions.session import Session
+from dbdp.sessions.session import Charge, Session
 
 
-def explain(session: Session, name: str, request: Request) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Planned:
+    """A request on a dataset with its plan, from public facts only."""
+
+    dataset: Dataset  # with the pairs of columns of the request
+    request: Request  # of each training run
+    plan: Any
+    checked: Request  # what table and session must fit
+    described: dict[str, Any]  # the plan as users see it
+
+    @classmethod
+    def of(cls, session: Session, name: str, request: Request | TuningRequest | GroupsRequest) -> "Planned":
+        """Plan a request; read no row and spend nothing."""
+        dataset = datasets.load(session, name)
+        if isinstance(request, Request):
+            dataset, request = paired(dataset, request)
+            plan = algorithms.plan(request, known(session, dataset, request))
+            return cls(dataset, request, plan, plan.request, plan.explain() | request.naming)
+        dataset, base = paired_for_several(dataset, request.base)
+        facts, request = known(session, dataset, base), replace(request, base=base)
+        if isinstance(request, TuningRequest):
+            choice = tuning.plan(request, facts)
+            return cls(dataset, base, choice, base, choice.explain() | base.naming)
+        models = _plan_groups(session, dataset, request, facts)
+        return cls(dataset, base, models, replace(base, shards=1), models.explain())  # one session trains a group
+
+    def explained(self) -> dict[str, Any]:
+        """Return the plan and its cost."""
+        return explained(self.dataset, self.described, self.plan.guarantee)
+
+    @contextmanager
+    def charged(self, session: Session) -> Iterator[tuple[Charge, Receipt]]:
+        """Check and charge the request before the first row is read; the block computes and stores the release."""
+        receipt = Receipt.of(self.dataset, self.described, self.plan.guarantee)
+        check_trainable(session, self.dataset, self.checked)
+        with charged(session, self.dataset, receipt) as charge:
+            yield charge, receipt.charged(charge.ledger)
+
+    @contextmanager
+    def rows(self, session: Session, charge: Charge, progress: Progress) -> Iterator[PackedRows]:
+        """Yield the rows; leave the block at the time at which the release may be shown."""
+        packed = packed_rows(session, self.dataset, self.plan.layout, progress)
+        with answering(session, self.dataset, charge), packed as rows:
+            yield rows
+
+
+def explain(session: Session, name: str, request: Request | TuningRequest) -> dict[str, Any]:
     """Return the plan of a request and its charge; read no row and spend nothing."""
-    dataset, request = paired(datasets.load(session, name), request)
-    plan = algorithms.plan(request, known(session, dataset, request))
-    return explained(dataset, plan.explain() | request.naming, plan.guarantee)
+    return Planned.of(session, name, request).explained()
 
 
 def guarantee(session: Session, name: str, request: Request) -> Release:
     """Return the guarantee that a planned request would charge; read no row and spend nothing."""
-    dataset, request = paired(datasets.load(session, name), request)
-    return algorithms.plan(request, known(session, dataset, request)).guarantee
-
-
-def explain_tuning(session: Session, name: str, request: TuningRequest) -> dict[str, Any]:
-    """Return the plan of a tuning and its charge; read no row and spend nothing."""
-    dataset, base = paired_for_several(datasets.load(session, name), request.base)
-    request = replace(request, base=base)
-    plan = tuning.plan(request, known(session, dataset, request.base))
-    return explained(dataset, plan.explain() | request.base.naming, plan.guarantee)
+    planned: Release = Planned.of(session, name, request).plan.guarantee
+    return planned
 
 
 def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[str, Any]:
     """Return the plan of each group and the charge for all; count a public key, and spend nothing."""
-    dataset, base = paired_for_several(datasets.load(session, name), request.base)
-    request = replace(request, base=base)
-    plan = _plan_groups(session, dataset, request)
-    return explained(dataset, plan.explain(), plan.guarantee) | {"plans": plan.explain_each()}
+    job = Planned.of(session, name, request)
+    return job.explained() | {"plans": job.plan.explain_each()}
 
 
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
@@ -68,28 +103,20 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     ChargedError
         After the charge: the server failed, or the training was cancelled.
     """
-    dataset, request = paired(datasets.load(session, name), request)
-    plan = algorithms.plan(request, known(session, dataset, request))
-    receipt = Receipt.of(dataset, plan.explain() | request.naming, plan.guarantee)
-    check_trainable(session, dataset, plan.request)
-    with charged(session, dataset, receipt) as charge:
-        with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
-            released = release.with_standard_errors(dataset, request, plan.run(rows, progress))
-        return release.store(session, dataset, request, released, receipt.charged(charge.ledger))
+    job = Planned.of(session, name, request)
+    with job.charged(session) as (charge, receipt):
+        with job.rows(session, charge, progress) as rows:
+            released = release.with_standard_errors(job.dataset, job.request, job.plan.run(rows, progress))
+        return release.store(session, job.dataset, job.request, released, receipt)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
-    dataset, base = paired_for_several(datasets.load(session, name), request.base)
-    request = replace(request, base=base)
-    plan = tuning.plan(request, known(session, dataset, request.base))
-    receipt = Receipt.of(dataset, plan.explain() | request.base.naming, plan.guarantee)
-    check_trainable(session, dataset, request.base)
-    with charged(session, dataset, receipt) as charge:
-        with answering(session, dataset, charge), packed_rows(session, dataset, plan.layout, progress) as rows:
-            chosen, models = plan.run(rows, progress)
-        receipt = receipt.noting({"chosen": chosen}).charged(charge.ledger)
-        return release.store(session, dataset, request.base, Released(models), receipt)
+    job = Planned.of(session, name, request)
+    with job.charged(session) as (charge, receipt):
+        with job.rows(session, charge, progress) as rows:
+            chosen, models = job.plan.run(rows, progress)
+        return release.store(session, job.dataset, job.request, Released(models), receipt.noting({"chosen": chosen}))
 
 
 def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
@@ -97,29 +124,23 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
     A group is trained like a dataset. Return the models by group; raises as `train` does.
     """
-    dataset, base = paired_for_several(datasets.load(session, name), request.base)
-    request = replace(request, base=base)
-    plan = _plan_groups(session, dataset, request)
-    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
-    check_trainable(session, dataset, replace(request.base, shards=1))  # a group's shards are trained in this session
-    with charged(session, dataset, receipt) as charge:
-        with answering(session, dataset, charge):
-            released = _releases_of_groups(session, dataset, plan, progress)
-        paid = receipt.charged(charge.ledger)
-        receipts = [paid.of_group(of_group) for of_group in plan.explain_each()]
+    job = Planned.of(session, name, request)
+    with job.charged(session) as (charge, receipt):
+        with answering(session, job.dataset, charge):
+            released = _releases_of_groups(session, job.dataset, job.plan, progress)
+        receipts = [receipt.of_group(of_group) for of_group in job.plan.explain_each()]
         with session.atomic():
             models = [
-                release.store(session, dataset, request.base, *each) for each in zip(released, receipts, strict=True)
+                release.store(session, job.dataset, job.request, *each) for each in zip(released, receipts, strict=True)
             ]
         return dict(zip(request.groups, models, strict=True))
 
 
-def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest) -> GroupsPlan:
+def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest, facts: Facts) -> GroupsPlan:
     if session.engine is not None:
         raise ValueError("groups are trained in PostgreSQL alone; register the rows of each group as a dataset")
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
-    facts, is_private = known(session, dataset, request.base), grouping.is_private(dataset, request.group_by)
-    return groups.plan(request, facts, sizes, is_private=is_private)
+    return groups.plan(request, facts, sizes, is_private=grouping.is_private(dataset, request.group_by))
 
 
 def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[Released]:

@@ -981,7 +981,7 @@ class Database:
         """
         from dbdp.controller import requests
 
-        return requests.explain_tuning(self._session, dataset, request)
+        return requests.explain(self._session, dataset, request)
 
     def train(self, dataset: str, request: Request, progress: Progress | None = None) -> Model:
         """Train a private model and release it, for one charge.

@@ -337,7 +337,7 @@ def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
 @refusing(session.as_owner)
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
-    return _shown(requests.explain_tuning(session, dataset, tuning_request(candidates, values)))
+    return _shown(requests.explain(session, dataset, tuning_request(candidates, values)))
 
 
 @refusing(in_own_transaction, session.as_owner)
