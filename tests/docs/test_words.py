@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 import pytest
-from pages import ROOT
+from pages import CODE, ROOT
 
 TO_YOU = ("README.md", "docs/tutorials/*.md", "docs/guides/*.md", "docs/python.md", "docs/cli.md", "docs/web.md")
 PLAIN = (*TO_YOU, "CHANGELOG.md", "docs/index.md", "docs/docker.md")
@@ -34,7 +34,6 @@ HABITS = {  # a pattern, the most hits per 10,000 words, an example, and better 
 MOST_WORDS, MOST_LONG = 25, 2  # of a sentence; sentences with more, per 100
 MOST_SEMICOLONS = 6  # per 100 sentences
 LEAST_YOU = 105  # per 10,000 words
-CODE = re.compile(r"<!--.*?-->|^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 PARAGRAPH = re.compile(r"\n\s*\n|^\s*(?:[-*]|\d+\.) |^#+ .*$|^ *\|", re.MULTILINE)
 
 
