@@ -35,6 +35,7 @@ FENCE = re.compile(
     r"(?:<!-- (?P<comment>[^\n]*?) -->\n\s*)?^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
+CODE = re.compile(r"<!--.*?-->|^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 AFTER = re.compile(r"<!-- after: (\S+) -->")
 NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?\d[\d.]*(?:e[-+]?\d+)?")
 RULES = re.compile(r"[-─━═┄]{2,}")

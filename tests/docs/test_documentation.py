@@ -107,10 +107,10 @@ def test_every_block_does_what_the_page_shows(name, new_reader):
 
 @pytest.mark.slow
 def test_the_readme_runs_from_top_to_bottom_in_a_new_shell(newcomer):
-    """As printed: the demo, a login, SQL, Python and commands, then the page, and what other pages continue."""
+    """As printed: the demo, SQL and Python, then the page, and what other pages continue."""
     assert newcomer.follow(Step("sh", "dbdp version", 1))[1]  # not found before the README says how
     follow(PAGES[README], newcomer)
-    assert "patients" in datasets_on_the_page(newcomer)
+    assert "checkups" in datasets_on_the_page(newcomer)
     for page in PAGES.values():
         if page.after == README:
             follow(page, newcomer)
