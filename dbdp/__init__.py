@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.estimators import Ridge as Ridge
     from dbdp.interfaces.python.estimators import SpendingLimit as SpendingLimit
     from dbdp.interfaces.python.estimators import spending as spending
+    from dbdp.sessions.errors import ChargedError as ChargedError
 
 __version__ = "0.4.0"
 
 _PLACES = {
+    "ChargedError": "dbdp.sessions.errors",
     "Database": "dbdp.interfaces.python.database",
     "connect": "dbdp.interfaces.python.database",
     "propose_declaration": "dbdp.interfaces.python.database",
