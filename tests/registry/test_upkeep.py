@@ -1,4 +1,4 @@
-"""What many trainings leave behind: memory of a backend, plans, rows of catalogues (docs/operations.md)."""
+"""What many training runs leave behind: memory, plans, rows of catalogues (operations.md, decision 035)."""
 
 import time
 from collections.abc import Iterator
