@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference/ that are generated: `make reference`.
 
-sql.md comes from the catalogue of a server with the extension, options.md from dbdp.options, commands.md from the
-command line itself, python.md from the names of the package, whose docstrings the site fetches when it is built.
+sql.md comes from the catalogue of a server with the extension, options.md from dbdp.controller.options, commands.md from
+the command line itself, python.md from the names of the package, whose docstrings the site fetches when it is built.
 """
 
 import re
@@ -86,28 +86,28 @@ def sql_page(database: Database) -> str:
     functions, relations = database.query(FUNCTIONS), database.query(RELATIONS)
     if bare := [each["name"] for each in functions + relations if not each["comment"]]:
         raise ValueError(f"without a comment in sql/: {', '.join(bare)}")
-    parts = ["# SQL reference", _preamble("the comments, types and rights in the catalogue of a server")]
-    parts += ["Roles have what those before them have: `dbdp_predictor`, `dbdp_analyst`, `dbdp_data_owner`."]
-    parts += ["A parameter that a function needs has the default null, which the function refuses by its name."]
+    parts = ["# SQL reference", _preamble("the comments, types and privileges in the catalogue of a server")]
+    parts += ["Each role has the privileges of those before it: `dbdp_predictor`, `dbdp_analyst`, `dbdp_data_owner`."]
+    parts += ["A required parameter has the default null, which the function refuses by its name."]
     open_ones = [each for each in functions if each["schema"] == "dbdp" and not each["comment"].startswith(REFUSES)]
     for role, title in GROUPS.items():
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
     parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]
     parts += ["## Types of results", *(_relation(each) for each in relations if each["kind"] == "c")]
-    parts += ["## Tables", "Views and functions read these; use the views, whose columns stay."]
+    parts += ["## Tables", "Views and functions read these. Use the views: their columns stay the same in later versions."]
     parts += [_relation(each) for each in relations if each["kind"] == "r"]
     parts += [
         "## Internal functions",
-        "Functions of `dbdp` and its clients call these; they may change with any version.",
+        "Functions of `dbdp` and its clients call these. They may change with any version.",
     ]
-    parts += ["`dbdp_internal.try_NAME` does the work of each function above that refuses: see `accepted`."]
+    parts += ["For each function above that can refuse, `dbdp_internal.try_NAME` does the work: see `accepted`."]
     internal = (each for each in functions if each["schema"] != "dbdp")
     parts += _functions(each for each in internal if not each["comment"].startswith(WORK_OF))
     return "\n\n".join(parts) + "\n"
 
 
 def _preamble(source: str) -> str:
-    return f"Generated from {source} (`make reference`); a test compares this page with it."
+    return f"Generated from {source} (`make reference`). A test compares this page with it."
 
 
 def _functions(functions: Any) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _functions(functions: Any) -> Iterator[str]:
         yield f"### {name}"
         for (comment, roles), same in groupby(versions, lambda each: (each["comment"], each["roles"])):
             signatures = "\n".join(_signature(each) for each in same)
-            allowed = ", ".join(f"`{role}`" for role in roles if role != "dbdp_owner") or "`dbdp_owner` alone"
+            allowed = ", ".join(f"`{role}`" for role in roles if role != "dbdp_owner") or "only `dbdp_owner`"
             yield f"{_sentence(comment)}\n\n```text\n{signatures}\n```\n\nMay call: {allowed}."
 
 
@@ -154,18 +154,18 @@ def _relation(relation: dict[str, Any]) -> str:
 
 
 def options_page() -> str:
-    """Return the options of a training."""
+    """Return the page of training options."""
     lines = [
         f"| `{each.name}` | {kind.__name__} | {_default(each.default)} | {description_of(each.name)} |"
         for each, kind in options()
     ]
-    return f"""# Options of a training
+    return f"""# Training options
 
 {_preamble("`dbdp.controller.options`")}
 
-Every interface has them under the same names: functions of SQL (`batch_size => 500`), commands (`--batch-size 500`),
-estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is filled in by the algorithm:
-`dbdp.dp_explain` shows its values, and [Algorithms](../algorithms.md) the reasons.
+You use the same names in every interface: SQL functions (`batch_size => 500`), commands (`--batch-size 500`),
+estimators (`batch_size=500`) and `dbdp.Request`. If a default is *algorithm-dependent*, the algorithm fills it in. You see the
+values with `dbdp.dp_explain`, and the reasons in [Algorithms](../algorithms.md).
 
 | option | type | default | |
 |---|---|---|---|
@@ -174,8 +174,8 @@ estimators (`batch_size=500`) and `dbdp.Request`. A default of *by algorithm* is
 ## By algorithm
 
 Every algorithm has {_names(COMMON)}.
-Of the others an algorithm has those of its line, with the values in brackets only where there are any; the rest is
-refused before a charge, unless it is the default.
+It also has the options in its line. If values follow in brackets, it accepts only those. Other options are
+refused before the charge, unless you pass the default.
 
 | algorithm | options |
 |---|---|
@@ -183,7 +183,7 @@ refused before a charge, unless it is the default.
 
 ## Settings of one algorithm
 
-Given in `settings`, as a JSON object.
+Pass them in `settings`, as a JSON object.
 
 | setting | algorithms | default | range | |
 |---|---|---|---|---|
@@ -219,7 +219,7 @@ def _own_settings() -> Iterator[str]:
 
 def _default(value: Any) -> str:
     if value is None:
-        return "*by algorithm*"
+        return "*algorithm-dependent*"
     return "required" if not isinstance(value, str | int | float) else f"`{_literal(value)}`"
 
 
@@ -248,7 +248,7 @@ def _command(command: Any, name: str) -> str:
     usage = " ".join([name, *(_usage(each) for each in arguments), "[OPTIONS]" if len(own) > len(arguments) else ""])
     rows = "\n".join(_option(each) for each in own if each not in arguments)
     table = f"\n\n| option | default | |\n|---|---|---|\n{rows}" if rows else ""
-    more = "\n\nIt takes all [options of a training](options.md) too." if takes_a_request else ""
+    more = "\n\nIt also takes all [training options](options.md)." if takes_a_request else ""
     return f"## {name}\n\n{command.help}\n\n```text\n{usage.strip()}\n```{table}{more}"
 
 
@@ -268,8 +268,8 @@ def python_page() -> str:
     entries = "\n\n".join(f"::: {place}" for place in places)
     return f"""# Python reference
 
-{_preamble("the names of the package and their docstrings")} `import dbdp` has all of these names but `Model`, which
-trainings return. The keywords of the estimators and of `Request` are the [options of a training](options.md).
+{_preamble("the names of the package and their docstrings")} `import dbdp` gives you all of these names except
+`Model`, which training returns. The keywords of the estimators and of `Request` are the [training options](options.md).
 
 {entries}
 """

@@ -1,4 +1,4 @@
-"""What the site adds to the files of docs/: the notebook as a page, and the rank of each page in the search."""
+"""Add the notebook to the site as a page, and set the rank of each page in the search."""
 
 import json
 import re
