@@ -47,7 +47,7 @@ Dataset = Annotated[str | None, option(help="A registered dataset.")]
 Algorithms = Annotated[list[str], option("--algorithm", help="An algorithm; repeat for several.")]
 Epsilons = Annotated[list[float], option("--epsilon", help="A value of ε; repeat for several.")]
 Delta = Annotated[float, option(help="δ of each release; 0 is pure ε.")]
-Options = Annotated[str, option(help='Further options of a training, as JSON: {"batch_size": 100}.')]
+Options = Annotated[str, option(help='Further training options, as JSON: {"batch_size": 100}.')]
 Repeats = Annotated[int, option(type=click.IntRange(1), help="Trainings of each algorithm and ε.")]
 Yes = Annotated[bool, option("--yes", help="Spend the budget without asking.")]
 
