@@ -13,7 +13,7 @@ from typing import Any
 import dbdp
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import algorithms_with
-from dbdp.algorithms.options import COMMON, Limits, declared
+from dbdp.algorithms.options import COMMON, Limits, declared, shown
 from dbdp.controller.options import _literal, description_of, options
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database
@@ -94,7 +94,10 @@ def sql_page(database: Database) -> str:
         parts += [f"## {title}", *_functions(each for each in open_ones if role in each["roles"])]
     parts += ["## Views", *(_relation(each) for each in relations if each["kind"] == "v")]
     parts += ["## Types of results", *(_relation(each) for each in relations if each["kind"] == "c")]
-    parts += ["## Tables", "Views and functions read these. Use the views: their columns stay the same in later versions."]
+    parts += [
+        "## Tables",
+        "Views and functions read these. Use the views: their columns stay the same in later versions.",
+    ]
     parts += [_relation(each) for each in relations if each["kind"] == "r"]
     parts += [
         "## Internal functions",
@@ -214,7 +217,7 @@ def _own_settings() -> Iterator[str]:
         for name, (default, limits) in declared(kind).items() if kind else ():
             owners.setdefault((name, default, limits), []).append(algorithm)
     for (name, default, limits), algorithms in owners.items():
-        yield f"| `{name}` | {_names(algorithms)} | `{default}` | {limits.text} | {limits.meaning} |"
+        yield f"| `{name}` | {_names(algorithms)} | {shown(default)} | {limits.text} | {limits.meaning} |"
 
 
 def _default(value: Any) -> str:

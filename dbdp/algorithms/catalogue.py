@@ -119,7 +119,7 @@ def _automatic(request: Request, facts: Facts) -> AnyPlan:
         suitable = replace(request, algorithm=name)
         option = _refused_option(suitable, facts)
         if option is not None and name != USUAL:
-            obstacle = obstacle or f"has no {option}"
+            obstacle = obstacle or f"does not support {option}"
             continue
         try:
             planned = plan(suitable, facts)

@@ -9,7 +9,7 @@ from dbdp import checks
 from dbdp.algorithms.plan import Request
 from dbdp.learning.losses import LOSSES
 
-Default = TypeVar("Default", int, float, str)
+Default = TypeVar("Default", int, float)
 Own = TypeVar("Own", bound="OwnSettings")
 
 
@@ -19,14 +19,17 @@ class Limits:
 
     Attributes
     ----------
+    kind : type
+        int, float or str.
     least, most : float
         The range of a number, both ends included.
     choices : tuple[str, ...]
-        The values of a word; empty for a number.
+        The values of a string; empty for a number.
     meaning : str
         One line for a user.
     """
 
+    kind: type
     least: float
     most: float
     choices: tuple[str, ...]
@@ -37,14 +40,21 @@ class Limits:
         """The range, or the choices, as text."""
         return ", ".join(self.choices) or f"{_shown(self.least)} to {_shown(self.most)}"
 
-    def check(self, name: str, value: Any, default: float | str) -> None:
+    def check(self, name: str, value: Any, default: float | str | None) -> None:
         """Raise ValueError unless the value is one of the choices, or in the range; NaN is not."""
+        if value is None:  # chosen automatically
+            return
         if self.choices:
             checks.one_of(name, value, self.choices)
-        elif isinstance(default, int):
-            checks.whole(name, value, int(self.least), int(self.most), f"the default is {default}")
+        elif self.kind is int:
+            checks.whole(name, value, int(self.least), int(self.most), f"default: {shown(default)}")
         else:
-            checks.between(name, value, self.least, self.most, f"the default is {default}")
+            checks.between(name, value, self.least, self.most, f"default: {shown(default)}")
+
+
+def shown(default: float | str | None) -> str:
+    """Return the default of a setting as text."""
+    return "chosen automatically" if default is None else str(default)
 
 
 def _shown(limit: float) -> str:
@@ -53,13 +63,19 @@ def _shown(limit: float) -> str:
 
 def number(default: Default, least: float, most: float, meaning: str) -> Default:
     """Declare a setting that is a number in a range that includes both ends, an integer if its default is one."""
-    setting: Default = field(default=default, metadata={"limits": Limits(least, most, (), meaning)})
+    setting: Default = field(default=default, metadata={"limits": Limits(type(default), least, most, (), meaning)})
+    return setting
+
+
+def automatic(least: Default, most: Default, meaning: str) -> Default | None:
+    """Declare a number that follows from public facts if it is left out, an integer if the ends of its range are."""
+    setting: Default | None = field(default=None, metadata={"limits": Limits(type(least), least, most, (), meaning)})
     return setting
 
 
 def word(choices: tuple[str, ...], meaning: str) -> str:
-    """Declare a setting that is one of some words, the first by default."""
-    setting: str = field(default=choices[0], metadata={"limits": Limits(0, 0, choices, meaning)})
+    """Declare a setting that is one of some strings, the first by default."""
+    setting: str = field(default=choices[0], metadata={"limits": Limits(str, 0, 0, choices, meaning)})
     return setting
 
 
@@ -92,23 +108,25 @@ def own_settings(request: Request, kind: type[Own]) -> Own:
         values = json.loads(request.settings or "{}")
     except (ValueError, RecursionError):  # not JSON, or nested too deeply
         values = request.settings
-    known = {name: default for name, (default, _) in declared(kind).items()}
-    if not isinstance(values, dict) or set(values) - set(known):
-        raise ValueError(
-            f"settings of algorithm {request.algorithm!r} are {request.settings}; give an object with any of "
-            f"{', '.join(f'{name} (default {value})' for name, value in known.items())}{_nearest(values, known)}"
-        )
-    for name, value in values.items():
-        wanted = (int, float) if isinstance(known[name], float) else type(known[name])
-        if isinstance(value, bool) or not isinstance(value, wanted):
-            raise ValueError(f"setting {name} = {value!r} must be of the type of its default, {known[name]!r}")
+    _check_settings(request, values, declared(kind))
     return kind(**(dict(kind.network_defaults) if request.network else {}) | values)
 
 
-def _nearest(values: Any, known: Mapping[str, Any]) -> str:
-    """Return the setting that the first unknown name resembles, as a question; nothing for what has no names."""
-    names = [name for name in values if name not in known] if isinstance(values, dict) else []
-    return checks.nearest(names[0], known) if names else ""
+_KINDS = {int: "a whole number", float: "a number", str: "a string"}
+
+
+def _check_settings(request: Request, values: Any, known: Mapping[str, tuple[Any, Limits]]) -> None:
+    """Raise ValueError unless the values are an object of known settings, each of its type."""
+    of = f"of algorithm {request.algorithm!r}"
+    listed = ", ".join(f"{name} (default: {shown(default)})" for name, (default, _) in known.items())
+    if not isinstance(values, dict):
+        raise ValueError(f"settings = {request.settings} {of} must be a JSON object with any of {listed}")
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"unknown setting {name!r} {of}; use {listed}{checks.nearest(name, known)}")
+        kind = known[name][1].kind
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+            raise ValueError(f"setting {name} = {value!r} must be {_KINDS[kind]}")
 
 
 Values = tuple[Any, ...] | None  # None: any value; its plan checks the range
@@ -131,25 +149,22 @@ LEARNING = anything("regularisation", "huber_width", "positive_weight")  # of al
 
 @dataclass(frozen=True)
 class Options:
-    """The options that an algorithm has beside the common ones; the others keep their defaults.
+    """The options that an algorithm has in addition to the common ones; the others keep their defaults.
 
     Attributes
     ----------
     values : Mapping[str, Values]
-        For each option, its values beside the default; None for any.
-    reason : str
-        Why the algorithm does not have the others, as a clause.
+        For each option, its values other than the default; None for any.
     remedies : Mapping[str, str]
-        For options that it does not have, what to do other than to leave them out or to change the algorithm.
+        For options that it does not have, an action other than to drop them or to change the algorithm.
     own_settings : type[OwnSettings] | None
         The settings that only this algorithm has.
     least_signal : float
-        The signal τ/d below which its noise is expected to win, see `dbdp.algorithms.settings.warning_of`. On the
-        tables of docs/algorithms.md no algorithm with the default beat the larger class, or the mean, below it.
+        The signal τ/d below which its noise is expected to dominate, see `dbdp.algorithms.settings.warning_of`. On the
+        tables of decision 034 no algorithm with the default beat the majority class, or the mean, below it.
     """
 
     values: Mapping[str, Values]
-    reason: str
     remedies: Mapping[str, str] = field(default_factory=dict)
     own_settings: type[OwnSettings] | None = None
     least_signal: float = 0.4
@@ -171,11 +186,12 @@ class Options:
             choice = f"choose one of {', '.join(values)}"
             if not others:
                 return checks.unknown(name, value, values)
-            named = f"algorithm {request.algorithm!r} has no {name} {value!r}"
-            return f"{named}; {choice}, or algorithm {', '.join(others)}"
-        shown, only = (f"{value!r}", f", always with {name} {values[0]}") if values else (f"(given: {value})", "")
-        remedy = self.remedies.get(name, "leave it out") + (f", or choose {', '.join(others)}" if others else "")
-        return f"algorithm {request.algorithm!r} has no {name} {shown}; {self.reason}{only}; {remedy}"
+            named = f"algorithm {request.algorithm!r} does not support {name} {value!r}"
+            return f"{named}; {choice}, or use algorithm {', '.join(others)}"
+        got = f"{name} {value!r}" if values else f"{name} (got {value})"
+        only = f", only {values[0]!r}" if values else ""
+        remedy = self.remedies.get(name, f"drop {name}") + (f" or use {', '.join(others)}" if others else "")
+        return f"algorithm {request.algorithm!r} does not support {got}{only}; {remedy}"
 
     def _values(self, name: str) -> Values:
         if name == "settings":

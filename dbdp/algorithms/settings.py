@@ -66,11 +66,11 @@ def check_request(request: Request, facts: Facts) -> None:
 
 
 def _check_kinds(request: Request) -> None:
-    """Raise ValueError for a word in place of a number, or the reverse, as JSON may contain."""
+    """Raise ValueError for a string instead of a number, or the reverse, as JSON may contain."""
     for name, hint in get_type_hints(Request).items():
         value, kinds = getattr(request, name), getattr(hint, "__args__", (hint,))
-        kind = "word" if str in kinds else "number"
-        if not isinstance(value, (str if kind == "word" else Real, *kinds)):
+        kind = "string" if str in kinds else "number"
+        if not isinstance(value, (str if kind == "string" else Real, *kinds)):
             raise ValueError(f"{name} = {value!r} must be a {kind}")
 
 
@@ -79,7 +79,7 @@ def refuse_given(request: Request, *names: str, of: str, remedy: str) -> None:
     for name in names:
         value = getattr(request, name)
         if value != getattr(Request, name):
-            raise ValueError(f"{of} has no {name} (given: {value}); {remedy}")
+            raise ValueError(f"{of} does not support {name} (got {value}); {remedy}")
 
 
 def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
@@ -93,10 +93,12 @@ def loss_of(request: Request, facts: Facts) -> Loss:
     loss = loss_named(request.loss, width=request.huber_width, radius=radius, positive_weight=request.positive_weight)
     if loss.is_classifier and not facts.is_classifier:
         raise ValueError(
-            f"loss {loss.name!r} needs classes, this label is a number; choose huber_regression or squared"
+            f"loss {loss.name!r} is for classes, but this label is a number; use huber_regression or squared"
         )
     if not loss.is_classifier and facts.outputs > 1:
-        raise ValueError(f"loss {loss.name!r} learns a number, this label has classes; choose logistic or huber_svm")
+        raise ValueError(
+            f"loss {loss.name!r} is for numeric labels, but this label has classes; use logistic or huber_svm"
+        )
     return loss
 
 
@@ -218,7 +220,7 @@ def schedule_of(request: Request, name: str, facts: Facts, loss: Loss, regularis
 
 def _no_exponent(request: Request, name: str) -> None:
     if request.exponent is not None:
-        raise ValueError(f"schedule {name!r} has no exponent; leave it out, or choose decreasing or square_root")
+        raise ValueError(f"schedule {name!r} does not support exponent; drop exponent or use decreasing, square_root")
 
 
 def _exponent(request: Request) -> float:
@@ -297,5 +299,5 @@ def objective_of(request: Request, facts: Facts) -> Objective:
     remedy = "it minimises its cross-entropy; leave it out, or leave network out"
     refuse_given(request, "huber_width", "loss", "positive_weight", of=f"network {request.network!r}", remedy=remedy)
     if not facts.is_classifier:
-        raise ValueError(f"network {request.network!r} needs classes, this label is a number; leave network out")
+        raise ValueError(f"network {request.network!r} is for classes, but this label is a number; drop network")
     return network_named(request.network, inputs=facts.dimension, outputs=facts.outputs, intercept=facts.intercept)

@@ -33,8 +33,8 @@ def facts(dataset: Dataset, request: Request) -> Facts:
     declaration = dataset.declaration
     if request.loss in OF_NUMBERS and declaration.kind != "real":
         raise ValueError(
-            f"loss {request.loss!r} learns a number, this label has classes; choose logistic or huber_svm (dp_logreg, "
-            f"dp_svm) for label {declaration.label!r} of dataset {dataset.name!r}, or register it with label_bounds"
+            f"loss {request.loss!r} is for numeric labels, but {declaration.label!r} of dataset {dataset.name!r} has "
+            "classes; use logistic or huber_svm (dp_logreg, dp_svm), or register it with label_bounds"
         )
     return Facts(
         dataset.rows,
@@ -57,7 +57,7 @@ def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
         If the pairs are not of declared columns, or the request has no linear model of columns.
     """
     if request.pairs is None and request.pair_cells is not None:
-        raise ValueError(f"pair_cells = {request.pair_cells} has no pairs; give pairs => 'auto', or leave it out")
+        raise ValueError(f"pair_cells = {request.pair_cells} needs pairs: add pairs => 'auto' or drop pair_cells")
     if request.pairs in (None, NONE):
         return dataset, request
     _check_pairs(dataset, request)
@@ -72,14 +72,14 @@ def paired_for_several(dataset: Dataset, request: Request) -> tuple[Dataset, Req
     """As `paired`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
     if request.pairs == AUTO:
         raise ValueError(
-            "pairs = 'auto' decides by the rows of one training, and these are several; name pairs, or give how many"
+            "pairs = 'auto' needs one training run, and this call has several; name pairs, or give a number"
         )
     return paired(dataset, request)
 
 
 def _check_pairs(dataset: Dataset, request: Request) -> None:
     if not isinstance(request.pairs, str):
-        raise ValueError(f"pairs = {request.pairs!r} must be a text, such as 'age*education, age*sex' or 'auto'")
+        raise ValueError(f"pairs = {request.pairs!r} must be a string, such as 'age*education, age*sex' or 'auto'")
     if request.network is not None:
         raise ValueError(f"network {request.network!r} combines columns itself; leave pairs out, or network")
     if dataset.declaration.vector:

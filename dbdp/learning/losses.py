@@ -302,7 +302,8 @@ def loss_named(
     for setting, value in values.items():
         if value is not None and setting not in settings:
             alternatives = ", ".join(other for other, (_, known) in LOSSES.items() if setting in known)
-            raise ValueError(f"loss {name!r} has no {setting} (given: {value}); leave it out, or choose {alternatives}")
+            remedy = f"drop {setting} or use {alternatives}"
+            raise ValueError(f"loss {name!r} does not support {setting} (got {value}); {remedy}")
     return kind(**{setting: value for setting, value in values.items() if value is not None})
 
 

@@ -155,7 +155,7 @@ def unknown(session: Session, name: str | None) -> ValueError:
     It names the most similar of those on which the caller may.
     """
     if name is None:
-        return ValueError("dataset is missing; pass dataset => one of those in dbdp.datasets")
+        return ValueError("dataset is required, e.g. dataset => a name from dbdp.datasets")
     known = [row["name"] for row in session.query(_OPEN) if row["name"] != name]
     similar = nearest(name, known) or nearest(name.rpartition(".")[2], known)  # of `public.loans`
     text = f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset"

@@ -631,7 +631,7 @@ def test_the_noisy_minimum_follows_its_law():
     [
         ({"delta": 0.0}, "delta = 0.*give one"),
         ({"step_size": 0.1}, "step_size.*largest_step"),
-        ({"epochs": 3}, r"epochs \(given: 3\).*splits"),
+        ({"epochs": 3}, r"epochs \(got 3\).*splits"),
         ({"schedule": "constant"}, "schedule.*dp_sgd"),
         ({"mechanism": "spherical_laplace"}, "mechanism"),
         ({"batch_size": 101}, "batch_size = 101.*100"),

@@ -855,17 +855,17 @@ def test_the_error_of_the_solver_is_the_sum_of_all_its_parts():
 
 REFUSED = {
     "squared": ({"loss": "squared", "is_classifier": False}, "choose one of logistic, huber_svm, huber_regression"),
-    "epochs": ({"epochs": 20}, "leave it out"),
-    "batch_size": ({"batch_size": 50}, "leave it out"),
-    "radius": ({"radius": 2.0}, "leave it out"),
-    "settings": ({"settings": "{}"}, "leave it out"),
-    "network": ({"network": "mlp:5"}, "leave it out"),
+    "epochs": ({"epochs": 20}, "drop epochs"),
+    "batch_size": ({"batch_size": 50}, "drop batch_size"),
+    "radius": ({"radius": 2.0}, "drop radius"),
+    "settings": ({"settings": "{}"}, "drop settings"),
+    "network": ({"network": "mlp:5"}, "drop network"),
     "mechanism": ({"mechanism": "discrete_gaussian"}, "gaussian, spherical_laplace"),
     "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
     "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),
     "small epsilon": ({"epsilon": 1e-8}, "too small to be divided"),
     "unknown loss": ({"loss": "hinge"}, "choose one of logistic"),
-    "a number": ({"is_classifier": False}, "choose huber_regression"),
+    "a number": ({"is_classifier": False}, "use huber_regression"),
 }
 
 

@@ -140,7 +140,7 @@ def test_a_null_is_refused(connection, dataset, spent, argument):
     with (
         nothing_lost(connection, spent, dataset),
         pytest.raises(
-            psycopg.Error, match=f"dbdp: {argument} is (missing; pass epsilon => 1|null; leave it out, or pass a value)"
+            psycopg.Error, match=f"dbdp: {argument} is (required, e.g. epsilon => 1|null; leave it out, or pass a value)"
         ),
     ):
         options = {"epsilon": 1.0} | given
@@ -206,7 +206,7 @@ def test_the_options_of_an_algorithm_are_explained_and_all_others_are_refused_be
         for sql in (explain, train_):
             with (
                 nothing_lost(connection, spent, dataset),
-                pytest.raises(psycopg.Error, match=f"^dbdp: algorithm '{algorithm}' has no ") as error,
+                pytest.raises(psycopg.Error, match=f"^dbdp: algorithm '{algorithm}' does not support ") as error,
             ):
                 connection.execute(sql, given)  # type: ignore[arg-type]
             assert_clear(error.value)

@@ -108,7 +108,7 @@ REFUSED = [
     ("'u*b, b*u'", r"lists b\*u twice"),
     ("'4'", "pairs = 4 must be .* between 0 and 3"),
     ("'u*b', pair_cells => 3", "pair_cells = 3 must be"),
-    ("null, pair_cells => 12", "pair_cells = 12 has no pairs"),
+    ("null, pair_cells => 12", "pair_cells = 12 needs pairs"),
     ("'u*b', network => 'mlp:4'", "network 'mlp:4' combines columns itself"),
 ]
 

@@ -65,7 +65,7 @@ def test_one_evaluation_is_one_charge_that_is_explained(database, connection, wi
         ("dbdp.evaluate('nobody', '{0}', 1)", "model 'nobody' does not exist"),
         ("dbdp.evaluate({1}, '{0}', 1, bins => 21)", "bins = 21 must be even.*choose 22"),
         ("dbdp.evaluate({1}, '{0}', 1, bins => 0)", "bins = 0 must be a whole number between 2 and 1000"),
-        ("dbdp.evaluate({1}, '{0}', null)", "epsilon is missing; pass epsilon => 1"),
+        ("dbdp.evaluate({1}, '{0}', null)", "epsilon is required, e.g. epsilon => 1"),
         ("dbdp.evaluate({1}, '{0}', 1e7)", "epsilon = 10000000.0 must be positive, from 1e-09"),
         ("dbdp.evaluate({1}, 'nope', 1)", "dataset 'nope' is not registered"),
     ],

@@ -524,7 +524,7 @@ end $$;
 grant execute on function {schema}.refuse() to public;
 create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
     try:
-        with pytest.raises((ChargedError, psycopg.Error), match="training stopped after its charge"):
+        with pytest.raises((ChargedError, psycopg.Error), match="training failed after it was charged"):
             trained(connection, interface, name, ["a", "b"], delta=0.0)
     finally:
         connection.execute("drop trigger refuse on dbdp.model")

@@ -314,7 +314,7 @@ def test_a_cancel_in_the_server_leaves_nothing(server_url, connection, numbered,
         pid = mine.info.backend_pid
         with until_over(server_url, stop):
             mine.execute(sql, (numbered,))
-    assert "training stopped after its charge, which stands: it was cancelled" in str(error.value)
+    assert "training failed after it was charged; the charge is not refunded: it was cancelled" in str(error.value)
     assert connection.execute(TEMPORARY).fetchall() == []
     assert spent(numbered) == (CHARGE_UNITS, 0)
 

@@ -430,7 +430,7 @@ def test_what_does_not_fit_a_summary_is_refused_before_the_charge(database, regi
         (other, good, f"summary {summary.id} is of dataset '{name}'.* and not of '{other}'.*dp_summarize"),
         (name, replace(good, summary=10**6), "summary 1000000 does not exist; see dbdp.summaries"),
         (name, projected, "without a projection; leave out the projection"),
-        (name, replace(good, algorithm="dp_sgd"), "algorithm 'dp_sgd' has no summary.*choose preconditioned_gd"),
+        (name, replace(good, algorithm="dp_sgd"), "algorithm 'dp_sgd' does not support summary.*use preconditioned_gd"),
     ):
         for call in (database.explain, database.train):
             with pytest.raises(ValueError, match=message):
@@ -458,6 +458,6 @@ def test_groups_share_a_summary_and_a_tuning_has_none(database, summarized, spen
     models = database.train_groups(name, request, group_by="unit", groups=["1", "2"])
     assert {model.receipt["moment_share"] for model in models.values()} == {0.0}
     before = spent(name)
-    with pytest.raises(ValueError, match="algorithm 'bolt_on' has no summary"):
+    with pytest.raises(ValueError, match="algorithm 'bolt_on' does not support summary"):
         database.tune(name, TuningRequest(replace(request, algorithm="bolt_on"), ({"epochs": 1},)))
     assert spent(name) == before

@@ -203,12 +203,12 @@ def test_an_unknown_loss_is_refused_with_the_known_ones():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("logistic", {"width": 0.5}, r"'logistic' has no width \(given: 0.5\); .* choose huber_svm, huber_regression"),
-        ("squared", {"width": 0.5}, "'squared' has no width"),
-        ("logistic", {"radius": 2.0}, r"'logistic' has no radius \(given: 2.0\); .* choose squared"),
-        ("huber_svm", {"radius": 2.0}, "'huber_svm' has no radius"),
-        ("huber_regression", {"positive_weight": 2.0}, "has no positive_weight .* choose logistic, huber_svm"),
-        ("squared", {"positive_weight": 2.0}, "'squared' has no positive_weight"),
+        ("logistic", {"width": 0.5}, r"support width \(got 0.5\); drop width or use huber_svm, huber_regression"),
+        ("squared", {"width": 0.5}, "'squared' does not support width"),
+        ("logistic", {"radius": 2.0}, r"'logistic' does not support radius \(got 2.0\); drop radius or use squared"),
+        ("huber_svm", {"radius": 2.0}, "'huber_svm' does not support radius"),
+        ("huber_regression", {"positive_weight": 2.0}, "does not support positive_weight .* use logistic, huber_svm"),
+        ("squared", {"positive_weight": 2.0}, "'squared' does not support positive_weight"),
         ("huber_svm", {"width": 0.0}, "width = 0.0 must be between 1e-06 and 1: "),
         ("huber_svm", {"width": 1.1}, "width = 1.1 must be between 1e-06 and 1: "),
         ("huber_svm", {"width": np.nan}, "width = nan must be between"),

@@ -425,7 +425,7 @@ def test_the_channels_alone_take_the_usual_dense_layers():
         ("mlp:9999999999", 785, 10, r"hidden of a network = 9999999999"),
         ("mlp:60000,60000", 785, 10, r"parameters is above the limit of 16777216; give fewer units"),
         ("mlp:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", 785, 10, r"17 layers is above the limit of 16; give fewer sizes"),
-        ("mlp", 1, 2, r"include no feature; declare at least one"),
+        ("mlp", 1, 2, r"no feature inputs; declare at least one"),
         ("cnn", 784, 10, r"square images of at least 16×16 .* has 783 features; choose mlp"),
         ("cnn", 226, 10, r"at least 16×16 .* has 225 features"),
         ("cnn:6:10", 26, 10, r"a cnn of 1 convolutions needs square images of at least 6×6"),

@@ -231,7 +231,7 @@ def test_hostile_rows_are_projected_to_zero_rows_without_a_word(connection, sche
 REFUSED = [
     ("[1]", "options of shuffle must be an object of key, first, last, cuts, projection"),
     ('{"seed": 1}', "options of shuffle must be an object"),
-    (None, "options is missing; pass options => a value"),
+    (None, "options is required, e.g. options => a value"),
     ('{"first": 1}', "first and last need a key"),
     ('{"last": 1}', "first and last need a key"),
     (json.dumps({"key": "00" * 31}), "key has 31 bytes; it must have at least 32"),

@@ -6,7 +6,7 @@ import pytest
 
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import algorithms_with
-from dbdp.algorithms.options import declared
+from dbdp.algorithms.options import declared, shown
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCUMENTS / "algorithms.md").read_text(encoding="utf-8")
@@ -25,4 +25,4 @@ def test_every_setting_is_in_the_reference_with_its_algorithm_and_its_default(al
     default, limits = declared(ALGORITHMS[algorithm].OPTIONS.own_settings)[name]
     lines = [line for line in REFERENCE.splitlines() if line.startswith(f"| `{name}` |") and f"`{algorithm}`" in line]
     assert len(lines) == 1
-    assert f" | `{default}` | {limits.text} | {limits.meaning} |" in lines[0]
+    assert f" | {shown(default)} | {limits.text} | {limits.meaning} |" in lines[0]

@@ -522,7 +522,7 @@ REFUSED = [
     ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),
     ({"candidates": ({"algorithm": "adam"},)}, r"algorithm 'adam' is unknown"),
     ({"candidates": ({"step_size": "0.1"},)}, r"step_size = '0.1' must be a number"),
-    ({"candidates": ({"algorithm": ["nsgd"]},)}, r"algorithm = \['nsgd'\] must be a word"),
+    ({"candidates": ({"algorithm": ["nsgd"]},)}, r"algorithm = \['nsgd'\] must be a string"),
     (
         {"method": "random_repetition", "epsilon": 1e-9},
         r"no noise up to 1e\+150 .* suffices; choose a larger epsilon or delta",

@@ -149,14 +149,14 @@ def test_a_small_rho_with_a_large_delta_still_promises_a_positive_epsilon():
     ("given", "refusal"),
     [
         ({"epsilon": 1.0, "rho": 0.5, "delta": 1e-6}, "epsilon = 1.0 and rho = 0.5 exclude each other in a budget"),
-        ({"epsilon": None, "rho": 0.5, "delta": 1e-6, "mode": "basic"}, "mode 'basic' has no rho"),
+        ({"epsilon": None, "rho": 0.5, "delta": 1e-6, "mode": "basic"}, "mode 'basic' does not support rho"),
         ({"epsilon": None, "rho": 0.5, "delta": 0.0}, "delta = 0.0 of a budget in rho must be above 0"),
         ({"epsilon": None, "rho": 0.5, "delta": math.nan}, "delta = nan of a budget in rho must be above 0"),
         ({"epsilon": None, "rho": math.nan, "delta": 1e-6}, "rho = nan must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e-10, "delta": 1e-6}, "rho = 1e-10 must be a number from 1e-09"),
         ({"epsilon": None, "rho": 1e7, "delta": 1e-6}, "rho = 10000000.0 must be a number"),
         ({"epsilon": None, "rho": 1e6, "delta": 1e-300}, "epsilon = .* must be positive, from 1e-09 to 1,000,000"),
-        ({"epsilon": None, "delta": 1e-6}, "epsilon is missing; pass epsilon => 1, say, or rho in its place"),
+        ({"epsilon": None, "delta": 1e-6}, "epsilon is required, e.g. epsilon => 1 .*, or rho instead"),
     ],
 )
 def test_what_is_no_budget_of_rho_is_refused(given, refusal):

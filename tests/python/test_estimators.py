@@ -557,7 +557,7 @@ def test_a_score_takes_the_name_of_the_labels_column_as_fit_does(made):
     columns = people()
     labels = columns.pop("ill")
     assert model.score(made(people()), "ill") == model.score(made(columns), labels) > 0.9
-    with pytest.raises(ValueError, match="y is missing; pass the labels of the rows, or the name"):
+    with pytest.raises(ValueError, match=r"y is required, e\.g\. the labels of the rows, or the name"):
         model.score(made(columns))
 
 

@@ -230,7 +230,7 @@ begin raise 'no room' using errcode = '{state}'; end $$;
 grant execute on function {schema}.refuse() to public;
 create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
     try:
-        with pytest.raises(ChargedError, match=r"^training stopped after its charge, which stands: ") as stopped:
+        with pytest.raises(ChargedError, match=r"^training failed after it was charged; .*refunded: ") as stopped:
             database.train(dataset, dbdp.Request(epsilon=1, delta=1e-6, batch_size=10))
     finally:
         connection.execute("drop trigger refuse on dbdp.model")

@@ -129,13 +129,13 @@ def test_a_regression_of_classes_is_refused_before_the_charge_by_every_interface
     name = f"{schema}_classes"
     features = {"a": [0, 1]}
     database.register_dataset(name, "classes", label="y", positive="1", features=features, epsilon=9, delta=1e-3)
-    told = f"loss '{loss}' learns a number, this label has classes; choose logistic or huber_svm"
+    told = f"loss '{loss}' is for numeric labels, but 'y' of dataset '{name}' has classes; use logistic or huber_svm"
     estimator = dbdp.Ridge if loss == "squared" else dbdp.HuberRegressor
     with pytest.raises(ValueError, match=told):
         estimator(epsilon=1, database=database).fit(name)
     with pytest.raises(psycopg.Error, match=told):
         connection.execute("select dbdp.dp_train(%s, epsilon => 1, loss => %s)", (name, loss))
-    with pytest.raises(psycopg.Error, match="loss 'huber_regression' learns a number"):
+    with pytest.raises(psycopg.Error, match="loss 'huber_regression' is for numeric labels"):
         connection.execute("select dbdp.dp_linreg(%s, epsilon => 1)", (name,))
     refused = run("train", name, "--epsilon", "1", "--loss", loss, "--url", server_url)
     assert refused.returncode == 1

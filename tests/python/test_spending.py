@@ -178,7 +178,7 @@ def test_of_nested_limits_a_refusal_by_one_charges_none():
         with pytest.raises(ValueError, match="would exceed"):
             odometer.charge(["a"], PURE)
         assert (outer.fits, inner.fits) == (1, 1)
-        with pytest.raises(ValueError, match="already in force"), inner:
+        with pytest.raises(ValueError, match="already active"), inner:
             pass
     with outer:
         odometer.charge(["a"], PURE)

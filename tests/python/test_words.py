@@ -74,9 +74,7 @@ def test_weights_of_rows_are_refused_by_fit_before_anything_is_read():
 
 
 def test_a_value_without_its_keyword_is_refused_with_the_remedy():
-    with pytest.raises(
-        TypeError, match=r"^LinearSVC\(1.0\) does not say what that is: pass its name, such as epsilon=1"
-    ):
+    with pytest.raises(TypeError, match=r"^LinearSVC takes keyword arguments only; write LinearSVC\(epsilon=1\)"):
         dbdp.LinearSVC(1.0)
 
 

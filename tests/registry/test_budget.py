@@ -162,7 +162,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
     """Fail where the table for the rows is created, before the first row is read."""
     name = register(table)
     action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
-    stopped = pytest.raises((psycopg.Error, ChargedError), match="training stopped after its charge, which stands")
+    stopped = pytest.raises((psycopg.Error, ChargedError), match="training failed after it was charged")
     with whenever_a_table_is_created(connection, schema, action), stopped as error:
         by(connection, interface, name, algorithm)
     assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)

@@ -213,7 +213,7 @@ def test_only_the_role_that_registered_a_dataset_grants_and_revokes(stage):
 
 WRONG = {
     "no such role": ("'nobody_at_all'", "role 'nobody_at_all' does not exist"),
-    "a null role": ("null", "role is missing; pass role => its name"),
+    "a null role": ("null", "role is required, e.g. role => a name"),
     "more than the whole": ("'postgres', 4.5", "epsilon = 4.5 of an allowance is above the 4 of the dataset"),
     "nothing": ("'postgres', 0", "epsilon = 0.0 must be positive"),
     "less than nothing": ("'postgres', -1", "epsilon = -1.0 must be positive"),

@@ -422,7 +422,7 @@ def test_an_array_may_be_written_as_people_write_it(connection, array_model, fea
         ("dbdp.predict({}, true)", "features are a boolean"),
         ("dbdp.predict({}, array['a'])", "features are an array of text"),
         ("dbdp.predict({}, to_json(v)) from v", "features are json"),
-        ("dbdp.predict(null, array[1, 2, 3])", "model is missing; pass its name, or its number in dbdp.models"),
+        ("dbdp.predict(null, array[1, 2, 3])", "model is required, e.g. its name, or its number in dbdp.models"),
         ("dbdp.predict(null::bigint, v) from v", "model is missing"),
     ],
 )

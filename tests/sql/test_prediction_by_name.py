@@ -82,7 +82,7 @@ def test_a_name_is_looked_up_once_for_a_statement(connection, schema, array_mode
 def test_a_name_of_no_model_is_refused(connection, name):
     with pytest.raises(psycopg.Error, match=r"does not exist; see dbdp\.models"):
         connection.execute("select dbdp.predict(%s::text, '{1}'::float8[])", (name,))
-    with pytest.raises(psycopg.Error, match="model is missing; pass its name"):
+    with pytest.raises(psycopg.Error, match=r"model is required, e\.g\. its name"):
         connection.execute("select dbdp.predict(null::text, '{1}'::float8[])")
 
 

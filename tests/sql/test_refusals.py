@@ -211,7 +211,7 @@ def test_a_capacity_that_is_raised_beyond_a_disk_is_a_warning(connection, datase
     [
         ("""features => '{"a": [0, null]}', delta => 1e-6""", "feature 'a' is declared as [0, null];"),
         ("""features => '{"a": [0, 9]}', delta => 1e-6, unit => 'w'""", "max_rows is missing: the two belong together"),
-        ("""features => '{"a": [0, 9]}'""", "delta is missing; pass delta => about 1/(10 · rows)"),
+        ("""features => '{"a": [0, 9]}'""", "delta is required, e.g. delta => 1e-6, about 1/(10 · rows)"),
     ],
 )
 def test_a_registration_is_refused_in_the_words_of_sql(connection, schema, given, words):

@@ -159,8 +159,8 @@ def test_a_field_that_dbdp_refuses_is_marked(owner, people, given, marked):
         ("epsilon", "delta = 0; give a smaller epsilon", False),
         ("epsilon", "dataset epsilon_x is not registered", False),
         ("epochs", "at most 3 passes; epochs = 5 is too many", True),
-        ("exponent", "algorithm 'nsgd' has no exponent (given: 0.5); leave it out", True),
-        ("algorithm", "algorithm 'nsgd' has no exponent (given: 0.5); leave it out", False),
+        ("exponent", "algorithm 'nsgd' does not support exponent (got 0.5); drop exponent", True),
+        ("algorithm", "algorithm 'nsgd' does not support exponent (got 0.5); drop exponent", False),
     ],
 )
 def test_a_refusal_marks_the_fields_that_it_is_about(name, told, marked):

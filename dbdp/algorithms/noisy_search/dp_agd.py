@@ -106,7 +106,6 @@ OPTIONS = Options(
         **anything("batch_size", "radius", "clip_norm", "network"),
         "mechanism": (Gaussian.name,),
     },
-    "it takes selected steps along noisy gradients until its budget is spent",
     {"step_size": "give largest_step in settings", "epochs": "give splits in settings"},
     Settings,
 )

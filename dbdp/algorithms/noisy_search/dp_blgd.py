@@ -12,7 +12,6 @@ from itertools import repeat
 import numpy as np
 
 from dbdp.algorithms.noisy_search.line_search import (
-    REASON,
     REMEDIES,
     SHARED,
     Accounting,
@@ -30,7 +29,7 @@ from dbdp.algorithms.rows import Rows
 from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import Release, ZCDpEvent
 
-OPTIONS = Options({**SHARED, "batch_size": (ALL_ROWS,)}, REASON, REMEDIES, Searching)
+OPTIONS = Options({**SHARED, "batch_size": (ALL_ROWS,)}, REMEDIES, Searching)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

@@ -17,7 +17,6 @@ import numpy as np
 from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.noisy_search.line_search import (
-    REASON,
     REMEDIES,
     SHARED,
     Accounting,
@@ -57,7 +56,7 @@ class Sampled(Searching):
     narrowest_angle: float = number(0.5, 0, 1, "φ, multiple below which it is attributed to the noise of the search")
 
 
-OPTIONS = Options(SHARED | anything("batch_size"), REASON, REMEDIES, Sampled)
+OPTIONS = Options(SHARED | anything("batch_size"), REMEDIES, Sampled)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

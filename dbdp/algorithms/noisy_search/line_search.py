@@ -46,7 +46,6 @@ SHARED: dict[str, Values] = {  # the options of every line search
     "averaging": ("none",),
     "mechanism": (Gaussian.name,),
 }
-REASON = "a line search chooses its steps until the budget is spent, with Gaussian noise in every gradient"
 REMEDIES = {"epochs": "give planned_steps in settings"}
 
 

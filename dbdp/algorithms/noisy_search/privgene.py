@@ -24,7 +24,7 @@ import numpy as np
 from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
-from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, number, own_settings, word
+from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, automatic, number, own_settings, word
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
@@ -45,16 +45,16 @@ _UNAMPLIFIED = 100.0  # above it sampling hardly changes ε
 
 @dataclass(frozen=True)
 class Genes(OwnSettings):
-    """The settings of PrivGene. Lengths are shares of the box."""
+    """The settings of PrivGene. Lengths are fractions of the box."""
 
     population: int = number(200, 2, MOST_CANDIDATES, "candidates of a generation, its parents among them")
     parents: int = number(2, 1, MOST_CANDIDATES - 1, "selected from each generation; fewer than the population")
-    generations: int = number(
-        0, 0, MOST_GENERATIONS, "0: as many, from 10 to 100, as leave each selection an ε₀ of 1/(growth · rows)"
+    generations: int | None = automatic(
+        1, MOST_GENERATIONS, "by default 10 to 100, such that each selection has an ε₀ of 1/(growth · rows)"
     )
     growth: float = number(7e-4, 1e-9, 1e3, "c; at pure ε that is the papers' rule, selections = c·n·ε")
     box: float = number(10.0, SMALLEST, LARGEST, "every coordinate of a model stays within ±box")
-    start: float = number(0.1, 0, 1, "the first candidates are uniform within ± this share of the box")
+    start: float = number(0.1, 0, 1, "the first candidates are uniform within ± this fraction of the box")
     crossover: float = number(1.0, 0, 1, "probability that a child has a segment of a second parent")
     mutation: float = number(0.7, 0, 1, "length (root mean square) of the first mutation")
     last_mutation: float = number(0.07, 0, 1, "length of the last mutation")
@@ -89,7 +89,6 @@ OPTIONS = Options(
         "averaging": ("none",),
         "mechanism": ("exponential",),
     },
-    "it selects among candidates for some generations, without steps",
     {"epochs": "give generations in settings"},
     Genes,
 )

@@ -20,7 +20,6 @@ PUBLISHED = "published"
 DEFAULT_RADIUS = 10.0  # of the ball in the convex algorithm
 OPTIONS = Options(
     {**noisy_sgd.SHARED, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
-    "it adds noise in every update, and sets its own steps for a convex loss",
 )
 
 

@@ -9,7 +9,7 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and the constant added to the root of the second: the paper's
 LINEAR_STEP, NETWORK_STEP = 0.05, 0.005  # 0.001 learns less within ten passes over MNIST
-OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON)
+OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS})
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

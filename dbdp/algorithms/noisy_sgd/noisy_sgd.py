@@ -33,7 +33,6 @@ MOST_NORM = 2.0**16  # every linear model is projected onto this ball, which bou
 COARSER = 2.0**8  # coarser grid of spherical noise, for faster rounding; g√P is still below 2⁻¹⁵ C
 RDP, PLD = CALIBRATIONS = ("rdp", "pld")
 SCHEDULES = (Constant.name, SquareRoot.name, InverseTime.name)
-REASON = "it adds noise in every update"
 LOUDER = 2.5  # noise of a default in a score, relative to output perturbation's: later steps reduce it
 UPDATES_PER_PASS = 50  # at most, by default: fewer and larger mini-batches have as little noise, and read rows as often
 SHARED: dict[str, Values] = {  # the options of all SGD with noise in every update

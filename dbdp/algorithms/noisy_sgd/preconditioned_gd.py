@@ -21,7 +21,7 @@ from dbdp.algorithms.noisy_sgd.preconditioning import (
     ridge_of,
 )
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
-from dbdp.algorithms.options import Options, OwnSettings, anything, number, own_settings
+from dbdp.algorithms.options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Progress, Rows, silent
 from dbdp.checks import between, whole
@@ -45,11 +45,11 @@ SOFTMAX_LIPSCHITZ = 1.5  # above √2, the most of ‖p - e_y‖
 class Settings(OwnSettings):
     """What only preconditioned_gd has."""
 
-    passes: int = number(0, 0, MOST_PASSES, "T: gradient steps over all rows; 0 chooses 10, 16, 20 or 40")
-    moment_share: float = number(
-        0.0, 0.0, 0.99, "share of μ² for the second moment, none with a summary; 0 chooses .3, .15 or .2"
+    passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 10, 16, 20 or 40")
+    moment_share: float | None = automatic(
+        1e-6, 0.99, "fraction of μ² for the second moment; by default .3, .15 or .2, and 0 with a summary"
     )
-    clip: float = number(0.0, 0.0, 100.0, "c: a row's gradient is clipped to c·√d_eff; 0 chooses .1 to .4")
+    clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4")
 
 
 OPTIONS = Options(
@@ -57,7 +57,6 @@ OPTIONS = Options(
         **anything("huber_width", "positive_weight", "step_size", "radius", "summary"),
         "mechanism": (Gaussian.name,),
     },
-    "it takes a fixed number of noisy steps over all rows, in coordinates of its own",
     {
         "epochs": "give passes in settings",
         "clip_norm": "give clip in settings",
@@ -114,7 +113,7 @@ def usual_moment_share(facts: Facts) -> float:
 def predicted_loss(signal: float, facts: Facts) -> str:
     """Return what the noise is expected to cost, from public facts: an experience, on which no guarantee depends.
 
-    On the tables of docs/algorithms.md the loss against a linear model without noise was about 15√K/(nμ/d) points of
+    On the tables of docs/experiments.md the loss against a linear model without noise was about 15√K/(nμ/d) points of
     accuracy for K models, or 100/(nμ/d) per cent of the root mean squared error, from half to twice that.
     """
     if facts.is_classifier:
@@ -188,7 +187,7 @@ def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
         return own.moment_share or usual_moment_share(facts)
     if own.moment_share:
         raise ValueError(
-            f"moment_share = {own.moment_share}: summary {request.summary} has the second moment; leave one of them out"
+            f"moment_share = {own.moment_share} has no effect with summary {request.summary}; drop one of them"
         )
     return 0.0
 

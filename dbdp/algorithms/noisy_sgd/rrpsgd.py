@@ -19,9 +19,7 @@ from dbdp.learning.schedules import Constant
 from dbdp.privacy.noise.samplers import Entropy
 
 NETWORK_STEP = 0.25
-OPTIONS = Options(
-    {**noisy_sgd.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_sgd.CALIBRATIONS}, noisy_sgd.REASON
-)
+OPTIONS = Options({**noisy_sgd.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_sgd.CALIBRATIONS})
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

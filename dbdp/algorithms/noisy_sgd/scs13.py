@@ -20,7 +20,7 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SelfCompose
 from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
 
 MOST_EPOCHS = 100  # of the default
-OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
+OPTIONS = Options(noisy_sgd.SAMPLED)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

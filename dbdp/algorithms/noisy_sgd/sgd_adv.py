@@ -16,7 +16,7 @@ from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.composition import strong_share
 
 NETWORK_STEP = 1.0
-OPTIONS = Options(noisy_sgd.SAMPLED, noisy_sgd.REASON)
+OPTIONS = Options(noisy_sgd.SAMPLED)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:

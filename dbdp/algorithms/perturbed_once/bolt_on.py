@@ -21,7 +21,6 @@ OPTIONS = Options(
         "permutation": (REUSED, FRESH),
         "shard_averaging": settings.SHARD_AVERAGING,
     },
-    "it perturbs a convex linear model once",
 )
 
 

@@ -24,7 +24,6 @@ OPTIONS = Options(
         "averaging": ("none",),
         "permutation": (REUSED,),
     },
-    "it takes full-batch steps of one size",
 )
 
 

@@ -16,7 +16,6 @@ from dbdp.privacy.selection import ExponentialMechanism
 
 OPTIONS = Options(
     {"mechanism": ("exponential",), "averaging": ("none",)},
-    "it counts labels and nothing else",
     least_signal=0.0,
 )
 

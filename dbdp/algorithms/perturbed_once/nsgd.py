@@ -21,8 +21,7 @@ RESTARTED: dict[str, Values] = {
     "averaging": ("none",),
     "permutation": (REUSED,),
 }
-REASON = "it makes restarted steps over one permutation and one shard"
-OPTIONS = Options(RESTARTED, REASON)
+OPTIONS = Options(RESTARTED)
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:

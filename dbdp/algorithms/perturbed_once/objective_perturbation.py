@@ -53,7 +53,6 @@ LEAST_REGULARISATION = 5e-5  # of the default: less needs thousands of passes
 NOISE_ALONE = 2.5  # default of b/(nΛ), the noise where the data do not bend the objective, relative to the usual
 OPTIONS = Options(
     {**LEARNING, "loss": LOSSES, "mechanism": tuple(MECHANISMS), "averaging": ("none",)},
-    "Λ, ε and the number of rows determine the passes and all noise",
 )
 
 

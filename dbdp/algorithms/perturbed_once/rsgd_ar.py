@@ -7,12 +7,12 @@ the Lipschitz constant excludes the regulariser, and the worst position need not
 from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.options import Options, anything
-from dbdp.algorithms.perturbed_once.nsgd import REASON, RESTARTED, restarted_learning
+from dbdp.algorithms.perturbed_once.nsgd import RESTARTED, restarted_learning
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce, planned
 from dbdp.algorithms.plan import Facts, Request
 
 DEFAULT_INTERVAL = 5  # epochs
-OPTIONS = Options(RESTARTED | anything("averaging_interval"), REASON)
+OPTIONS = Options(RESTARTED | anything("averaging_interval"))
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:

@@ -1,4 +1,4 @@
-"""Arguments of SQL functions as records and JSON values; nulls and what could not be stored are refused."""
+"""Arguments of SQL functions as records and JSON values; nulls and values that cannot be stored are refused."""
 
 import json
 from collections.abc import Sequence
@@ -14,26 +14,26 @@ from dbdp.algorithms.several.tuning import TuningRequest
 _NESTS, _MOST_LEVELS = (list, dict), 100  # levels of JSON that is stored: more than any record of dbdp has
 
 
-# What to pass for a parameter that has no value of its own.
+# Examples of required parameters.
 _EXAMPLES = {
-    "epsilon": "epsilon => 1, or what its privacy is to be: less is more private",
-    "delta": "delta => about 1/(10 · rows), such as 1e-6, or 0 with mode => 'basic'",
-    "dataset": "dataset => one of those in dbdp.datasets",
-    "model": "model => the number of one in dbdp.models",
-    "summary": "summary => the number of one in dbdp.summaries",
-    "name": "name => a name for the dataset",
-    "source": "source => its table",
+    "epsilon": "epsilon => 1 (smaller is more private)",
+    "delta": "delta => 1e-6, about 1/(10 · rows), or 0 with mode => 'basic'",
+    "dataset": "dataset => a name from dbdp.datasets",
+    "model": "model => a number from dbdp.models",
+    "summary": "summary => a number from dbdp.summaries",
+    "name": "name => 'patients', a name for the dataset",
+    "source": "source => 'patients', its table",
     "label": "label => the column to learn",
-    "features": """features => '{"column": [lower, upper]}' of the columns to learn it from""",
+    "features": """features => '{"age": [0, 120]}', the columns to learn it from""",
     "candidates": """candidates => '[{"regularisation": 0.01}, {"regularisation": 0.001}]', settings to choose among""",
     "group_by": "group_by => a public column of the dataset",
     "groups": "groups => array['north', 'south'], the values of it that get a model each",
-    "metric": "metric => 'accuracy', or another one of docs/evaluation.md",
+    "metric": "metric => 'accuracy', or another one in docs/evaluation.md",
     "target": "target => the column to regress on the others, such as the label",
-    "role": "role => its name, as in pg_roles",
-    "capacity": "capacity => the largest number of rows, or units, that is to be read",
+    "role": "role => a name from pg_roles",
+    "capacity": "capacity => 10000, the largest number of rows or units to read",
     "column_name": "column_name => a column of numbers",
-    "reason": "reason => why, for the record",
+    "reason": "reason => 'approved by the board', for the record",
 }
 
 
@@ -131,5 +131,5 @@ def check_not_null(**arguments: Any) -> None:
     missing = [name for name, value in arguments.items() if value is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        remedies = [_EXAMPLES.get(name, f"{name} => a value") for name in missing]
-        raise ValueError(f"{', '.join(missing)} {verb} missing; pass {', and '.join(remedies)}")
+        examples = [_EXAMPLES.get(name, f"{name} => a value") for name in missing]
+        raise ValueError(f"{', '.join(missing)} {verb} required, e.g. {', and '.join(examples)}")

@@ -530,7 +530,7 @@ _FUNCTIONS = {
     "real": "dbdp.predict_value",
 }
 _LABELS = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
-_MISSING = "model is missing; pass its name, or its number in dbdp.models"
+_MISSING = "model is required, e.g. its name, or its number in dbdp.models"
 _checks: dict[tuple[str, int, int], Callable[[bytes | None], None]] = {}  # of arrays and JSON, by kind, model and type
 
 

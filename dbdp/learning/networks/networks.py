@@ -66,7 +66,7 @@ class Network:
         for name, value in ((name, value) for name, values in sizes.items() for value in values):
             whole(f"{name} of a network", value, 1, MOST_PARAMETERS, _HELP)
         if not isinstance(self.intercept, bool) or self.features < 1:
-            raise ValueError(f"{self.inputs} inputs of a network include no feature; declare at least one")
+            raise ValueError("the network has no feature inputs; declare at least one feature")
         if not isinstance(self.scale, int | float) or not 1e-6 <= self.scale <= 1e6:
             raise ValueError(f"scale = {self.scale!r} of a network must be a number from 1e-6 to 1e6")
         layers = len(self.channels) + len(self.hidden) + 1

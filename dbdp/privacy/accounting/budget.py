@@ -89,7 +89,7 @@ class Budget:
         if rho is not None:
             return cls._of_rho(epsilon, delta, mode, rho)
         if epsilon is None:
-            raise ValueError("epsilon is missing; pass epsilon => 1, say, or rho in its place")
+            raise ValueError("epsilon is required, e.g. epsilon => 1 (smaller is more private), or rho instead")
         check_epsilon_delta(epsilon, delta)
         one_of("mode", mode, MODES)
         if mode == "basic":
@@ -148,7 +148,7 @@ class Budget:
         if epsilon is not None:
             raise ValueError(f"epsilon = {epsilon} and rho = {rho} exclude each other in a budget; leave one out")
         if mode not in ("renyi", "zcdp"):  # the first is the default
-            raise ValueError(f"mode {mode!r} has no rho; leave the mode out, or give epsilon in place of rho")
+            raise ValueError(f"mode {mode!r} does not support rho; drop mode, or give epsilon instead of rho")
         if not (isinstance(rho, int | float) and 1 / CHARGE_UNITS <= rho <= MAX_EPSILON):
             raise ValueError(f"rho = {rho} must be a number from {1 / CHARGE_UNITS:g} to {MAX_EPSILON:g}")
         if not 0 < delta < 1:
@@ -240,7 +240,7 @@ def rounded_down(epsilon: float) -> float:
 def _check_order(order: float, mode: str, rho: float | None) -> None:
     """Raise ValueError for an order that is none, or is not of mode renyi."""
     if mode != "renyi" or rho is not None:
-        raise ValueError(f"rdp_order = {order} is of mode 'renyi' alone; leave it out")
+        raise ValueError(f"rdp_order = {order} is only for mode 'renyi'; drop rdp_order")
     if not (is_number(order) and 1 < order <= MAX_ORDER):
         raise ValueError(f"rdp_order = {order} must be above 1 and at most {MAX_ORDER:,.0f}; leave it out")
 

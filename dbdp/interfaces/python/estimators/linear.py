@@ -215,10 +215,10 @@ def initialiser(module: str, of_label: str, *, without: tuple[str, ...] = (), **
     def __init__(self: Any, *values: Any, **options: Any) -> None:
         owner = type(self).__name__
         if values:
-            raise TypeError(f"{owner}({values[0]!r}) does not say what that is: pass its name, such as epsilon=1")
+            raise TypeError(f"{owner} takes keyword arguments only; write {owner}(epsilon=1)")
         named = checks.keywords(owner, options, signature.parameters, self._synonyms)
         if "epsilon" not in named:
-            raise TypeError(f"{owner} needs epsilon, the privacy of each fit, which has no default: pass epsilon=1")
+            raise TypeError(f"epsilon is required, e.g. {owner}(epsilon=1) (smaller is more private)")
         bound = signature.bind(**named)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
@@ -634,7 +634,7 @@ class _Scored:
         """
         _check_are_rows(X)
         if y is None:
-            raise ValueError("y is missing; pass the labels of the rows, or the name of their column")
+            raise ValueError("y is required, e.g. the labels of the rows, or the name of their column")
         if isinstance(y, str):
             X, y = frames.without(X, y)
         exact: float = super().score(X, y, sample_weight)  # type: ignore[misc]

@@ -79,7 +79,7 @@ class SpendingLimit:
     def __enter__(self) -> "SpendingLimit":
         with _lock:
             if self in _limits:
-                raise ValueError("this limit is already in force; leave its block, or use another object within it")
+                raise ValueError("this SpendingLimit is already active; exit its `with` block first or create another")
             _limits.append(self)
         return self
 
