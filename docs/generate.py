@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference/ that are generated: `make reference`.
 
-sql.md comes from the catalogue of a server with the extension, options.md from dbdp.controller.options, commands.md from
-the command line itself, python.md from the names of the package, whose docstrings the site fetches when it is built.
+sql.md comes from the catalogue of a server with the extension, options.md from dbdp.controller.options, commands.md
+from the command line itself, python.md from the names of the package. The site fetches their docstrings.
 """
 
 import re
@@ -167,8 +167,8 @@ def options_page() -> str:
 {_preamble("`dbdp.controller.options`")}
 
 You use the same names in every interface: SQL functions (`batch_size => 500`), commands (`--batch-size 500`),
-estimators (`batch_size=500`) and `dbdp.Request`. If a default is *algorithm-dependent*, the algorithm fills it in. You see the
-values with `dbdp.dp_explain`, and the reasons in [Algorithms](../algorithms.md).
+estimators (`batch_size=500`) and `dbdp.Request`. If a default is *algorithm-dependent*, the algorithm fills it in. You
+see the values with `dbdp.dp_explain`, and the reasons in [Algorithms](../algorithms.md).
 
 | option | type | default | |
 |---|---|---|---|

@@ -1,4 +1,4 @@
-"""The options of a training, from which every interface is generated.
+"""The training options, from which every interface is generated.
 
 `Request` defines their names, types and defaults, and each algorithm declares which of them it has; this module
 describes them for users.
@@ -33,7 +33,7 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "shards": "Disjoint parts of the rows that are trained in parallel and averaged.",
     "shard_averaging": "When shards are averaged: {values}.",
     "regularisation": "λ of the L2 regulariser; by default from public facts, see docs/algorithms.md.",
-    "radius": "The model is projected to this norm.",
+    "radius": "The model is projected onto this norm.",
     "mechanism": "{values}; the default depends on delta.",
     "calibration": "How the noise is calibrated: worst_position, or hockey_stick, rdp_tight or rdp of all positions; "
     "with Poisson mini-batches rdp or pld (less noise, but a larger charge in a renyi ledger), for bst14 published.",
@@ -41,13 +41,13 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "projection_seed": "Public seed of the projection.",
     "clip_norm": "Norm to which a row's gradient, of all classes together, is clipped, with noise during training.",
     "network": "A network instead of a linear model: mlp or cnn, with sizes such as mlp:256.",
-    "settings": 'Settings of this algorithm alone, as JSON, such as {"splits": 60}.',
-    "summary": "Number of a released summary of the dataset, in dbdp.summaries: no share goes to the second moment.",
-    "pairs": "Pairs of columns whose cells are features beside them, such as age*education, age*sex; auto, which "
-    "decides by public facts whether and which; how many; or none, the default. Of linear models of columns.",
-    "pair_cells": "The most cells of a pair; default 20. Numbers are cut into bins, and categories merged in the "
-    "declared order.",
-    "name": "Name of the model, such as readmission; a further training under it is a further version.",
+    "settings": 'Settings that only this algorithm has, as JSON, such as {"splits": 60}.',
+    "summary": "Number of a released summary of the dataset; the second moment then needs no budget.",
+    "pairs": "Pairs of columns with their cells as further features, such as age*education, age*sex; or their number; "
+    "or auto, which decides by public facts; default none. For linear models of columns.",
+    "pair_cells": "Most cells of a pair; default 20. Numbers are cut into bins, and categories merged in the declared "
+    "order.",
+    "name": "Name of the model, such as readmission; each further training run under it is a new version.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 
@@ -72,7 +72,7 @@ def help_of(name: str) -> str:
     others = [each for each in ALGORITHMS if each not in algorithms]
     if not others or not algorithms:
         return description_of(name)
-    few = f"Of {', '.join(algorithms)}." if len(algorithms) <= len(others) else f"Not of {', '.join(others)}."
+    few = f"Only {', '.join(algorithms)}." if len(algorithms) <= len(others) else f"Not {', '.join(others)}."
     return f"{description_of(name)} {few}"
 
 

@@ -5,7 +5,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython record_outcome@
 $body$;
-comment on function dbdp_internal.record_outcome is 'internal: record the outcome of a client''s charge, failed or shown; store_release records released';
+comment on function dbdp_internal.record_outcome is 'internal: record the outcome of a client''s charge, failed or shown. store_release records released';
 
 create or replace function dbdp.budget(
   dataset text,
@@ -25,7 +25,7 @@ as $body$
 @refusing budget@
 $body$;
 comment on function dbdp.budget is
-'what a dataset has left: its share; how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta); and the largest epsilon of a single one at that delta; dbdp.budget_details has what was spent too';
+'the remaining budget of a dataset: as a fraction, as the number of further releases of release_epsilon and release_delta that fit, with noise at the end (default: 10 % of the budget''s epsilon and delta), and as the largest epsilon of a single one at that delta. dbdp.budget_details has the spending too';
 
 create or replace function dbdp.budget_details(
   dataset text,
@@ -58,7 +58,7 @@ as $body$
 @refusing budget_details@
 $body$;
 comment on function dbdp.budget_details is
-'what a dataset has left and has spent: releases_left is how many more releases of release_epsilon and release_delta fit, with noise at the end (default: a tenth of the budget''s epsilon and delta), epsilon_left the largest epsilon of a single one at that delta; total_epsilon and total_delta are the guarantee of all registrations of the table together';
+'the remaining and the spent budget of a dataset. releases_left is the number of further releases of release_epsilon and release_delta that fit, with noise at the end (default: 10 % of the budget''s epsilon and delta). epsilon_left is the largest epsilon of a single one at that delta. total_epsilon and total_delta are the guarantee of all registrations of the table together';
 
 create or replace function dbdp_internal.dataset_spent(dataset_id int, out spent_share float8, out unrecorded_share float8)
 language plpython3u
@@ -67,7 +67,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython dataset_spent@
 $body$;
-comment on function dbdp_internal.dataset_spent is 'internal: the shares of a budget that were spent, and that were spent without a row in the ledger; null if an odometer is missing, or to roles that dbdp.stat_datasets does not show the dataset';
+comment on function dbdp_internal.dataset_spent is 'internal: the fractions of a budget that were spent, and that were spent without a row in the ledger. Null if an odometer is missing, or for roles that do not see the dataset in dbdp.stat_datasets';
 
 create or replace function dbdp.check_ledger(
   out dataset text,
@@ -85,4 +85,4 @@ as $body$
 @refusing check_ledger@
 $body$;
 comment on function dbdp.check_ledger is
-'compare the odometers with the ledger, and the limits with the guarantee, for each registration of this role; finding says what is wrong';
+'compare the odometers with the ledger, and the limits with the guarantee, for each registration of this role. finding describes the fault';

@@ -13,7 +13,7 @@ begin atomic
     else current_user
   end;
 end;
-comment on function dbdp_internal.caller is 'internal: the role whose rights apply: the one that logged in, or the owner of code that runs with its owner''s rights';
+comment on function dbdp_internal.caller is 'internal: the role with the privileges that apply: the one that logged in, or the owner of code that runs with its owner''s privileges';
 
 create or replace function dbdp_internal.own_roles() returns name[]
 language sql
@@ -34,7 +34,7 @@ select d.id
 from dbdp.dataset as d
 where d.registered_by = any ((select dbdp_internal.own_roles())::name[])
 or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
-comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered; for a superuser all, also those of dropped roles';
+comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered. For a superuser all, also those of dropped roles';
 
 create or replace view dbdp.open_datasets as
 select o.id
@@ -60,7 +60,7 @@ union
 select n.name
 from dbdp.model_name as n
 where n.owned_by = any ((select dbdp_internal.own_roles())::name[]);
-comment on view dbdp.granted_names is 'internal: names with whose models the caller may predict: its own, and those granted to it';
+comment on view dbdp.granted_names is 'internal: names of models that the caller may predict with: its own, and those granted to it';
 
 alter view dbdp.granted_names owner to dbdp_owner;
 -- Run times of trainings may depend on rows a little. PostgreSQL shows members of pg_read_all_stats, such as pg_monitor,
@@ -72,7 +72,7 @@ union
 select d.id
 from dbdp.dataset as d
 where pg_catalog.pg_has_role((select dbdp_internal.caller()), 'pg_read_all_stats', 'usage');
-comment on view dbdp.watched_datasets is 'internal: datasets whose statistics the caller may see: its own, and all to members of pg_read_all_stats';
+comment on view dbdp.watched_datasets is 'internal: datasets with statistics that the caller may see: its own, and all for members of pg_read_all_stats';
 
 alter view dbdp.own_datasets owner to dbdp_owner;
 alter view dbdp.open_datasets owner to dbdp_owner;
@@ -118,7 +118,7 @@ cross join lateral (
 cross join lateral dbdp_internal.dataset_spent(d.id) as spent
 where d.dropped_at is null
 and d.id in (select w.id from dbdp.watched_datasets as w);
-comment on view dbdp.stat_datasets_details is 'for each dataset charges, how they ended, and seconds from a charge to its release; spent_share is the larger of the shares of epsilon and delta that are spent; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
+comment on view dbdp.stat_datasets_details is 'for each dataset its charges, how they ended, and seconds from a charge to its release. spent_share is the larger of the spent fractions of epsilon and delta. For the role that registered it, and for members of pg_monitor or pg_read_all_stats';
 alter view dbdp.stat_datasets_details owner to dbdp_owner;
 
 create or replace view dbdp.stat_datasets with (security_invoker) as
@@ -131,7 +131,7 @@ select v.dataset,
        v.last_charge::date as last_charge,
        pg_catalog.round(v.spent_share::numeric, 4)::float8 as spent_share
 from dbdp.stat_datasets_details as v;
-comment on view dbdp.stat_datasets is 'for each dataset charges, how they ended, mean seconds from a charge to its release, and the share of the budget that is spent; dbdp.stat_datasets_details has all figures; for those who registered it, and for members of pg_monitor or pg_read_all_stats';
+comment on view dbdp.stat_datasets is 'for each dataset its charges, how they ended, mean seconds from a charge to its release, and the spent fraction of the budget. dbdp.stat_datasets_details has all figures. For the role that registered it, and for members of pg_monitor or pg_read_all_stats';
 comment on column dbdp.stat_datasets.dataset is 'Its name';
 comment on column dbdp.stat_datasets.charges is 'Charges in the ledger, and how they ended';
 comment on column dbdp.stat_datasets.releases is 'Charges in the ledger, and how they ended';
@@ -170,7 +170,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython allowance_spent@
 $body$;
-comment on function dbdp_internal.allowance_spent is 'internal: what an allowance of the caller, or of a dataset that it registered, has spent, and has left for one more release';
+comment on function dbdp_internal.allowance_spent is 'internal: the spent and the remaining part of an allowance of the caller, or of a dataset that it registered';
 
 create or replace view dbdp.allowances_details with (security_invoker) as
 select d.name as dataset,
@@ -191,7 +191,7 @@ join dbdp.dataset as d on d.id = a.dataset_id
 cross join lateral dbdp_internal.allowance_spent(a.id) as spent
 where a.revoked_at is null
 and d.dropped_at is null;
-comment on view dbdp.allowances_details is 'which roles may train on which dataset: all releases of a role together are (epsilon, delta)-private by themselves; epsilon_left is the largest epsilon of one more release; without an epsilon only the dataset''s budget limits them';
+comment on view dbdp.allowances_details is 'which roles may train on which dataset. All releases of a role together are (epsilon, delta)-private. epsilon_left is the largest epsilon of one more release. Without an epsilon only the dataset''s budget limits them';
 
 create or replace view dbdp.allowances with (security_invoker) as
 select v.dataset,
@@ -201,19 +201,19 @@ select v.dataset,
        pg_catalog.round(v.left_share::numeric, 4)::float8 as left_share,
        v.epsilon_left
 from dbdp.allowances_details as v;
-comment on view dbdp.allowances is 'which roles may train on which dataset, and what each has left; dbdp.allowances_details has limits and charges';
+comment on view dbdp.allowances is 'which roles may train on which dataset, and their remaining allowance. dbdp.allowances_details has limits and charges';
 comment on column dbdp.allowances.dataset is 'Name of the dataset';
 comment on column dbdp.allowances.role is 'The role that may train';
-comment on column dbdp.allowances.epsilon is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
-comment on column dbdp.allowances.delta is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
+comment on column dbdp.allowances.epsilon is 'The guarantee of all its releases together; null if only the dataset''s budget limits them';
+comment on column dbdp.allowances.delta is 'The guarantee of all its releases together; null if only the dataset''s budget limits them';
 comment on column dbdp.allowances.left_share is 'Part of the allowance that is left';
-comment on column dbdp.allowances.epsilon_left is 'Largest ε of one more release with noise at the end, at a tenth of the dataset''s δ';
+comment on column dbdp.allowances.epsilon_left is 'Largest ε of one more release with noise at the end, at 10 % of the dataset''s δ';
 comment on column dbdp.allowances_details.dataset is 'Name of the dataset';
 comment on column dbdp.allowances_details.role is 'The role that may train';
-comment on column dbdp.allowances_details.epsilon is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
-comment on column dbdp.allowances_details.delta is 'The guarantee of all its releases together; null where only the dataset''s budget limits them';
+comment on column dbdp.allowances_details.epsilon is 'The guarantee of all its releases together; null if only the dataset''s budget limits them';
+comment on column dbdp.allowances_details.delta is 'The guarantee of all its releases together; null if only the dataset''s budget limits them';
 comment on column dbdp.allowances_details.left_share is 'Part of the allowance that is left';
-comment on column dbdp.allowances_details.epsilon_left is 'Largest ε of one more release with noise at the end, at a tenth of the dataset''s δ';
+comment on column dbdp.allowances_details.epsilon_left is 'Largest ε of one more release with noise at the end, at 10 % of the dataset''s δ';
 comment on column dbdp.allowances_details.charge_limit is 'Largest sum of charges, and the sum so far';
 comment on column dbdp.allowances_details.charged is 'Largest sum of charges, and the sum so far';
 comment on column dbdp.allowances_details.leak_limit is 'Largest sum of δ, and the sum so far';
@@ -230,7 +230,7 @@ as $body$
 @refusing grant_training@
 $body$;
 comment on function dbdp.grant_training is
-'let a role and its members train on a dataset; with an epsilon, all their releases together keep that epsilon by themselves. For the role that registered it.';
+'let a role and its members train on a dataset. With an epsilon, all their releases together keep that epsilon. For the role that registered it.';
 
 create or replace function dbdp.revoke_training(dataset text, role name) returns void
 language plpython3u
@@ -240,7 +240,7 @@ as $body$
 @refusing revoke_training@
 $body$;
 comment on function dbdp.revoke_training is
-'end a role''s right to train on a dataset; what it spent still counts if it is granted the right again. For the role that registered it.';
+'end a role''s grant to train on a dataset. Its spending still counts if you grant it again. For the role that registered it.';
 
 @each type: bigint; text do@
 create or replace function dbdp.grant_prediction(model @type@, role name) returns void
@@ -254,7 +254,7 @@ $body$;
 comment on function dbdp.grant_prediction(bigint, name) is
 'let a role and its members predict with a model. For the role that released it, or registered its dataset.';
 comment on function dbdp.grant_prediction(text, name) is
-'let a role and its members predict with all models of a name, later versions included; of ''name@2'' with that version alone. For the role that owns the name, or registered its dataset.';
+'let a role and its members predict with all models of a name, later versions included. With ''name@2'' only that version. For the role that owns the name, or registered its dataset.';
 
 @each type: bigint; text do@
 create or replace function dbdp.revoke_prediction(model @type@, role name) returns void
@@ -266,6 +266,6 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.revoke_prediction(bigint, name) is
-'end a role''s right to predict with a model; a session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';
+'end a role''s grant to predict with a model. A session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';
 comment on function dbdp.revoke_prediction(text, name) is
-'end a role''s right to predict with the models of a name; grants of single models stay. For the role that owns the name, or registered its dataset.';
+'end a role''s grant to predict with the models of a name. Grants of single models stay. For the role that owns the name, or registered its dataset.';

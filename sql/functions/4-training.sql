@@ -27,7 +27,7 @@ set jit = off
 as $body$
 @plpython check_rows@
 $body$;
-comment on function dbdp_internal.check_rows is 'internal: raise an error unless the table still has the registered number of rows, or of units; for a client that may read it';
+comment on function dbdp_internal.check_rows is 'internal: raise an error unless the table still has the registered number of rows, or of units. For a client that may read it';
 
 -- Stable, so that all queries within it see one snapshot.
 create or replace function dbdp_internal.resume(name text) returns setof bytea
@@ -45,7 +45,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython charge@
 $body$;
-comment on function dbdp_internal.charge is 'internal: charge a planned release before a row is read, for a client that may read the table; returns the id in the ledger, and the WAL position to wait for';
+comment on function dbdp_internal.charge is 'internal: charge a planned release before a row is read, for a client that may read the table. Returns the id in the ledger, and the WAL position to wait for';
 
 create or replace function dbdp_internal.shuffle(dataset text, blocks text, options json default '{}') returns void
 language plpython3u
@@ -55,7 +55,7 @@ set jit = off
 as $body$
 @plpython shuffle@
 $body$;
-comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order; options: held to leave them with the session, in memory or in a file, with blocks that refer to them; secret_order, false for rows as they are read; cuts; projection; key, first and last for an order that several sessions share; poisson for mini-batches, with probability, steps, size to which each is padded, apart, and together, the rows of all of them in place of padding each; progress to report to the client how much is done';
+comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order. Options: held leaves them with the session, in memory or in a file, with blocks that refer to them. secret_order is false for rows as they are read. cuts and projection. key, first and last are for an order that several sessions share. poisson is for mini-batches, with probability, steps, size to which each is padded, apart, and together, the rows of all of them instead of padding each. progress reports to the client';
 
 create or replace function dbdp_internal.forget_blocks(blocks text) returns void
 language plpython3u
@@ -63,7 +63,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython forget_blocks@
 $body$;
-comment on function dbdp_internal.forget_blocks is 'internal: free the packed rows that this session holds in memory for a table of blocks; a training ends with it';
+comment on function dbdp_internal.forget_blocks is 'internal: free the packed rows that this session holds in memory for a table of blocks, at the end of a training run';
 
 create or replace function dbdp_internal.rows_by_pages(dataset text, out pages bigint, out rows bigint[])
 language plpython3u
@@ -83,7 +83,7 @@ set jit = off
 as $body$
 @plpython records_on_pages@
 $body$;
-comment on function dbdp_internal.records_on_pages is 'internal: the raw records of the rows on some pages of a dataset''s table, in the order of storage, read as the table''s owner for a worker of Spark whose role may read it';
+comment on function dbdp_internal.records_on_pages is 'internal: the raw records of the rows on some pages of a dataset''s table, in the order of storage, read as the table''s owner for a worker of Spark, if its role may read it';
 
 create or replace function dbdp_internal.sgd_transition(state bytea, block bytea, initial bytea) returns bytea
 language plpython3u
@@ -108,7 +108,7 @@ create or replace aggregate dbdp_internal.sgd_epoch(block bytea, initial bytea) 
   finalfunc = dbdp_internal.sgd_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp_internal.sgd_epoch(bytea, bytea) is 'internal: one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step where the mini-batch is all rows; call it with order by block_no';
+comment on aggregate dbdp_internal.sgd_epoch(bytea, bytea) is 'internal: one epoch of mini-batch SGD over packed blocks, or the gradient sum and one step if the mini-batch is all rows. Call it with order by block_no';
 
 -- The options of a training are generated from dbdp.algorithms.Request, so that every interface has the same.
 create or replace function dbdp.dp_train(
@@ -123,7 +123,7 @@ as $body$
 @refusing dp_train@
 $body$;
 comment on function dbdp.dp_train is
-'train a linear model or a network with differential privacy on a registered dataset, and store the release: dbdp.weights, dbdp.receipt and dbdp.models show it; docs/reference/options.md describes the options';
+'train a linear model or a network with differential privacy on a registered dataset, and store the release. dbdp.weights, dbdp.receipt and dbdp.models show it. docs/reference/options.md describes the options';
 
 create or replace function dbdp.dp_logreg(
   dataset text,
@@ -137,7 +137,7 @@ as $body$
 @refusing dp_logreg@
 $body$;
 comment on function dbdp.dp_logreg is
-'dp_train with the logistic loss; a label with classes is learned one against the rest';
+'dp_train with the logistic loss. A label with classes is learned one against the rest';
 
 create or replace function dbdp.dp_svm(
   dataset text,
@@ -179,7 +179,7 @@ as $body$
 @refusing dp_explain@
 $body$;
 comment on function dbdp.dp_explain is
-'plan, sensitivity, noise scale and charge of dp_train with the same arguments; reads no row and spends nothing';
+'plan, sensitivity, noise scale and charge of dp_train with the same arguments. Reads no row and spends nothing';
 
 create or replace function dbdp.dp_tune(
   dataset text,
@@ -216,7 +216,7 @@ as $body$
 @refusing dp_explain_tuning@
 $body$;
 comment on function dbdp.dp_explain_tuning is
-'plan and charge of dp_tune with the same arguments; reads no row and spends nothing';
+'plan and charge of dp_tune with the same arguments. Reads no row and spends nothing';
 
 -- Dates are compared as text, so datestyle is pinned.
 create or replace function dbdp_internal.group_sizes(dataset text, group_by text, groups text[]) returns bigint[]
@@ -226,7 +226,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython group_sizes@
 $body$;
-comment on function dbdp_internal.group_sizes is 'internal: public number of rows of each group of a column; groups are written as PostgreSQL writes the values';
+comment on function dbdp_internal.group_sizes is 'internal: public number of rows of each group of a column. Groups are written as PostgreSQL writes the values';
 
 create or replace function dbdp_internal.deal_groups(dataset text, target text, group_by text, groups text[], sizes bigint[]) returns void
 language plpython3u
@@ -236,7 +236,7 @@ set datestyle = 'ISO, YMD'
 as $body$
 @plpython deal_groups@
 $body$;
-comment on function dbdp_internal.deal_groups is 'internal: hold the records of some groups of a column, in one pass, and refer to them in a table (bucket, block); a group''s bucket is its place in the list, from 0';
+comment on function dbdp_internal.deal_groups is 'internal: hold the records of some groups of a column, in one pass, and refer to them in a table (bucket, block). A group''s bucket is its place in the list, from 0';
 
 create or replace function dbdp.dp_train_groups(
   dataset text,
@@ -268,7 +268,7 @@ as $body$
 @refusing dp_explain_groups@
 $body$;
 comment on function dbdp.dp_explain_groups is
-'plan of each group and charge of dp_train_groups with the same arguments; counts a public column and spends nothing';
+'plan of each group and charge of dp_train_groups with the same arguments. Counts a public column and spends nothing';
 
 create or replace function dbdp_internal.count_errors_transition(errors bigint, block bytea, models bytea, outputs int) returns bigint
 language plpython3u
@@ -309,7 +309,7 @@ create or replace aggregate dbdp_internal.noisy_steps(block bytea, initial bytea
   finalfunc = dbdp_internal.noisy_terminate,
   parallel = unsafe
 );
-comment on aggregate dbdp_internal.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch; call it with order by block_no';
+comment on aggregate dbdp_internal.noisy_steps(bytea, bytea) is 'internal: noisy updates over packed blocks, one for each mini-batch. Call it with order by block_no';
 
 create or replace function dbdp_internal.recursive_stages(blocks text, model bytea, centre bytea, objective text, stages json) returns bytea
 language plpython3u
@@ -319,7 +319,7 @@ set jit = off
 as $body$
 @plpython recursive_stages@
 $body$;
-comment on function dbdp_internal.recursive_stages is 'internal: a model after some stages, each the gradient at it over a table of packed blocks, and steps of single rows drawn from them; stages has stages, steps, step, regularisation and rows; the result is exact, and the caller adds noise';
+comment on function dbdp_internal.recursive_stages is 'internal: a model after some stages, each the gradient at it over a table of packed blocks, and steps of single rows drawn from them. stages has stages, steps, step, regularisation and rows. The result is exact, and the caller adds noise';
 
 -- Exact sums: the caller adds noise. Sums of parts may be added in any order; the noise covers the rounding.
 create or replace function dbdp_internal.gradient_transition(total bytea, block bytea, model bytea, objective text, clip float8) returns bytea
@@ -336,7 +336,7 @@ create or replace aggregate dbdp_internal.gradient_sum(block bytea, model bytea,
   parallel = unsafe
 );
 comment on aggregate dbdp_internal.gradient_sum(bytea, bytea, text, float8) is
-'internal: sum of the clipped gradients of packed rows at a model; vectors are float8, little-endian';
+'internal: sum of the clipped gradients of packed rows at a model. Vectors are float8, little-endian';
 
 create or replace function dbdp_internal.second_moment_transition(total bytea, block bytea, dimension int) returns bytea
 language plpython3u
@@ -377,7 +377,7 @@ as $body$
 @plpython lengths@
 $body$;
 comment on function dbdp_internal.lengths is
-'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8; both little-endian';
+'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8, both little-endian';
 
 create or replace function dbdp_internal.measured_gradient_transition(
   total bytea,
@@ -400,7 +400,7 @@ create or replace aggregate dbdp_internal.measured_gradient_sum(block bytea, len
   parallel = unsafe
 );
 comment on aggregate dbdp_internal.measured_gradient_sum(bytea, bytea, bytea, text, float8) is
-'internal: gradient_sum of packed rows whose gradients are clipped by the lengths of the rows in other coordinates';
+'internal: gradient_sum of packed rows, with gradients clipped by the lengths of the rows in other coordinates';
 
 create or replace function dbdp_internal.loss_transition(totals bytea, block bytea, models bytea, objective text, "limit" float8) returns bytea
 language plpython3u

@@ -21,7 +21,7 @@ create or replace aggregate dbdp_internal.tally(block bytea, models bytea, descr
   parallel = unsafe
 );
 comment on aggregate dbdp_internal.tally(bytea, bytea, text) is
-'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise; dbdp/learning/tallies.py has the kinds';
+'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise. dbdp/learning/tallies.py has the kinds';
 
 @each type: bigint; text do@
 create or replace function dbdp.dp_score(
@@ -42,7 +42,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text) is
-'a noisy score of a released model on a registered dataset, charged to its budget; metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error; see docs/evaluation.md';
+'a noisy score of a released model on a registered dataset, charged to its budget. metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error. See docs/evaluation.md';
 comment on function dbdp.dp_score(text, text, text, float8, float8, int, text) is
 'dp_score of a model by its name, or by name@version';
 
@@ -63,7 +63,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.evaluate(bigint, text, float8, float8, int) is
-'accuracy, share of the largest class and, of a binary label, AUC of a released classifier on a registered dataset, each with the error that its noise causes in at most 5 of 100 releases; one charge, listed in dbdp.history';
+'accuracy, fraction of the majority class and, for a binary label, AUC of a released classifier on a registered dataset, for one charge, listed in dbdp.history. 95 % of the time, noise moves each by less than plus_minus';
 comment on function dbdp.evaluate(text, text, float8, float8, int) is
 'evaluate a model by its name, or by name@version';
 
@@ -83,7 +83,7 @@ as $body$
 @refusing dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
-'plan, noise and charge of dp_score with the same arguments; metric may be evaluation, bounds, class_balance or summary too; reads no row and spends nothing';
+'plan, noise and charge of dp_score with the same arguments. metric may be evaluation, bounds, class_balance or summary too. Reads no row and spends nothing';
 
 create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
@@ -96,7 +96,7 @@ as $body$
 @refusing dp_bounds@
 $body$;
 comment on function dbdp.dp_bounds is
-'noisy bounds of a numeric column of a registered table, charged to its budget; with probability beta or less they are wider than the numbers. For the role that registered it.';
+'noisy bounds of a numeric column of a registered table, charged to its budget. With probability beta or less they are wider than the numbers. For the role that registered it.';
 
 create or replace function dbdp.dp_class_balance(dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u
@@ -120,7 +120,7 @@ as $body$
 @refusing dp_summarize@
 $body$;
 comment on function dbdp.dp_summarize is
-'charge once, and release a noisy second moment of the rows and labels of a registered dataset: what summary_linreg, summary_pca, summary_correlations and trainings with summary => compute from it is free; see docs/guides/summaries.md';
+'charge once, and release a noisy second moment of the rows and labels of a registered dataset. Results that summary_linreg, summary_pca, summary_correlations and training with summary => compute from it are free. See docs/guides/summaries.md';
 
 -- With the caller's rights: they read the release alone.
 create or replace function dbdp.summary_linreg(
@@ -133,7 +133,7 @@ as $body$
 @refusing summary_linreg@
 $body$;
 comment on function dbdp.summary_linreg is
-'least squares of a column by others, in their units, from a released summary: free; features are all other columns by default, and regularisation follows from the noise';
+'least squares of a column by others, in their units, from a released summary, for free. features are all other columns by default, and regularisation follows from the noise';
 
 create or replace function dbdp.summary_pca(summary bigint, components int default 2) returns json
 language plpython3u
@@ -153,4 +153,4 @@ as $body$
 @refusing summary_correlations@
 $body$;
 comment on function dbdp.summary_correlations is
-'correlations of all features and the label, from a released summary: free; null where the noise hides the spread of a column';
+'correlations of all features and the label, from a released summary, for free. null if the noise hides the spread of a column';

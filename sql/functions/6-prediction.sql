@@ -121,7 +121,7 @@ exception when others then
     ' are text, not JSON; pass a row of a table or view, JSON with the model''s columns, or an array such as array[1, 2]';
 end
 $body$;
-comment on function dbdp_internal.json_of is 'internal: JSON from text, which is refused if it is none';
+comment on function dbdp_internal.json_of is 'internal: JSON from text; other text is refused';
 
 create or replace function dbdp_internal.table_rows(
   source regclass, vector text, "limit" bigint, out shown json, out row_type oid, out features bytea
@@ -170,7 +170,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @refusing learn_for@
 $body$;
-comment on function dbdp_internal.learn_for is 'internal: as learn; refuses an array or JSON that the model cannot be used for';
+comment on function dbdp_internal.learn_for is 'internal: as learn, but refuses an array or JSON that the model cannot be used for';
 
 create or replace function dbdp_internal.model_number(model text) returns bigint
 language sql
@@ -188,7 +188,7 @@ begin atomic
   order by m.version desc
   limit 1;
 end;
-comment on function dbdp_internal.model_number is 'internal: the number of the latest model of a name that the caller may predict with, or of ''name@version''; null without one';
+comment on function dbdp_internal.model_number is 'internal: the number of the latest model of a name that the caller may predict with, or of ''name@version''. null without one';
 
 create or replace function dbdp_internal.note_number(model text, number bigint, kind text, statement float8) returns bigint
 language plpython3u
@@ -206,7 +206,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @refusing no_model@
 $body$;
-comment on function dbdp_internal.no_model is 'internal: refuse a name that no model has; known are the names that the caller may predict with';
+comment on function dbdp_internal.no_model is 'internal: refuse a name that no model has. known are the names that the caller may predict with';
 
 create or replace function dbdp_internal.remember(model text, number bigint, kind text, statement float8) returns bigint
 language sql
@@ -219,7 +219,7 @@ select case
   else dbdp_internal.note_number(model, number, kind, statement)
 end
 $body$;
-comment on function dbdp_internal.remember is 'internal: remember the number of a model by its name until the statement ends, and return it; refuse a name without a model';
+comment on function dbdp_internal.remember is 'internal: remember the number of a model by its name until the statement ends, and return it. Refuses a name without a model';
 
 create or replace function dbdp_internal.knows(model text, row_type oid, kind text, statement float8) returns boolean
 language plpython3u
@@ -253,7 +253,7 @@ stable strict parallel safe cost 300
 as $body$
 @plpython @of@@
 $body$;
-comment on function dbdp_internal.@of@(bigint, oid, bytea) is 'internal: @call@ by the session''s scorer for the bytes of an array or a row; null if the session has none';
+comment on function dbdp_internal.@of@(bigint, oid, bytea) is 'internal: @call@ by the session''s scorer for the bytes of an array or a row. null if the session has no scorer';
 
 create or replace function dbdp_internal.@of@(text, oid, bytea, float8) returns @result@
 language plpython3u
@@ -270,7 +270,7 @@ stable strict parallel safe cost 300
 as $body$
 @plpython @body@@
 $body$;
-comment on function dbdp_internal.@of@_stored(@model@, bytea, float8) is 'internal: @call@ for the bytes of a stored row; called once for each row of a statement';
+comment on function dbdp_internal.@of@_stored(@model@, bytea, float8) is 'internal: @call@ for the bytes of a stored row, called once for each row of a statement';
 @end@
 
 @each array: float8; float4 do@
@@ -314,8 +314,8 @@ return dbdp.@call@(model, features::float8[]);
 @end@
 
 @each array: float8; float4; int4; numeric do@
-comment on function dbdp.@call@(bigint, @array@[]) is '@what@; null for a null or not finite feature';
-comment on function dbdp.@call@(text, @array@[]) is '@what@, by its name; null for a null or not finite feature';
+comment on function dbdp.@call@(bigint, @array@[]) is '@what@. null if a feature is null or not finite';
+comment on function dbdp.@call@(text, @array@[]) is '@what@, by its name. null if a feature is null or not finite';
 @end@
 
 create or replace function dbdp.@call@(model bigint, features anyelement) returns @result@
@@ -368,7 +368,7 @@ return coalesce(
       pg_catalog.convert_to(features::text, 'UTF8'))
     then dbdp_internal.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'))
   end);
-comment on function dbdp.@call@(bigint, jsonb) is '@what@, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
+comment on function dbdp.@call@(bigint, jsonb) is '@what@, for an object with the model''s columns, such as to_jsonb of a row, or for an array';
 
 create or replace function dbdp.@call@(model text, features jsonb) returns @result@
 language sql
@@ -384,7 +384,7 @@ return coalesce(
     else dbdp.@call@(
       dbdp_internal.remember(model, dbdp_internal.model_number(model), '@kind@', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())), features)
   end);
-comment on function dbdp.@call@(text, jsonb) is '@what@, by its name, for an object with the model''s columns, such as to_jsonb of a row; or for an array';
+comment on function dbdp.@call@(text, jsonb) is '@what@, by its name, for an object with the model''s columns, such as to_jsonb of a row, or for an array';
 
 -- Unknown literals are text for PostgreSQL: predict('readmission', '{"age": 64}').
 @each type: bigint; text do@

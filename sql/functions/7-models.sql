@@ -9,7 +9,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.weights(bigint) is
-'the coefficients of a linear model, per unit of a column, and its intercepts, with the standard error that the noise for privacy gives each, where it is known';
+'the coefficients of a linear model, per unit of a column, and its intercepts, with the standard error from the noise for privacy, if it is known';
 comment on function dbdp.weights(text) is 'weights of a model by its name, or by name@version';
 
 @each type: bigint; text do@
@@ -20,7 +20,7 @@ as $body$
 @refusing receipt@
 $body$;
 @end@
-comment on function dbdp.receipt(bigint) is 'the receipt of a released model, or summary, an entry in each row: what was done and what it cost';
+comment on function dbdp.receipt(bigint) is 'the receipt of a released model, or summary, one entry in each row: the plan and its cost';
 comment on function dbdp.receipt(text) is 'receipt of a model by its name, or by name@version';
 
 @each type: bigint; text do@
@@ -31,5 +31,5 @@ as $body$
 select r.value from dbdp.receipt($1) as r where r.entry = $2
 $body$;
 @end@
-comment on function dbdp.receipt(bigint, text) is 'an entry of the receipt of a released model, or summary; null if it has none of that name';
+comment on function dbdp.receipt(bigint, text) is 'an entry of the receipt of a released model, or summary. null if it has no entry of that name';
 comment on function dbdp.receipt(text, text) is 'an entry of the receipt of a model by its name, or by name@version';

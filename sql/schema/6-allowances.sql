@@ -14,7 +14,7 @@ create table if not exists dbdp.allowance (
   unique (dataset_id, role),
   check (pg_catalog.num_nulls(epsilon, delta, charge_limit, leak_limit) in (0, 4))
 );
-comment on table dbdp.allowance is 'which roles may train on a dataset, and the guarantee that all releases of each keep by themselves; two sequences for each row, its odometers, count what was spent, and stay when a right is revoked';
+comment on table dbdp.allowance is 'which roles may train on a dataset, and the guarantee that all releases of each together keep. Two sequences for each row, its odometers, count the spending, and stay when a grant is revoked';
 
 alter table dbdp.ledger
   add column if not exists allowance_id int references dbdp.allowance; -- null if the role that registered the dataset trained
@@ -26,7 +26,7 @@ create table if not exists dbdp.prediction_grant (
   granted_at timestamptz not null default pg_catalog.now(),
   primary key (model_id, role)
 );
-comment on table dbdp.prediction_grant is 'which roles may predict with a model, besides the one that released it and the one that registered its dataset';
+comment on table dbdp.prediction_grant is 'which roles may predict with a model, other than the one that released it and the one that registered its dataset';
 
 create table if not exists dbdp.name_grant (
   name text not null references dbdp.model_name,

@@ -9,7 +9,7 @@ create table if not exists dbdp.outcome (
   check ((outcome = 'released') = (model is not null))
 );
 create index if not exists outcome_ledger on dbdp.outcome (ledger_id);
-comment on table dbdp.outcome is 'the outcome of a charge: a model was released, a score was shown, or it failed; a charge without a row is not finished, or was interrupted';
+comment on table dbdp.outcome is 'the outcome of a charge: a model was released, a score was shown, or it failed. A charge without a row is not finished, or was interrupted';
 
 -- The declarations that dbdp.redeclare replaced.
 create table if not exists dbdp.former_declaration (
@@ -21,7 +21,7 @@ create table if not exists dbdp.former_declaration (
   replaced_by name not null default session_user,
   reason text not null
 );
-comment on table dbdp.former_declaration is 'declarations that an owner replaced, when and why; the current one is in dbdp.dataset, and each model has its own copy';
+comment on table dbdp.former_declaration is 'declarations that an owner replaced, when and why. The current one is in dbdp.dataset, and each model has its own copy';
 
 -- The answer times that dbdp.answer_at_multiples replaced.
 create table if not exists dbdp.former_answer_time (
@@ -32,7 +32,7 @@ create table if not exists dbdp.former_answer_time (
   replaced_by name not null default session_user,
   reason text not null
 );
-comment on table dbdp.former_answer_time is 'answer times that an owner replaced, when and why: results were returned at multiples of so many seconds after a charge, with null at once; the current number is in dbdp.dataset';
+comment on table dbdp.former_answer_time is 'answer times that an owner replaced, when and why. Results were returned at multiples of this many seconds after a charge, with null at once. The current number is in dbdp.dataset';
 
 -- The capacities that dbdp.raise_capacity replaced.
 create table if not exists dbdp.former_capacity (
@@ -44,7 +44,7 @@ create table if not exists dbdp.former_capacity (
   replaced_by name not null default session_user,
   reason text not null
 );
-comment on table dbdp.former_capacity is 'capacities that an owner raised, when and why, with the slots that they had; null for a fixed number of rows; the current capacity is in dbdp.dataset';
+comment on table dbdp.former_capacity is 'capacities that an owner raised, when and why, with their slots. null stands for a fixed number of rows. The current capacity is in dbdp.dataset';
 
 select pg_catalog.pg_extension_config_dump('dbdp.outcome', '');
 select pg_catalog.pg_extension_config_dump('dbdp.outcome_id_seq', '');

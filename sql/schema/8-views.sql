@@ -1,11 +1,11 @@
 -- Comments on the tables of 10-tables.sql, which an update does not run again.
-comment on table dbdp.dataset is 'what owners declared, as public facts; two sequences for each row, its odometers, count what was spent';
-comment on table dbdp.model_name is 'names of models: a name belongs to the role that used it first, on one dataset; versions counts those that were reserved';
-comment on table dbdp.odometers is 'always empty: it owns the sequences that count what was spent, so that they are dropped with the extension';
-comment on table dbdp.ledger is 'the readable history of charges; the odometers are authoritative, since a rollback cannot undo them';
-comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters; and summaries, of numbers alone';
+comment on table dbdp.dataset is 'declarations of owners, as public facts. Two sequences for each row, its odometers, count the spending';
+comment on table dbdp.model_name is 'names of models. A name belongs to the role that used it first, on one dataset. versions counts the reserved ones';
+comment on table dbdp.odometers is 'always empty. It owns the sequences that count the spending, so they are dropped with the extension';
+comment on table dbdp.ledger is 'the readable history of charges. The odometers are authoritative, since a rollback cannot undo them';
+comment on table dbdp.model is 'released models with their receipts: coefficients and intercepts, or a network and its parameters. Summaries are here too, with numbers only';
 
-comment on type dbdp.released is 'a released model: its number, its name and version, what guarantees it, and whether noise is expected to win over what it learned; null where that is not known';
+comment on type dbdp.released is 'a released model: its number, its name and version, its guarantee, and whether noise is expected to dominate. null if that is not known';
 comment on type dbdp.released_group is 'a released model of a group, as dbdp.released';
 
 create or replace view dbdp.datasets_details with (security_invoker) as
@@ -41,11 +41,11 @@ select v.name,
        v.delta,
        v.registered_by
 from dbdp.datasets_details as v;
-comment on view dbdp.datasets is 'registered datasets that the role may train on; dbdp.datasets_details has the declarations and the rest';
+comment on view dbdp.datasets is 'registered datasets that the role may train on. dbdp.datasets_details has the declarations and all other columns';
 comment on column dbdp.datasets.name is 'Name of the dataset';
 comment on column dbdp.datasets.source is 'Name of its table';
 comment on column dbdp.datasets.label is 'Column of the label';
-comment on column dbdp.datasets.capacity is 'Largest number of rows, or of units, that a training reads; null for a fixed public number';
+comment on column dbdp.datasets.capacity is 'Largest number of rows, or of units, that a training run reads; null for a fixed public number';
 comment on column dbdp.datasets.unit is 'Column that names the unit of privacy; null for one row';
 comment on column dbdp.datasets.epsilon is 'The total budget';
 comment on column dbdp.datasets.delta is 'The total budget';
@@ -53,7 +53,7 @@ comment on column dbdp.datasets.registered_by is 'The role that registered it';
 comment on column dbdp.datasets_details.name is 'Name of the dataset';
 comment on column dbdp.datasets_details.source is 'Name of its table';
 comment on column dbdp.datasets_details.rows is 'Public number of rows';
-comment on column dbdp.datasets_details.declaration is 'What was declared of label and features';
+comment on column dbdp.datasets_details.declaration is 'Declaration of label and features';
 comment on column dbdp.datasets_details.epsilon is 'The total budget';
 comment on column dbdp.datasets_details.delta is 'The total budget';
 comment on column dbdp.datasets_details.mode is 'How charges are added up';
@@ -62,8 +62,8 @@ comment on column dbdp.datasets_details.leak_limit is 'The largest sums of charg
 comment on column dbdp.datasets_details.registered_by is 'The role that registered it';
 comment on column dbdp.datasets_details.registered_at is 'When it was registered';
 comment on column dbdp.datasets_details.unit is 'Column that names the unit of privacy; null for one row';
-comment on column dbdp.datasets_details.max_rows is 'Largest number of rows of a unit that a training reads';
-comment on column dbdp.datasets_details.renews is 'Number of the registration whose budget this one renews';
+comment on column dbdp.datasets_details.max_rows is 'Largest number of rows of a unit that a training run reads';
+comment on column dbdp.datasets_details.renews is 'Number of the registration that this one renews';
 comment on column dbdp.datasets_details.reason is 'Reason of that renewal';
 comment on column dbdp.datasets_details.answer_seconds is 'Charged results are delayed to a multiple of these seconds';
 comment on column dbdp.datasets_details.place is 'URL of the file, or the name elsewhere, of a dataset that is not a table here; null for a table';
@@ -96,7 +96,7 @@ select v.id,
        v.epsilon,
        v.delta
 from dbdp.models_details as v;
-comment on view dbdp.models is 'released models that the role may predict with; dbdp.weights(model) and dbdp.receipt(model) have the rest, and dbdp.models_details';
+comment on view dbdp.models is 'released models that the role may predict with. For more see dbdp.weights(model), dbdp.receipt(model) and dbdp.models_details';
 comment on column dbdp.models.id is 'Number of the model';
 comment on column dbdp.models.name is 'Its name';
 comment on column dbdp.models.version is 'Its version under that name';
@@ -114,7 +114,7 @@ comment on column dbdp.models_details.coefficients is 'Per unit of a column or f
 comment on column dbdp.models_details.intercept is 'Of a model with one output';
 comment on column dbdp.models_details.intercepts is 'One for each output; null for a network';
 comment on column dbdp.models_details.network is 'Description of a network; null for a linear model';
-comment on column dbdp.models_details.receipt is 'What was done and what it cost';
+comment on column dbdp.models_details.receipt is 'The plan and its cost';
 comment on column dbdp.models_details.name is 'Its name';
 comment on column dbdp.models_details.version is 'Its version under that name';
 
@@ -128,7 +128,7 @@ select m.id,
        m.receipt
 from dbdp.model as m
 where m.is_summary;
-comment on view dbdp.summaries_details is 'released summaries that the role may use: what dbdp.summary_linreg, summary_pca and summary_correlations read';
+comment on view dbdp.summaries_details is 'released summaries that the role may use, as dbdp.summary_linreg, summary_pca and summary_correlations read them';
 
 create or replace view dbdp.summaries with (security_invoker) as
 select v.id,
@@ -137,7 +137,7 @@ select v.id,
        v.epsilon,
        v.delta
 from dbdp.summaries_details as v;
-comment on view dbdp.summaries is 'released summaries that the role may use; dbdp.summaries_details has their receipts';
+comment on view dbdp.summaries is 'released summaries that the role may use. dbdp.summaries_details has their receipts';
 comment on column dbdp.summaries.id is 'Number of the summary';
 comment on column dbdp.summaries.dataset is 'Name of the dataset';
 comment on column dbdp.summaries.label is 'Name of the label''s column';
@@ -149,7 +149,7 @@ comment on column dbdp.summaries_details.epsilon is 'Its guarantee';
 comment on column dbdp.summaries_details.delta is 'Its guarantee';
 comment on column dbdp.summaries_details.feature_names is 'A name for each coordinate of the features';
 comment on column dbdp.summaries_details.label is 'Name of the label''s column';
-comment on column dbdp.summaries_details.receipt is 'What was done and what it cost';
+comment on column dbdp.summaries_details.receipt is 'The plan and its cost';
 
 create or replace view dbdp.history_details with (security_invoker) as
 select l.id,
@@ -177,7 +177,7 @@ left join lateral (
   from dbdp.outcome as o
   where o.ledger_id = l.id
 ) as o on true;
-comment on view dbdp.history_details is 'which role charged which dataset, when, for what, how much, and the outcome; without an outcome the charge is not finished, or was interrupted';
+comment on view dbdp.history_details is 'role, dataset, time, purpose, amount and outcome of each charge. Without an outcome the charge is not finished, or was interrupted';
 
 create or replace view dbdp.history with (security_invoker) as
 select v.id,
@@ -189,12 +189,12 @@ select v.id,
        v.outcome,
        v.models
 from dbdp.history_details as v;
-comment on view dbdp.history is 'which role charged which dataset, for what, and the outcome; dbdp.history_details has times, charges and reasons';
+comment on view dbdp.history is 'role, dataset, purpose and outcome of each charge. dbdp.history_details has times, charges and reasons';
 comment on column dbdp.history.id is 'Number of the charge in the ledger';
 comment on column dbdp.history.charged_on is 'Day of the charge';
 comment on column dbdp.history.charged_by is 'The role that was charged';
 comment on column dbdp.history.dataset is 'Name of the dataset';
-comment on column dbdp.history.algorithm is 'What was charged: an algorithm of a training, or a score';
+comment on column dbdp.history.algorithm is 'The algorithm of a training run, or the score, that was charged';
 comment on column dbdp.history.epsilon is 'The stand-alone guarantee of the release';
 comment on column dbdp.history.outcome is 'How it ended; null while it runs';
 comment on column dbdp.history.models is 'Numbers of the released models';
@@ -202,13 +202,13 @@ comment on column dbdp.history_details.id is 'Number of the charge in the ledger
 comment on column dbdp.history_details.charged_at is 'When it was charged';
 comment on column dbdp.history_details.charged_by is 'The role that was charged';
 comment on column dbdp.history_details.dataset is 'Name of the dataset';
-comment on column dbdp.history_details.period is 'Number of the registration whose budget was charged';
-comment on column dbdp.history_details.algorithm is 'What was charged: an algorithm of a training, or a score';
+comment on column dbdp.history_details.period is 'Number of the registration that was charged';
+comment on column dbdp.history_details.algorithm is 'The algorithm of a training run, or the score, that was charged';
 comment on column dbdp.history_details.event is 'The event that the accountant composes';
 comment on column dbdp.history_details.epsilon is 'The stand-alone guarantee of the release';
 comment on column dbdp.history_details.delta is 'The stand-alone guarantee of the release';
-comment on column dbdp.history_details.charge is 'What was added to the two sums of the budget';
-comment on column dbdp.history_details.leak is 'What was added to the two sums of the budget';
+comment on column dbdp.history_details.charge is 'Amount added to the two sums of the budget';
+comment on column dbdp.history_details.leak is 'Amount added to the two sums of the budget';
 comment on column dbdp.history_details.outcome is 'How it ended; null while it runs';
 comment on column dbdp.history_details.models is 'Numbers of the released models';
 comment on column dbdp.history_details.ended_at is 'When it ended';

@@ -619,7 +619,10 @@ REFUSED = [
         {"loss": "squared", "is_classifier": False, "positive_weight": 2.0},
         r"'squared' does not support positive_weight \(got 2.0\).*use logistic, huber_svm",
     ),
-    ({"is_classifier": False}, r"'logistic' is for classes, but this label is a number; use huber_regression or squared"),
+    (
+        {"is_classifier": False},
+        r"'logistic' is for classes, but this label is a number; use huber_regression or squared",
+    ),
     (
         {"loss": "squared", "outputs": 3},
         r"'squared' is for numeric labels, but this label has classes; use logistic or huber_svm",

@@ -325,14 +325,20 @@ REFUSED = {
         {"facts": Facts(10**6, 2049)},
         "features = 2049 .* between 1 and 2048: give a projection_dimension",
     ),
-    "weighted softmax": ({"facts": Facts(300, 3, 4), "positive_weight": 2.0}, "softmax.* does not support positive_weight"),
+    "weighted softmax": (
+        {"facts": Facts(300, 3, 4), "positive_weight": 2.0},
+        "softmax.* does not support positive_weight",
+    ),
     "epochs": ({"epochs": 3}, "does not support epochs .* give passes in settings"),
     "a clip of its own": ({"clip_norm": 0.5}, "does not support clip_norm .* give clip in settings"),
     "a regulariser": ({"regularisation": 0.1}, "does not support regularisation .* the coordinates regularise"),
     "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
     "denormal steps": ({"step_size": 1e-310}, "step_size = 1e-310 must be between 1e-06 and 1e\\+06"),
     "a network": ({"network": "mlp"}, "does not support network"),
-    "a share and a summary": ({"summary": 7, "own": {"moment_share": 0.4}}, "no effect with summary 7; drop one of them"),
+    "a share and a summary": (
+        {"summary": 7, "own": {"moment_share": 0.4}},
+        "no effect with summary 7; drop one of them",
+    ),
 }
 
 

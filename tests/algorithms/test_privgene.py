@@ -425,7 +425,10 @@ REFUSED = {
     "a population of parents": ({"settings": '{"population": 5, "parents": 5}'}, "parents = 5 must be"),
     "a fitness of another kind": ({"settings": '{"fitness": "auc"}'}, "choose one of loss, errors"),
     "a box without bounds": ({"settings": '{"box": 1e9}'}, "box = 1000000000"),
-    "a width that errors have not": ({"settings": '{"fitness": "errors"}', "huber_width": 0.5}, "does not support huber_width"),
+    "a width that errors have not": (
+        {"settings": '{"fitness": "errors"}', "huber_width": 0.5},
+        "does not support huber_width",
+    ),
     "more rows than there are": ({"batch_size": 1001}, "batch_size = 1001 must be"),
     "a loss of numbers": ({"loss": "auc"}, "loss 'auc' is unknown"),
     "nothing left for a selection": ({"epsilon": 1e-9}, "fewer generations or parents"),

@@ -140,7 +140,8 @@ def test_a_null_is_refused(connection, dataset, spent, argument):
     with (
         nothing_lost(connection, spent, dataset),
         pytest.raises(
-            psycopg.Error, match=f"dbdp: {argument} is (required, e.g. epsilon => 1|null; leave it out, or pass a value)"
+            psycopg.Error,
+            match=f"dbdp: {argument} is (required, e.g. epsilon => 1|null; leave it out, or pass a value)",
         ),
     ):
         options = {"epsilon": 1.0} | given

@@ -26,7 +26,7 @@ CANARIES += [struct.pack(form, NUMBER).hex() for form in ("<d", ">d")]
 CANARIES += [struct.pack(form, SMALL).hex() for form in ("<i", ">i")]
 OURS = "DP001"
 REMEDY = re.compile(
-    r"; |: |must|choose|drop |give|see dbdp|needs|known are|may not|its columns are|is not registered|cannot be|at least|give"
+    r"; |: |must|choose|drop |see dbdp|needs|known are|may not|its columns are|is not registered|cannot be|give"
 )
 STRANGE = re.compile(r"Traceback|NoneType|math domain|object has no|unexpected keyword|positional argument|Error:")
 SESSION = """

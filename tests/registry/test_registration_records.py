@@ -147,7 +147,7 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
     "half a unit": ({"unit": "who"}, "max_rows is missing: the two belong together"),
     "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
     "two budgets": ({"rho": 1.0}, "epsilon = 1.0 and rho = 1.0 exclude each other in a budget"),
-    "an order of another mode": ({"mode": "gaussian", "rdp_order": 9.5}, "rdp_order = 9.5 is of mode 'renyi' alone"),
+    "an order of another mode": ({"mode": "gaussian", "rdp_order": 9.5}, "rdp_order = 9.5 is only for mode 'renyi'"),
     "an order of 1": ({"rdp_order": 1.0}, "rdp_order = 1.0 must be above 1"),
     "an order that leaves nothing": ({"rdp_order": 2.0}, "choose another order than 2"),
     "a mode": ({"mode": "free"}, "mode 'free' is unknown; choose one of renyi, basic, gaussian, zcdp"),
