@@ -60,11 +60,14 @@ REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": "dp_adam", "clip_norm": NAN} | WHITE_BOX, "clip_norm = nan must be between 1e-06 and"),
     ({"algorithm": "dp_sgd", "network": "rnn:3"} | WHITE_BOX, "network 'rnn:3'"),
     ({"algorithm": "dp_sgd", "network": "mlp:1000000000"} | WHITE_BOX, "network|parameters"),
-    ({"algorithm": "dp_agd", "settings": "splits"} | WHITE_BOX, "are splits; give an object"),
+    (
+        {"algorithm": "dp_agd", "settings": "splits"} | WHITE_BOX,
+        "settings = splits of algorithm 'dp_agd' must be a JSON object with any of splits",
+    ),
     ({"algorithm": "dp_agd", "settings": '{"growth": NaN}'} | WHITE_BOX, "growth = nan must be between"),
     (
         {"algorithm": "dp_blgd", "settings": '{"planned_steps": 1e999}'} | WHITE_BOX,
-        "planned_steps = inf must be of the",
+        "planned_steps = inf must be a whole number",
     ),
     ({"algorithm": "dp_sgd", "step_size": 1e308} | WHITE_BOX, r"step_size = 1e\+308 must be between 0 and 1e\+06"),
     *(
@@ -160,7 +163,7 @@ def test_a_null_where_a_default_stands_is_the_default(connection, dataset):
 @pytest.mark.parametrize("name", ["nope", "", "x" * 500, "it's \"", None])
 def test_an_unknown_dataset_is_named(connection, dataset, spent, name, interface):
     refused = pytest.raises(
-        (psycopg.Error, ValueError), match=r"dataset .*is (not registered; see|missing; pass .* in) dbdp.datasets"
+        (psycopg.Error, ValueError), match=r"dataset .*is (not registered; see|required, e.g. .* from) dbdp.datasets"
     )
     with nothing_lost(connection, spent, dataset), refused:
         train(connection, interface, name)
