@@ -195,7 +195,7 @@ def remedy(word: str, known: Collection[str]) -> str:
 
 
 def _means_nothing(word: str, value: Any) -> bool:
-    """Return whether a word of scikit-learn has the value that means what is done anyway."""
+    """Return whether a scikit-learn option is set to dbdp's fixed behaviour."""
     usual, _ = OTHERS.get(word, (..., ""))
     return usual is not ... and type(value) is type(usual) and value == usual
 

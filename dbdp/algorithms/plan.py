@@ -98,12 +98,12 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """A request for a private training. None stands for the algorithm's default.
+    """A request for private training. None stands for the algorithm's default.
 
     Attributes
     ----------
     epsilon, delta : float
-        The stand-alone guarantee of this release; delta = 0 for pure ε.
+        The stand-alone guarantee of this release. delta = 0 is pure ε.
     algorithm, loss, schedule, mechanism, calibration : str, str | None
         Names of the algorithm and its parts.
     huber_width : float | None
@@ -117,7 +117,7 @@ class Request:
     exponent : float | None
         c of the offset m^c, of the decreasing and the square_root schedule.
     averaging : str | None
-        Which iterates are averaged: `none`, `all` or `last_epoch`.
+        Averaged iterates: `none`, `all` or `last_epoch`.
     averaging_interval : int | None
         Epochs between the restarts of rsgd_ar.
     permutation : str | None
@@ -133,15 +133,15 @@ class Request:
     clip_norm : float | None
         C, the largest norm of a row's gradient, in the algorithms that add noise while they train.
     network : str | None
-        Name and sizes of a network, see `dbdp.learning.networks.networks`; None for a linear model.
+        Name and sizes of a network, see `dbdp.learning.networks.networks`, or None for a linear model.
     settings : str | None
         Settings that only this algorithm has, as JSON or as a mapping.
     summary : int | None
-        Number of a released summary of the dataset, in dbdp.summaries, whose second moment is used.
+        Number of a released summary of the dataset, in dbdp.summaries, that gives the second moment.
     name : str | None
-        Name of the model; each training under it is a further version.
+        Name of the model. Each training run under it is a new version.
     pairs : str | None
-        Pairs of columns whose cells are features too: `auto`, `none`, how many, or pairs such as `age*education`.
+        Pairs of columns with their cells as features too: `auto`, `none`, a number, or pairs such as `age*education`.
     pair_cells : int | None
         The most cells of a pair.
     """
@@ -186,20 +186,20 @@ class Request:
 
     @property
     def projection(self) -> RandomProjection | None:
-        """The random projection of the features; None without one."""
+        """The random projection of the features, or None."""
         if self.projection_dimension is None or self.projection_seed is None:
             return None
         return RandomProjection(self.projection_dimension, self.projection_seed)
 
     @property
     def naming(self) -> dict[str, Any]:
-        """What no algorithm reads as entries of a plan: the name of the model, and the pairs; empty without any."""
+        """The model name and column pairs, which are recorded in the plan but read by no algorithm."""
         entries = {"name": self.name, "pairs": self.pairs, "pair_cells": self.pair_cells}
         return {name: value for name, value in entries.items() if value is not None}
 
     @property
     def coding(self) -> dict[str, Any] | None:
-        """The encoding of rows for a network, where their lengths matter; None for a linear model."""
+        """The encoding of rows for a network, for which their lengths matter, or None for a linear model."""
         return None if self.network is None else {"encoding": SCALED}
 
     @property

@@ -240,7 +240,7 @@ def declare(
         bounds with bins of equal width, with a scale, or with both), `["a", "b", …]` (public categories), or, as the
         only entry, `{"length": d, "norm": bound}` for an array column.
     positive, negative : str | None
-        The two values of a binary label; without `negative` every other value is negative.
+        The two values of a binary label. Without `negative` every other value is negative.
     classes : Sequence[str] | None
         The values of a label with two or more classes, instead of `positive`.
     label_bounds : Sequence[float] | None

@@ -61,17 +61,17 @@ class TuningRequest:
     Attributes
     ----------
     base : Request
-        The request that the candidates change; its ε and δ are those of the tuning.
+        The request that the candidates change. Its ε and δ are those of the tuning.
     candidates : tuple[Mapping[str, Any], ...]
         For each candidate, the settings in which it differs from `base`.
     method : str
         disjoint_portions or random_repetition.
     repetitions, distribution : float | None, str | None
-        Mean and law (geometric or poisson) of the secret number of runs; the default mean is the number of
+        Mean and law (geometric or poisson) of the secret number of runs. The default mean is the number of
         candidates.
     selection_epsilon : float | None
-        ε of the choice among disjoint portions; by default the largest, up to that of the tuning, at which the choice
-        is charged no more than the trainings.
+        ε of the choice among disjoint portions. The default is the largest, up to that of the tuning, at which the
+        choice is charged no more than the training runs.
 
     Raises
     ------

@@ -123,7 +123,7 @@ def grant_training(
 
 @app.command("revoke-training")
 def revoke_training(dataset: str, role: str, as_json: AsJson = False, url: Url = None) -> None:
-    """Revoke a role's right to train on a dataset; what it spent stays spent."""
+    """Revoke a role's grant to train on a dataset. Its spending stays."""
     with opened(url) as database:
         database.revoke_training(dataset, role)
     show_done(f"{role} may no longer train on {dataset}", as_json, dataset=dataset, role=role)
@@ -189,7 +189,7 @@ def renew(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """End a dataset's budget and begin a new one; the guarantees of both add up."""
+    """End a dataset's budget and begin a new one. The guarantees of both add up."""
     with opened(url) as database:
         database.renew_budget(name, reason, epsilon=epsilon, delta=delta, capacity=capacity)
         renewed = numbers(database.budget(name))

@@ -23,12 +23,12 @@ SUMMARIES = {
     "server": "The private PostgreSQL of this virtual environment.",
     "register": "Register a table as a dataset: public facts and a total budget.",
     "redeclare": "Correct the declaration of a dataset; its budget and its models stay as they are.",
-    "renew": "End a dataset's budget and begin a new one; the guarantees of both add up.",
+    "renew": "End a dataset's budget and begin a new one. The guarantees of both add up.",
     "raise-capacity": "Raise how many rows, or units, of a dataset are read at most; budget, grants and models stay.",
     "answer-at-multiples": "Delay each charged result to a multiple of some seconds after its charge, so that its time "
     "is public.",
     "grant-training": "Grant a role the right to train on a dataset that you registered.",
-    "revoke-training": "Revoke a role's right to train on a dataset; what it spent stays spent.",
+    "revoke-training": "Revoke a role's grant to train on a dataset. Its spending stays.",
     "allowances": "List who may train on which dataset, with limit and spending.",
     "grant-prediction": "Grant a role the right to predict with a model that you released, or whose dataset you "
     "registered.",

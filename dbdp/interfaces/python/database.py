@@ -103,12 +103,12 @@ def connect(target: Any = None) -> Database:
     Returns
     -------
     Database
-        The connection; a context manager that closes it if this function opened it.
+        The connection. It is a context manager that closes it if this function opened it.
 
     Raises
     ------
     ValueError
-        If the target is none of these, or the server does not have the extension dbdp in the version of this package.
+        If the target is of another type, or the server does not have the extension dbdp in the version of this package.
     psycopg.OperationalError
         If the server cannot be reached.
     """
@@ -169,15 +169,15 @@ def _driver_connection(pooled: Any) -> psycopg.Connection:
 
 
 class Database:
-    """A connection to a server that has dbdp; a context manager that closes it.
+    """A connection to a server with dbdp, and a context manager that closes it.
 
-    `connect` returns one. All methods that run a statement raise `ValueError` where dbdp refuses it, before anything is
-    charged, `ChargedError` where it fails after its charge, and a `psycopg.Error` for PostgreSQL's other errors.
+    `connect` returns one. All methods that run a statement raise `ValueError` if dbdp refuses it, before any charge,
+    `ChargedError` if it fails after its charge, and a `psycopg.Error` for PostgreSQL's other errors.
 
     Attributes
     ----------
     connection : psycopg.Connection
-        The connection itself, for statements of your own.
+        The connection itself, for your own statements.
     """
 
     def __init__(
@@ -207,18 +207,18 @@ class Database:
             self.connection.close()
 
     def on_spark(self, spark: Any) -> Database:
-        """Return this connection with Apache Spark as the place where rows are read and trained on.
+        """Return this connection with Apache Spark to read rows and train on them.
 
         Its methods `register_dataset`, `train`, `tune`, `score`, `evaluate` and `class_balance` take datasets whose
         rows are in Parquet files, `register_dataset(name, "spark:parquet:/path", …)`, or in tables of PostgreSQL that
         this role may read.
         Budgets, receipts and models stay in PostgreSQL, the noise is drawn in this process, and whoever may submit to
-        the cluster can read the rows; see docs/scale.md.
+        the cluster can read the rows. See docs/scale.md.
 
         Parameters
         ----------
         spark : pyspark.sql.SparkSession
-            A session of Spark 4.1 or later, whose workers have dbdp too.
+            A session of Spark 4.1 or later. Its workers need dbdp too.
 
         Returns
         -------
@@ -230,9 +230,9 @@ class Database:
         return Database(self.connection, lender=self._lender, engine=SparkEngine(spark, ClientSession(self.connection)))
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement with parameters $1, $2, …; return its rows.
+        """Run one statement with parameters $1, $2, …, and return its rows.
 
-        A name without a schema means an object of PostgreSQL itself, whatever the connection's search_path: write
+        A name without a schema means an object of PostgreSQL itself, for any search_path of the connection: write
         `public.patients`. For names that should follow the search_path use `rows` or `connection.execute`.
 
         Parameters
@@ -261,13 +261,13 @@ class Database:
     def rows(self, query: Any) -> dict[str, list[Any]]:
         """Return the values by column of a SQLAlchemy `select()` or `Table`.
 
-        The query runs with this role's own rights, and nothing is charged. As in any query, PostgreSQL may
-        run code of the tables' owners with these rights: query only tables of owners that you trust.
+        The query runs with this role's own privileges, without a charge. As in any query, PostgreSQL may run
+        code of the tables' owners with these privileges: query only tables of owners that you trust.
 
         Parameters
         ----------
         query : sqlalchemy.Select, sqlalchemy.Table or mapped class
-            The query, or the table whose rows are read.
+            The query, or the table to read.
 
         Returns
         -------
@@ -292,14 +292,14 @@ class Database:
     def table_rows(self, table: str, *, most: int | None = None) -> list[Row]:
         """Return rows of a table that this role may read.
 
-        The server reads them as the table's owner, so that the owner's code does not run with this role's rights.
+        The server reads them as the table's owner, so the owner's code does not run with this role's privileges.
 
         Parameters
         ----------
         table : str
             Name of the table as SQL writes it, with its schema.
         most : int, optional
-            Largest number of rows to return; by default all.
+            Largest number of rows to return (default: all).
 
         Returns
         -------
@@ -322,7 +322,7 @@ class Database:
         model : int or str
             Number of a released model, its name, or `name@version`.
         table : str
-            Name of the table as SQL writes it; without a schema it is looked up along the search_path.
+            Name of the table as SQL writes it. Without a schema it is looked up along the search_path.
         most : int
             Largest number of rows to return.
 
@@ -369,7 +369,7 @@ class Database:
         Returns
         -------
         str or None
-            The name; None if the table is not registered, or this role may not train on it.
+            The name, or None if the table is not registered, or this role may not train on it.
 
         Raises
         ------
@@ -381,17 +381,17 @@ class Database:
         return datasets[0]["name"] if datasets else None
 
     def table(self, name: str) -> str | None:
-        """Return a table's name with its schema, quoted where SQL requires it.
+        """Return a table's name with its schema, quoted if SQL requires it.
 
         Parameters
         ----------
         name : str
-            Name of a table; without a schema it is looked up along the connection's search_path.
+            Name of a table. Without a schema it is looked up along the connection's search_path.
 
         Returns
         -------
         str or None
-            The name; None if the table does not exist.
+            The name, or None if the table does not exist.
         """
         return self._session.table(name)
 
@@ -443,11 +443,11 @@ class Database:
         rho : float, optional
             ρ of a budget of zero-concentrated differential privacy, instead of `epsilon`.
         positive, negative : str, optional
-            The two values of a binary label; without `negative` every other value is negative.
+            The two values of a binary label. Without `negative` every other value is negative.
         classes : sequence of str, optional
             The values of a label of several classes.
         label_bounds : sequence of float, optional
-            `[lower, upper]` of a label that is a number; values outside are clipped.
+            `[lower, upper]` of a numeric label. Values outside are clipped.
         intercept : bool
             Whether models have an intercept.
         mode : str
@@ -455,14 +455,14 @@ class Database:
         unit : str, optional
             Column that names the unit of privacy: all rows with one value are protected together. By default one row.
         max_rows : int, optional
-            Largest number of rows of a unit that a training reads.
+            Largest number of rows of a unit that a training run reads.
         public_columns : sequence of str, optional
-            Columns whose value in every row is public; `train_groups` may group by them.
+            Columns with a public value in every row. `train_groups` may group by them.
         capacity : int, optional
-            Largest number of rows, or of units, that is read; the table may grow, and how many it has is private. By
+            Largest number of rows, or of units, that is read. The table may grow, and its size is private. By
             default their present number is public, and the table must keep it.
         rdp_order : float, optional
-            Rényi order of mode "renyi"; by default the one at which Gaussian noise costs least.
+            Rényi order of mode "renyi" (default: the one at which Gaussian noise costs least).
 
         Raises
         ------
@@ -495,7 +495,7 @@ class Database:
         )
 
     def register(self, registration: Registration) -> None:
-        """Register a table as a dataset; `register_dataset` with its arguments as a record.
+        """Register a table as a dataset, as `register_dataset`, with the arguments as a record.
 
         Parameters
         ----------
@@ -551,7 +551,7 @@ class Database:
         delta: float | None = None,
         capacity: int | None = None,
     ) -> None:
-        """End a dataset's budget and begin a new one; the guarantees of both add up.
+        """End a dataset's budget and begin a new one. The guarantees of both add up.
 
         Parameters
         ----------
@@ -560,9 +560,9 @@ class Database:
         reason : str
             Why, for the record.
         epsilon, delta : float, optional
-            The new budget; by default that of the old one.
+            The new budget (default: that of the old one).
         capacity : int, optional
-            The new capacity; by default that of the old one, or the present number of rows.
+            The new capacity (default: that of the old one, or the present number of rows).
 
         Raises
         ------
@@ -574,9 +574,9 @@ class Database:
             self.query(sql, name, reason, epsilon, delta, capacity)
 
     def raise_capacity(self, name: str, reason: str, capacity: int) -> None:
-        """Raise the capacity of a dataset; its budget, its grants and its models stay.
+        """Raise the capacity of a dataset. Its budget, its grants and its models stay.
 
-        A dataset whose number of rows was public has a capacity from then on.
+        A dataset with a public number of rows has a capacity from then on.
 
         Parameters
         ----------
@@ -606,7 +606,7 @@ class Database:
         classes: Sequence[str] | None = None,
         label_bounds: Sequence[float] | None = None,
     ) -> None:
-        """Correct the declaration of a dataset, as its owner; budget and released models stay as they are.
+        """Correct the declaration of a dataset, as its owner. Budget and released models do not change.
 
         Parameters
         ----------
@@ -615,7 +615,7 @@ class Database:
         reason : str
             Why, for the record.
         features, positive, negative, classes, label_bounds
-            The new values, as in `register_dataset`; None leaves one as it is.
+            The new values, as in `register_dataset`. None leaves a value unchanged.
 
         Raises
         ------
@@ -638,7 +638,7 @@ class Database:
         reason : str
             Why, for the record.
         seconds : int or None
-            From 1 to 86400; choose more than any training takes. None returns results without delay.
+            From 1 to 86400. Choose more than any training run takes. None returns results without delay.
 
         Raises
         ------
@@ -648,7 +648,7 @@ class Database:
         self.query("select dbdp.answer_at_multiples($1, $2, $3::int4)", name, reason, seconds)
 
     def drop_dataset(self, name: str) -> None:
-        """Close a dataset; its history stays.
+        """Close a dataset. Its history stays.
 
         Parameters
         ----------
@@ -663,7 +663,7 @@ class Database:
         self.query("select dbdp.drop_dataset($1)", name)
 
     def grant_training(self, dataset: str, role: str, *, epsilon: float | None = None) -> None:
-        """Grant a role the right to train on a dataset, as the role that registered it.
+        """Allow a role to train on a dataset, as the role that registered it.
 
         Parameters
         ----------
@@ -672,7 +672,7 @@ class Database:
         role : str
             The role that may train.
         epsilon : float, optional
-            ε of all releases of the role and its members together; by default only the dataset's budget limits them.
+            ε of all releases of the role and its members together (default: only the dataset's budget limits them).
 
         Raises
         ------
@@ -683,7 +683,7 @@ class Database:
             self.query("select dbdp.grant_training($1, $2, $3::pg_catalog.float8)", dataset, role, epsilon)
 
     def revoke_training(self, dataset: str, role: str) -> None:
-        """Revoke a role's right to train on a dataset; what it spent stays spent.
+        """Revoke a role's grant to train on a dataset. Its spending stays.
 
         Parameters
         ----------
@@ -695,12 +695,12 @@ class Database:
         Raises
         ------
         ValueError
-            If the role has no such right, or this role may not revoke it.
+            If the role has no such grant, or this role may not revoke it.
         """
         self.query("select dbdp.revoke_training($1, $2)", dataset, role)
 
     def grant_prediction(self, model: int | str, role: str) -> None:
-        """Grant a role the right to predict with a model, as the role that released it or registered its dataset.
+        """Allow a role to predict with a model, as the role that released it or registered its dataset.
 
         Parameters
         ----------
@@ -728,7 +728,7 @@ class Database:
             yield
 
     def revoke_prediction(self, model: int | str, role: str) -> None:
-        """Revoke a role's right to predict with a model; a session that has used the model may do so until it ends.
+        """Revoke a role's grant to predict with a model. A session that has used the model may do so until it ends.
 
         Parameters
         ----------
@@ -740,12 +740,12 @@ class Database:
         Raises
         ------
         ValueError
-            If the role has no such right, or this role may not revoke it.
+            If the role has no such grant, or this role may not revoke it.
         """
         self.query("select dbdp.revoke_prediction($1::text, $2)", str(model), role)
 
     def allowances(self) -> list[Row]:
-        """Return the rights to train that this role may see: who, on which dataset, with what limit and spending.
+        """Return the grants to train that this role may see: role, dataset, limit and spending of each.
 
         Returns
         -------
@@ -765,7 +765,7 @@ class Database:
         return self.query("select * from dbdp.datasets_details order by name")
 
     def budget(self, name: str, *, release_delta: float | None = None, release_epsilon: float | None = None) -> Row:
-        """Return what a dataset has spent and has left; see dbdp.budget.
+        """Return the spent and the remaining budget of a dataset. See dbdp.budget.
 
         Parameters
         ----------
@@ -789,7 +789,7 @@ class Database:
         return self.query(sql, name, release_delta, release_epsilon)[0]
 
     def spending(self, name: str) -> list[Row]:
-        """Return what each role charged to the present budget of a dataset, among the charges that this role may see.
+        """Return the charges of each role to the present budget of a dataset, among those that this role may see.
 
         Parameters
         ----------
@@ -814,7 +814,7 @@ class Database:
         Parameters
         ----------
         name : str, optional
-            Name of a dataset; by default the charges to all.
+            Name of a dataset (default: all datasets).
 
         Returns
         -------
@@ -864,7 +864,7 @@ class Database:
         return self.query("select * from dbdp.weights($1::text)", str(model))
 
     def receipt(self, model: int | str) -> dict[str, Any]:
-        """Return the receipt of a released model: what was done and what it cost.
+        """Return the receipt of a released model: the plan and its cost.
 
         Parameters
         ----------
@@ -890,14 +890,14 @@ class Database:
         return receipt
 
     def explain(self, dataset: str, request: Request) -> dict[str, Any]:
-        """Return plan, sensitivity, noise scale and charge of a training; nothing is read or spent.
+        """Return plan, sensitivity, noise scale and charge of a training run, without reading or spending.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of the training.
+            Training options.
 
         Returns
         -------
@@ -914,14 +914,14 @@ class Database:
         return requests.explain(self._session, dataset, request)
 
     def guarantee(self, dataset: str, request: Request) -> Release:
-        """Return the guarantee that a training would be charged for; nothing is read or spent.
+        """Return the guarantee that a training run would be charged for, without reading or spending.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of the training.
+            Training options.
 
         Returns
         -------
@@ -938,14 +938,14 @@ class Database:
         return requests.guarantee(self._session, dataset, request)
 
     def explain_in_server(self, dataset: str, request: Request) -> dict[str, Any]:
-        """Return what `explain` returns, planned in the server's process instead of this one.
+        """Return the same as `explain`, planned in the server's process instead of this one.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of the training.
+            Training options.
 
         Returns
         -------
@@ -960,7 +960,7 @@ class Database:
         return self._call("dp_explain", {"dataset": dataset}, asdict(request))[0]["dp_explain"]
 
     def explain_tuning(self, dataset: str, request: TuningRequest) -> dict[str, Any]:
-        """Return the plan of a tuning and its charge; nothing is read or spent.
+        """Return the plan of a tuning and its charge, without reading or spending.
 
         Parameters
         ----------
@@ -986,14 +986,14 @@ class Database:
     def train(self, dataset: str, request: Request, progress: Progress | None = None) -> Model:
         """Train a private model and release it, for one charge.
 
-        A role that may read the table trains in this process, any other in the server; the guarantee is the same.
+        A role that may read the table trains in this process, any other in the server. The guarantee is the same.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of the training.
+            Training options.
         progress : callable, optional
             Called with the name of a stage, how many of its parts are done, and how many there are.
 
@@ -1005,7 +1005,7 @@ class Database:
         Raises
         ------
         ValueError
-            If request, dataset or budget does not allow it; nothing is charged then.
+            If request, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1019,14 +1019,14 @@ class Database:
         return self._stored(dataset, self.train_in_server(dataset, request, progress)["model"])
 
     def train_in_server(self, dataset: str, request: Request, progress: Progress | None = None) -> Row:
-        """Train in the server's process, also where this role may read the table; otherwise as `train`.
+        """Train in the server's process, even if this role may read the table. Otherwise as `train`.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of the training.
+            Training options.
         progress : callable, optional
             As in `train`.
 
@@ -1038,21 +1038,21 @@ class Database:
         Raises
         ------
         ValueError
-            If request, dataset or budget does not allow it; nothing is charged then.
+            If request, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
         return self._call("dp_train", {"dataset": dataset}, asdict(request), progress)[0]
 
     def explain_groups(self, dataset: str, request: Request, *, group_by: str, groups: Sequence[str]) -> dict[str, Any]:
-        """Return the plan of each group and the one charge of all; the rows of each are counted, and nothing is spent.
+        """Return the plan of each group and the one charge of all. Counts the rows of each, and spends nothing.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of each training.
+            Training options of each group.
         group_by : str
             A public column of the dataset, or, if it has a capacity, a feature with categories.
         groups : sequence of str
@@ -1094,7 +1094,7 @@ class Database:
         dataset : str
             Name of the dataset.
         request : Request
-            Options of each training.
+            Training options of each group.
         group_by : str
             A public column of the dataset, or, if it has a capacity, a feature with categories.
         groups : sequence of str
@@ -1110,7 +1110,7 @@ class Database:
         Raises
         ------
         ValueError
-            If request, groups, dataset or budget do not allow it; nothing is charged then.
+            If request, groups, dataset or budget do not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1148,7 +1148,7 @@ class Database:
         Raises
         ------
         ValueError
-            If request, dataset or budget does not allow it; nothing is charged then.
+            If request, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1177,7 +1177,7 @@ class Database:
     ) -> dict[str, Any]:
         """Score a released model on a dataset, with noise, charged to the dataset's budget.
 
-        It is computed in the server, or on Spark after `on_spark`; docs/evaluation.md describes the results.
+        It is computed in the server, or on Spark after `on_spark`. docs/evaluation.md describes the results.
 
         Parameters
         ----------
@@ -1188,11 +1188,11 @@ class Database:
         metric : str
             accuracy, confusion, auc, calibration, mean_absolute_error or mean_squared_error.
         epsilon, delta : float
-            The guarantee of this score; δ = 0 is pure ε-differential privacy.
+            The guarantee of this score. δ = 0 is pure ε-differential privacy.
         bins : int
             Number of bins of the histogram that auc and calibration use.
         positive : str, optional
-            Among several classes, the class whose auc or calibration is computed.
+            Among several classes, the class for auc or calibration.
 
         Returns
         -------
@@ -1202,7 +1202,7 @@ class Database:
         Raises
         ------
         ValueError
-            If model, metric, dataset or budget does not allow it; nothing is charged then.
+            If model, metric, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1224,7 +1224,7 @@ class Database:
         dataset : str
             Name of the dataset.
         epsilon, delta : float
-            The guarantee of this release; δ = 0 is pure ε-differential privacy.
+            The guarantee of this release. δ = 0 is pure ε-differential privacy.
         bins : int
             Bins of the histogram behind the figures of a binary label, an even number: more bins, more noise.
 
@@ -1232,12 +1232,12 @@ class Database:
         -------
         list of dict
             `figure` (accuracy, majority_share and, of a binary label, auc), its `value`, and `plus_minus`, half the
-            width of the 95 % interval that the noise needs; None where the noise leaves no rows.
+            width of the 95 % interval that the noise needs, or None if the noise leaves no rows.
 
         Raises
         ------
         ValueError
-            If model, dataset or budget does not allow it; nothing is charged then.
+            If model, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1257,7 +1257,7 @@ class Database:
         bins: int = 50,
         positive: str | None = None,
     ) -> dict[str, Any]:
-        """Return plan, noise and charge of a score, of `class_balance` or of `bounds`; nothing is read or spent.
+        """Return plan, noise and charge of a score, of `class_balance` or of `bounds`, without reading or spending.
 
         Parameters
         ----------
@@ -1292,12 +1292,12 @@ class Database:
         Returns
         -------
         dict
-            `matrix` of shape (classes, classes), true × predicted, what follows from it, and the receipt.
+            `matrix` of shape (classes, classes), true × predicted, figures that follow from it, and the receipt.
 
         Raises
         ------
         ValueError
-            If model, dataset or budget does not allow it; nothing is charged then.
+            If model, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1315,7 +1315,7 @@ class Database:
         column : str
             A numeric column of its table.
         epsilon, delta : float
-            The guarantee of this release; δ = 0 is pure ε-differential privacy.
+            The guarantee of this release. δ = 0 is pure ε-differential privacy.
         beta : float
             Probability that an empty bin is counted as occupied, which makes the bounds too wide.
 
@@ -1327,7 +1327,7 @@ class Database:
         Raises
         ------
         ValueError
-            If column, dataset or budget does not allow it; nothing is charged then.
+            If column, dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1342,7 +1342,7 @@ class Database:
         dataset : str
             Name of the dataset.
         epsilon, delta : float
-            The guarantee of this release; δ = 0 is pure ε-differential privacy.
+            The guarantee of this release. δ = 0 is pure ε-differential privacy.
 
         Returns
         -------
@@ -1352,7 +1352,7 @@ class Database:
         Raises
         ------
         ValueError
-            If dataset or budget does not allow it; nothing is charged then.
+            If dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1362,24 +1362,24 @@ class Database:
         return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
 
     def summarize(self, dataset: str, *, epsilon: float, delta: float) -> Summary:
-        """Release a noisy second moment of a dataset's rows and labels, for one charge; it is computed in the server.
+        """Release a noisy second moment of a dataset's rows and labels, for one charge, computed in the server.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         epsilon, delta : float
-            The guarantee of this release; δ must be above 0.
+            The guarantee of this release. δ must be above 0.
 
         Returns
         -------
         dbdp.interfaces.python.summaries.Summary
-            The summary: `linreg`, `pca` and `correlations` cost nothing, and neither does its use in trainings.
+            The summary. `linreg`, `pca`, `correlations` and its use in training cost nothing.
 
         Raises
         ------
         ValueError
-            If dataset or budget does not allow it; nothing is charged then.
+            If dataset or budget does not allow it, before any charge.
         ChargedError
             If it fails after the charge.
         """
@@ -1420,14 +1420,14 @@ class Database:
         return self.query("select * from dbdp.summaries_details order by id")
 
     def baseline(self, dataset: str, request: Request) -> Baseline:
-        """Train a linear model WITHOUT privacy, for a role that may read the table; nothing is stored.
+        """Train a linear model WITHOUT privacy, for a role that may read the table, without storing it.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options; loss, regularisation and projection are used.
+            Training options, of which loss, regularisation and projection are used.
 
         Returns
         -------
@@ -1446,7 +1446,7 @@ class Database:
     def check_declaration(self, dataset: str) -> DeclarationCheck:
         """Count the rows that do not agree with a dataset's declaration, EXACTLY, for a role that may read the table.
 
-        A misspelt label or category trains a model of nothing, and no private result would reveal it. Nothing is
+        With a misspelt label or category a model learns nothing, and no private result would reveal it. Nothing is
         charged or stored.
 
         Parameters
@@ -1470,14 +1470,14 @@ class Database:
         return declaration_check.check(self._session, dataset)
 
     def descent(self, dataset: str, request: Request) -> Descent:
-        """Return the loss of the exact model after each epoch, WITHOUT privacy; nothing is stored.
+        """Return the loss of the exact model after each epoch, WITHOUT privacy, without storing it.
 
         Parameters
         ----------
         dataset : str
             Name of the dataset.
         request : Request
-            Options of the training.
+            Training options.
 
         Returns
         -------
@@ -1602,7 +1602,7 @@ def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str,
     ----------
     dictionary : str, Path or mapping
         Column → description, or the path of a JSON file with it. A description has `minimum` and `maximum`, or
-        `values`, or `length` and `norm`; other entries (units, comments) are ignored.
+        `values`, or `length` and `norm`. Other entries (units, comments) are ignored.
 
     Returns
     -------
@@ -1612,7 +1612,7 @@ def propose_declaration(dictionary: str | Path | Mapping[str, Any]) -> dict[str,
     Raises
     ------
     ValueError
-        If it is not a dictionary, or a description has none of these; the message names the column.
+        If it is not a dictionary, or a description has no such entry. The message names the column.
     """
     if not isinstance(dictionary, str | Path | Mapping):
         raise ValueError(

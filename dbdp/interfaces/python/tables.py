@@ -7,7 +7,7 @@ _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
 def quoted(database: Database, table: str) -> str:
-    """Return a table's name with its schema, quoted where SQL requires it.
+    """Return a table's name with its schema, quoted if SQL requires it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Masks: what Spark sends and stores of rows and of exact results looks random, so that its size tells nothing.
+"""Masks data that Spark sends or stores, so that compressed sizes reveal nothing.
 
 Spark compresses what it shuffles, collects and sends to its workers, and then shows, logs and counts the bytes: rows of
 zeros would be fewer. What is masked does not compress, whatever it contains. A mask is not encryption: its generator is

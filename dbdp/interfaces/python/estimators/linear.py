@@ -55,15 +55,15 @@ _EXPLAINED = """
     epsilon : float
         ε of the stand-alone guarantee of each fit.
     delta : float
-        δ of that guarantee; 0 is pure ε-differential privacy.
+        δ of that guarantee. 0 is pure ε-differential privacy.
     algorithm : str
-        Name of the algorithm. All other keywords of `dbdp.Request` but `loss` and `network` are accepted too.
+        Name of the algorithm. All other keywords of `dbdp.Request` except `loss` and `network` are accepted too.
     database : Database, sqlalchemy.Engine, sqlalchemy.Connection or psycopg.Connection, optional
-        Where registered datasets are, and where SQLAlchemy queries run; by default that of `dbdp.connect()`. It is
-        not pickled.
+        The database of registered datasets and SQLAlchemy queries (default: that of `dbdp.connect()`). It is not
+        pickled.
     bounds : mapping, pair or float, optional
         For rows passed to `fit`: column → [lower, upper], {{"bounds": [lower, upper], "bins": 8, "scale": "asinh"}} or
-        ["category", …]; or one pair [lower, upper], of numbers or of arrays (columns,), for all columns; or a number,
+        ["category", …]. Or one pair [lower, upper], of numbers or of arrays (columns,), for all columns. Or a number,
         the norm of a row. Values outside are clipped.
     {label}
     intercept : bool
@@ -79,31 +79,31 @@ _EXPLAINED = """
     feature_names_in_ : array of str
         Their names, if they have names.
     {attribute}receipt_ : dict
-        What was done and what it cost.
+        The plan and its cost.
     model_id_ : int
         Number of the model in dbdp.models.
 
     Warns
     -----
     UserWarning
-        If noise is expected to win, or delta is at least 1/n: the `warning` of the receipt. If at least half the values
-        of a column, or of the labels, are not as declared: a misspelt category, bounds in another unit.
+        If noise is expected to dominate, or delta is at least 1/n: the `warning` of the receipt. If at least half the
+        values of a column, or of the labels, are not as declared: a misspelt category, bounds in another unit.
     PrivacySpendingWarning
         If fits on rows with the same columns add up: at the second, the fourth, the eighth, ….
     PrivacyLeakWarning
-        If `fit` reads {public} from the rows, because they were not passed. The guarantee is then void:
+        If `fit` reads {public} from the rows, because you passed none. The guarantee is then void:
         anyone who knows all rows but one may infer that row from them, and they set the scale of the noise. The
         categories of a dtype count as passed: state them by `pandas.CategoricalDtype`, since `astype("category")`
         reads them from the rows.
 
     Notes
     -----
-    A row is one person's: register a table with `unit` where a person has several. Rows passed to `fit` are loaded
-    into the private server of this virtual environment for one fit. Each fit has a guarantee of its own, and they add
-    up: a `GridSearchCV` spends ε for each candidate and fold, and its choice leaks more. `dbdp.spending` returns the
-    sum and `dbdp.SpendingLimit` limits it; `Database.tune` chooses for one charge. In a `Pipeline`, steps such as
-    `StandardScaler` learn from the rows without privacy. Whether `fit` raises depends on the rows, so show its errors
-    only to who may see the rows.
+    A row is one person's: if a person has several, register a table with `unit`. Rows that you pass to `fit` are loaded
+    into the private server of this virtual environment for one fit. Each fit has its own guarantee, and they add up: a
+    `GridSearchCV` spends ε for each candidate and fold, and its choice leaks more. `dbdp.spending` returns the sum and
+    `dbdp.SpendingLimit` limits it. `Database.tune` chooses for one charge. In a `Pipeline`, steps such as
+    `StandardScaler` learn from the rows without privacy. Whether `fit` raises depends on the rows, so show its
+    errors only to people who may see the rows.
 
     There is no random_state: noise and shuffles come from the operating system's entropy, without a seed.
     """
@@ -163,17 +163,17 @@ OF_LINEAR_MODELS = (
 OF_CLASSES = {
     "model": OF_LINEAR_MODELS,
     "label": "classes : sequence, optional\n"
-    "        For labels passed to `fit`: all classes. They are sorted; of two the second is positive, of more each\n"
+    "        For labels passed to `fit`: all classes, which are sorted. Of two the second is positive. Of more each\n"
     "        has a model.",
     "attribute": "classes_ : array, shape (classes,)\n"
-    "        The classes, sorted. For a dataset with a binary label [False, True], where True is the positive value.\n"
+    "        The classes, sorted. For a dataset with a binary label [False, True], with True for the positive value.\n"
     "    ",
     "public": "bounds, categories or classes",
 }
 _OF_NUMBERS = {
     "model": OF_LINEAR_MODELS,
     "label": "label_bounds : sequence of float, optional\n"
-    "        For labels passed to `fit`: [lower, upper]; values outside are clipped.",
+    "        For labels passed to `fit`: [lower, upper]. Values outside are clipped.",
     "attribute": "",
     "public": "bounds or categories",
 }
@@ -255,7 +255,7 @@ class _Estimator(BaseEstimator, ABC):
         )
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; a word of scikit-learn is refused with ours, as by the constructor.
+        """Set parameters by name. As in the constructor, a keyword of scikit-learn is refused with the matching one.
 
         Parameters
         ----------
@@ -283,13 +283,13 @@ class _Estimator(BaseEstimator, ABC):
         Parameters
         ----------
         X : str, sqlalchemy.Table, mapped class, array, pandas or Spark DataFrame, Arrow table or sqlalchemy.Select
-            The name or the table of a registered dataset, which is trained in place and charged to its budget; or
-            rows, an array having shape (n, columns). A `select()` is run with the rights of `database`, and charged to
-            no budget. A DataFrame of Spark is trained on there, with the name of a column as y (docs/scale.md).
+            The name or the table of a registered dataset, which is trained in place and charged to its budget. Or
+            rows, an array having shape (n, columns). A `select()` is run with the privileges of `database`, and
+            charged to no budget. A DataFrame of Spark is trained on there, with the name of a column as y (docs/scale.md).
         y : array, shape (n,), or str, optional
             The labels of the rows, or the name of their column. `fit(database, "name")` trains in place too.
         **words
-            None is accepted: `sample_weight` and others of scikit-learn are refused with the remedy.
+            Keywords of scikit-learn, such as `sample_weight`, are refused with the remedy.
 
         Returns
         -------
@@ -301,9 +301,9 @@ class _Estimator(BaseEstimator, ABC):
         TypeError
             If there are further keywords.
         ValueError
-            If parameters, rows, dataset or budget do not allow it; nothing is charged then.
+            If parameters, rows, dataset or budget do not allow it, before any charge.
         ChargedError
-            If the server fails or the training is cancelled after the charge.
+            If the server fails or the training run is cancelled after the charge.
         """
         checks.keywords(f"{type(self).__name__}.fit", words, ())
         self._fit(X, y)
@@ -351,7 +351,7 @@ class _Estimator(BaseEstimator, ABC):
     ) -> dict[str, Any]:
         """Score this model on a registered dataset, with noise, charged to its budget.
 
-        See `Database.score`. For rows of your own use `score`, which is exact.
+        See `Database.score`. For your own rows use `score`, which is exact.
 
         Parameters
         ----------
@@ -360,9 +360,9 @@ class _Estimator(BaseEstimator, ABC):
         metric : str
             A metric of `Database.score`.
         epsilon, delta : float
-            The guarantee of this score; δ = 0 is pure ε-differential privacy.
+            The guarantee of this score. δ = 0 is pure ε-differential privacy.
         database : Database, optional
-            Where model and dataset are; by default the estimator's own database.
+            The database of model and dataset (default: the estimator's own).
 
         Returns
         -------
@@ -498,7 +498,7 @@ class _Estimator(BaseEstimator, ABC):
             return self._trained(database, dataset, rows)
 
     def _loaded(self, X: Any, y: Any) -> tuple[_Rows, Load]:
-        """Return rows at hand, and how they are loaded."""
+        """Return in-memory data, and how it is loaded."""
         from dbdp.interfaces.python.loading import temporary_dataset
 
         rows = self._checked(X, y)
@@ -616,7 +616,7 @@ class _Scored:
         Parameters
         ----------
         X
-            Rows, as `predict` takes them; for the name of a dataset call `charged_score`.
+            Rows, as `predict` takes them. For the name of a dataset call `charged_score`.
         y : array, shape (n,), or str
             Their labels, or the name of the column that has them.
         sample_weight : array, shape (n,), optional
@@ -662,12 +662,12 @@ class Classifier(_Scored, ClassifierMixin, _Estimator):
         return np.sort(declared)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values of rows; of two classes, a value above 0 means the second.
+        """Return the decision values of rows. For two classes, a value above 0 means the second.
 
         Parameters
         ----------
         X : array, pandas.DataFrame, Arrow table or sqlalchemy.Select
-            Rows with the columns of the training; an array has shape (n, columns).
+            Rows with the columns of the training data. An array has shape (n, columns).
 
         Returns
         -------
@@ -750,8 +750,8 @@ class Probabilistic(Classifier):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class.
 
-        Of more than two classes these are the softmax of the scores where the algorithm learned it, as the default
-        does; where each class was learned against the rest, their probabilities are scaled to add up to 1.
+        For more than two classes these are the softmax of the scores if the algorithm learned it, as the default does.
+        If each class was learned against the rest, their probabilities are scaled to add up to 1.
 
         Parameters
         ----------
@@ -828,7 +828,7 @@ class _Regressor(_Scored, RegressorMixin, _Estimator):
         Parameters
         ----------
         X : array, pandas.DataFrame, Arrow table or sqlalchemy.Select
-            Rows with the columns of the training; an array has shape (n, columns).
+            Rows with the columns of the training data. An array has shape (n, columns).
 
         Returns
         -------

@@ -32,7 +32,7 @@ _LINEAR_ONLY = (
 
 
 class MLPClassifier(Probabilistic):
-    """A network with hidden layers of rectified linear units; noise is added to its gradients, which needs δ > 0."""
+    """A network with hidden layers of rectified linear units. Noise is added to its gradients, which needs δ > 0."""
 
     loss = "logistic"
     _explained = _OF_NETWORKS

@@ -19,7 +19,7 @@ _SHOWN = 3  # columns that a warning names
 
 
 class PrivacySpendingWarning(UserWarning):
-    """Warns that several fits on rows with the same columns add up, and to what."""
+    """Warns that several fits on rows with the same columns add up, and shows the sum."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ _limits: list["SpendingLimit"] = []
 
 
 class SpendingLimit:
-    """A limit on what the fits on rows at hand within a block spend together; a context manager.
+    """A limit on the total spending of fits on in-memory data within a block; a context manager.
 
     A fit that would exceed it is refused before it reads a row. Fits in all threads of this process count; an
     estimator that is sent to another process, as by `n_jobs=2` of scikit-learn, refuses to fit there. The same object
@@ -53,7 +53,7 @@ class SpendingLimit:
     epsilon, delta : float
         The guarantee of all fits together.
     mode : str, optional
-        How they add up, as in `register_dataset`: "renyi" by default, "basic" where delta is 0.
+        How they add up, as in `register_dataset`: "renyi" by default, "basic" if delta is 0.
 
     Raises
     ------
@@ -97,7 +97,7 @@ class SpendingLimit:
 
     @property
     def share(self) -> float:
-        """The spent share of the limit, from 0 to 1."""
+        """The spent fraction of the limit, from 0 to 1."""
         budget = self._budget
         charged = self._charge / budget.charge_limit
         return max(charged, self._leak / budget.leak_limit) if budget.leak_limit else charged
@@ -113,7 +113,7 @@ class SpendingLimit:
         Returns
         -------
         float
-            Its ε, for an algorithm that adds its noise at the end; 0 if none is left.
+            Its ε, for an algorithm that adds its noise at the end, or 0 if the limit is spent.
         """
         budget = self._budget
         return largest_epsilon(budget, budget.charge_limit - self._charge, budget.leak_limit - self._leak, delta)
@@ -141,7 +141,7 @@ class SpendingLimit:
 
 
 def spending() -> list[dict[str, Any]]:
-    """Return what the fits of this process on rows at hand have spent, for each set of columns.
+    """Return the spending of this process's fits on in-memory data, for each set of columns.
 
     Returns
     -------
@@ -162,7 +162,7 @@ def charge(columns: Sequence[str], release: Release) -> None:
     Raises
     ------
     ValueError
-        If a limit in force does not allow it; nothing is charged then.
+        If a limit in force does not allow it, before any charge.
 
     Warns
     -----
