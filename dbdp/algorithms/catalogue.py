@@ -86,10 +86,10 @@ NOISY_WHILE_TRAINING: Mapping[str, Algorithm[NoisyWhileTraining]] = Modules(_NOI
 ALGORITHMS: Mapping[str, Algorithm[Plan]] = Modules(_ONCE | _NOISY)
 USUAL = "bolt_on"  # of `auto`, for options that only algorithms of mini-batches have; and where models are exact inside
 _NO_FEATURES = (
-    f"{NOISE_WINS}, so only the larger class is released, and nothing of the features; use a larger epsilon, more "
+    f"{NOISE_WINS}, so only the majority class is released, and nothing of the features; use a larger epsilon, more "
     "rows or fewer features"
 )
-LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its larger class can be learned
+LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its majority class can be learned
 
 
 def plan(request: Request, facts: Facts) -> AnyPlan:
@@ -136,7 +136,7 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     """Return the algorithms for a request that names none, the best first, each with its reason.
 
     On the tables of `benchmarks/accuracy` and on generated ones, preconditioned_gd predicted best wherever its noise
-    left anything; below a signal of `LEAST_SIGNAL` of its second moment and its steps, the larger class did.
+    left anything; below a signal of `LEAST_SIGNAL` of its second moment and its steps, the majority class did.
     """
     if request.network is not None:
         return {"dp_adam": "it is the best for networks", "dp_sgd": "dp_adam does not accept these options"}

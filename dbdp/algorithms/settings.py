@@ -154,7 +154,7 @@ _PURE_SQUARED = (
 )
 
 
-NOISE_WINS = "the noise will probably win"
+NOISE_WINS = "the noise will probably dominate"
 
 
 def warning_of(request: Request, facts: Facts, least: float) -> dict[str, str]:
@@ -191,7 +191,7 @@ def _warning_of_noise(request: Request, facts: Facts, least: float) -> list[str]
     signal = travel_of(request, facts, loss_of(request, facts)) / facts.dimension
     if signal >= least:
         return []
-    simple = "the larger class" if facts.is_classifier else "the mean label"
+    simple = "the majority class" if facts.is_classifier else "the mean label"
     return [
         f"{NOISE_WINS}: {facts.rows} rows at epsilon = {request.epsilon:g} leave "
         f"{facts.dimension} features a signal of {signal:.2g}, below {least:g}, and the model is hardly better "

@@ -43,7 +43,7 @@ class Baseline:
     accuracy : float | None
         Share of the rows with a label that it classifies rightly; None for a label that is a number.
     majority_share : float | None
-        Share of the largest class among them, which a useful model exceeds.
+        Fraction of the majority class among them, which a useful model exceeds.
     private : bool
         False: the model must not be published.
     """
@@ -97,7 +97,7 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
 
 
 def _exact_scores(rows: PackedRows, models: np.ndarray, dataset: Dataset) -> tuple[int, float, float]:
-    """Return errors, accuracy and the share of the largest class; the shares are of the rows with a label."""
+    """Return errors, accuracy and the fraction of the majority class; the shares are of the rows with a label."""
     errors, counts = rows.errors(models), rows.label_counts(dataset.declaration.outputs)
     labelled = int(counts.sum())
     unlabelled = 0 if dataset.capacity is None else dataset.rows - labelled  # empty slots among them

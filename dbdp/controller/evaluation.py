@@ -109,7 +109,7 @@ def score(session: Session, model: int | str, name: str, request: ScoreRequest) 
 def evaluate(
     session: Session, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
 ) -> list[dict[str, Any]]:
-    """Return accuracy, share of the largest class and AUC of a classifier, each with its error, for one charge.
+    """Return accuracy, fraction of the majority class and AUC of a classifier, each with its error, for one charge.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
     for field in ("kind", "classes", "label_bounds", "columns", "plain_features", "intercept"):
         if getattr(trained, field) != getattr(dataset.declaration, field):
             raise ValueError(
-                f"model {model} was trained on rows whose declaration differs from that of dataset {dataset.name!r} in "
+                f"model {model} was trained with another declaration than that of dataset {dataset.name!r} in "
                 f"{field.removeprefix('plain_')}; choose a dataset with the same declaration: see declaration in "
                 "dbdp.datasets and dbdp.model"
             )

@@ -138,7 +138,7 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
 
 def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest, facts: Facts) -> GroupsPlan:
     if session.engine is not None:
-        raise ValueError("groups are trained in PostgreSQL alone; register the rows of each group as a dataset")
+        raise ValueError("groups are trained only in PostgreSQL; register the rows of each group as a dataset")
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
     return groups.plan(request, facts, sizes, is_private=grouping.is_private(dataset, request.group_by))
 

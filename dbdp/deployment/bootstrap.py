@@ -88,7 +88,7 @@ def find_interpreter(postgresql: PostgreSQL) -> Path:
         if _identity(candidate) == f"{version[0]} {version[1]} {prefix}":
             return candidate
     raise BootstrapError(
-        f"PL/Python embeds {library}, but no {name} is installed beside it: install {name} and {name}-venv"
+        f"PL/Python embeds {library}, but no {name} is installed next to it: install {name} and {name}-venv"
     )
 
 

@@ -222,7 +222,7 @@ class Cluster:
         owner = self.home.stat().st_uid
         if owner != os.geteuid():
             raise ClusterError(
-                f"{self.home} belongs to user {owner}, not to {os.geteuid()}: set DBDP_HOME to a folder of your own"
+                f"{self.home} belongs to user {owner}, not to {os.geteuid()}: set DBDP_HOME to your own folder"
             )
         if self._run(["test", "-x", str(self.home)]).returncode:
             raise ClusterError(

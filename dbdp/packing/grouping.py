@@ -77,7 +77,7 @@ def _check_private(dataset: Dataset, group_by: str, groups: Sequence[str]) -> No
     if dataset.capacity is None:
         raise ValueError(
             f"column {group_by!r} is private, and so is the number of rows of each of its groups: dataset "
-            f"{dataset.name!r} needs a capacity, which register_dataset takes in place of the number of rows, or "
+            f"{dataset.name!r} needs a capacity, which register_dataset takes instead of the number of rows, or "
             f"{group_by!r} among its public_columns"
         )
     if unknown := [group for group in groups if group not in categories]:

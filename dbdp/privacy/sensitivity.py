@@ -281,12 +281,12 @@ def _check(training: Training, by_position: bool) -> None:
         )
     if training.updates > MAX_UPDATES:
         raise ValueError(
-            f"{training.updates} updates are more than {MAX_UPDATES}, the most whose sensitivity is computed; "
+            f"{training.updates} updates are more than {MAX_UPDATES}, the most for which it is computed; "
             "choose fewer epochs or a larger batch_size"
         )
     if by_position and training.batches > MAX_POSITIONS:
         raise ValueError(
-            f"{training.batches} mini-batches are more than {MAX_POSITIONS}, the most whose sensitivities are stored; "
+            f"{training.batches} mini-batches are more than {MAX_POSITIONS}, the most that are stored; "
             "choose a larger batch_size or calibration 'worst_position'"
         )
     if by_position and training.permutation == FRESH:

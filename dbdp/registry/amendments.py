@@ -93,7 +93,7 @@ def _check_is_table(row: Row) -> None:
     if row["place"] is not None:
         raise ValueError(
             f"dataset {row['name']!r} has its rows at {row['place']}, and their number is fixed; register other files "
-            "as a dataset of their own"
+            "as a separate dataset"
         )
 
 
@@ -148,7 +148,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
     if capacity < least:
         raise ValueError(
             f"capacity = {capacity} must be at least {least} for dataset {name!r}: a lower one would leave out rows "
-            "that trainings read until now; to begin anew with it call dbdp.renew_budget with this capacity"
+            "that training has read until now; to start again with it call dbdp.renew_budget with this capacity"
         )
     session.query(
         "insert into dbdp.former_capacity (dataset_id, capacity, rows, reason) values ($1, $2::int8, $3::int8, $4)",

@@ -335,5 +335,5 @@ def check_rows(session: ServerSession, dataset: Dataset) -> None:
         raise ValueError(
             f"{dataset.source} has {size} {counted}, but dataset {dataset.name!r} was registered with "
             f"{dataset.units}; the number is part of the guarantee: let the table grow with dbdp.raise_capacity, which "
-            f"keeps the budget, or count anew with dbdp.renew_budget"
+            f"keeps the budget, or count again with dbdp.renew_budget"
         )

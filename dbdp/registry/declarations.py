@@ -275,7 +275,7 @@ def declare(
     categorical = tuple(feature for feature in parsed if isinstance(feature, Categorical))
     vectors = [feature for feature in parsed if isinstance(feature, Vector)]
     if vectors and len(parsed) > 1:
-        raise ValueError(f"array column {vectors[0].column!r} must be the only feature; declare it alone")
+        raise ValueError(f"array column {vectors[0].column!r} must be the only feature; drop the other features")
     vector = vectors[0] if vectors else None
     public = _public_columns(label, features, public_columns or ())
     return Declaration(

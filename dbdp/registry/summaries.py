@@ -136,7 +136,7 @@ class Summary:
         return Moment(factor * mean, usual_ridge(factor * self.scale, dimension))
 
     def _check(self, dataset: Dataset) -> None:
-        again = f"leave it out, or release one of its own with dbdp.dp_summarize({dataset.name!r}, …)"
+        again = f"drop it, or release a new one with dbdp.dp_summarize({dataset.name!r}, …)"
         if self.dataset_id != dataset.id:
             raise ValueError(
                 f"summary {self.id} is of dataset {self.dataset!r}, or of an earlier registration or period of it, and "

@@ -159,5 +159,5 @@ def _refusal(row: Row) -> str:
         used = f"uses {row['name']} of role {row['owner'] or 'unknown'}"
     return (
         f"this transaction {used}, where code of another role (a view, a trigger, a rule, a default, a policy, an "
-        "index, a type) could call dbdp with your rights; call dbdp in a transaction of its own"
+        "index, a type) could call dbdp with your privileges; call dbdp in a separate transaction"
     )

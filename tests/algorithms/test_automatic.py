@@ -46,7 +46,7 @@ def test_where_noise_would_hide_the_features_the_larger_class_is_chosen_and_the_
 
 def test_a_choice_of_the_larger_class_warns_beside_other_warnings_and_no_other_choice_does():
     few = chosen(Facts(300, 100), epsilon=0.1).explain()["warning"]
-    assert few.startswith(NOISE_WINS) and "only the larger class is released" in few
+    assert few.startswith(NOISE_WINS) and "only the majority class is released" in few
     both = chosen(Facts(300, 100), epsilon=0.1, delta=0.01).explain()["warning"]
     assert both.startswith("delta = 0.01 is at least 1/300") and both.endswith(few)
     assert "warning" not in chosen(Facts(300, 100), epsilon=10.0).explain()

@@ -209,7 +209,7 @@ def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(rows, data
         drawn = lines(pictures.utility(result))[name]
         assert drawn.tolist() == pytest.approx(np.column_stack([[1, 50], np.reshape(right, (2, 2)).mean(axis=1)]))
     named = lines(pictures.utility(result))
-    assert named["largest class"][0, 1] == pytest.approx(max(np.mean(labels > 0), np.mean(labels < 0)))
+    assert named["majority class"][0, 1] == pytest.approx(max(np.mean(labels > 0), np.mean(labels < 0)))
     fitted = database.baseline("drawn", requests[0])
     right = np.mean((features @ np.ravel(fitted.coefficients) + fitted.intercepts[0] > 0) == (labels > 0))
     assert named["without privacy (L-BFGS): do not publish"][0, 1] == pytest.approx(right)
@@ -383,7 +383,7 @@ def test_the_command_draws_public_rows_and_leaves_nothing(public, server_url, co
 
     assert usually(is_better_than_a_constant)
     shown = "".join(ElementTree.parse(tmp_path / "u.svg").getroot().itertext())
-    assert all(words in shown for words in ("privacy loss ε", "accuracy", "largest class", "public.csv"))
+    assert all(words in shown for words in ("privacy loss ε", "accuracy", "majority class", "public.csv"))
     assert connection.execute("select count(*) from dbdp.model").fetchone() == before
 
 

@@ -202,7 +202,7 @@ def test_a_receipt_is_charged_without_being_changed():
 
 
 @pytest.mark.parametrize(("delta", "warns"), [(1e-6, False), (1.1e-6, True)])
-@pytest.mark.parametrize("own", [{}, {"warning": "the noise will probably win"}])
+@pytest.mark.parametrize("own", [{}, {"warning": "the noise will probably dominate"}])
 def test_a_delta_above_the_datasets_is_warned_of_beside_other_warnings(delta, warns, own):
     """It is charged as a divergence: the dataset's guarantee holds, but the release's own is weaker than it reads."""
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})

@@ -104,8 +104,8 @@ def test_stages_in_the_server_are_those_of_the_objective(connection, packed, mem
         ({"rows": ROWS - 1}, "planned 11999 packed rows"),
         ({"rows": ROWS + 1}, "planned 12001 packed rows"),
         ({"steps": 0}, "steps = 0"),
-        ({"step": "wide"}, "pass these alone"),
-        ({"noise": 1}, "pass these alone"),
+        ({"step": "wide"}, "pass only these"),
+        ({"noise": 1}, "pass only these"),
     ],
 )
 def test_stages_that_do_not_fit_the_table_are_refused(connection, packed, changed, message):

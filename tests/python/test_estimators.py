@@ -538,7 +538,7 @@ def test_columns_and_labels_of_which_most_values_are_not_as_declared_are_warned_
 @pytest.mark.usefixtures("private")
 def test_a_choice_of_the_larger_class_is_warned_of():
     model = dbdp.LogisticRegression(epsilon=0.1, delta=1e-6, bounds=[0, 1], classes=[0, 1], progress=False)
-    with pytest.warns(UserWarning, match="only the larger class is released"):
+    with pytest.warns(UserWarning, match="only the majority class is released"):
         model.fit(np.linspace(0, 1, 60).reshape(-1, 3), [0, 1] * 10)
     assert model.receipt_["algorithm"] == "majority"
 

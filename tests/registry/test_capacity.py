@@ -423,7 +423,7 @@ def test_a_capacity_of_units_is_raised_by_units(connection, schema, register):
 
 
 REFUSED = {
-    "lower": (400, "it grows", "capacity = 400 must be at least 501 .* to begin anew with it call dbdp.renew_budget"),
+    "lower": (400, "it grows", "capacity = 400 must be at least 501 .* to start again with it call dbdp.renew_budget"),
     "the same": (500, "it grows", "capacity = 500 must be at least 501"),
     "none": (None, "it grows", "capacity is missing"),
     "no reason": (700, " ", "reason is empty"),

@@ -446,7 +446,7 @@ def test_the_refusal_names_the_relation_its_owner_and_the_remedy(arena, trapper,
     trapper.session.execute("create table innocent (i int); grant all on innocent to public")
     owner.execute("begin")
     owner.execute(f"insert into {trapper.schema}.innocent values (1)")
-    words = f"{trapper.schema}.innocent of role {trapper.schema}.*call dbdp in a transaction of its own"
+    words = f"{trapper.schema}.innocent of role {trapper.schema}.*call dbdp in a separate transaction"
     with pytest.raises(psycopg.Error, match=words):
         owner.execute(TRAIN, (trapper.dataset,))
     owner.execute("rollback")

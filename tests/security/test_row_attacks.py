@@ -69,7 +69,9 @@ def test_no_row_changes_a_word_of_the_answer(arena, owner, analyst, interface):
     assert all(receipt == receipts[0] for receipt in receipts)
     assert len(messages) in (0, len(CRAFTED))  # at most the warning that follows from the public size
     assert len(set(messages)) <= 1, messages
-    assert all(message.startswith("dbdp: the noise will probably win: 60 rows at epsilon = 1 ") for message in messages)
+    assert all(
+        message.startswith("dbdp: the noise will probably dominate: 60 rows at epsilon = 1 ") for message in messages
+    )
 
 
 TEXTS = {

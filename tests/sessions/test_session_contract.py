@@ -314,7 +314,7 @@ def test_a_table_with_another_number_of_rows_is_refused(place, connection, schem
     connection.execute("delete from t where x[3] = 1 / 99.0")
     assert place.run(refusal_of_rows, name) == (
         f"{schema}.t has 59 rows, but dataset {name!r} was registered with 60; the number is part of the guarantee: "
-        "let the table grow with dbdp.raise_capacity, which keeps the budget, or count anew with dbdp.renew_budget"
+        "let the table grow with dbdp.raise_capacity, which keeps the budget, or count again with dbdp.renew_budget"
     )
     connection.execute("select dbdp.raise_capacity(%s, 'rows come and go', 60)", (name,))
     assert place.run(refusal_of_rows, name) is None

@@ -343,7 +343,7 @@ def test_a_cnn_reads_one_array_as_it_is():
     ("argument", "message"),
     [
         ("array[1, 2, 3]::float8[]", "trained on columns, not on an array"),
-        ("r", r"pass to_jsonb\(x\) in place of the row x"),
+        ("r", r"pass to_jsonb\(x\) instead of the row x"),
     ],
 )
 def test_what_a_network_on_columns_cannot_read_is_refused(connection, schema, register, argument, message):

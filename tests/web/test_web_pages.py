@@ -373,7 +373,13 @@ def test_many_roles_share_a_part_of_the_bar():
     results = {part.label: part for part in budget_bar(budget, spending, planned=2.0)}
     assert list(results) == [
         *(f"r{number}" for number in range(6)),
-        *("4 other roles", "others, whose charges you may not see", "rolled back or failed", "this training", "left"),
+        *(
+            "4 other roles",
+            "others, with charges that you may not see",
+            "rolled back or failed",
+            "this training",
+            "left",
+        ),
     ]
     assert (results["4 other roles"].charge, results["4 other roles"].releases) == (4.0, 8)
     assert results["left"].charge == pytest.approx(6.0)

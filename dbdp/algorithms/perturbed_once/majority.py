@@ -50,7 +50,7 @@ def _check(request: Request, facts: Facts) -> None:
         )
     if not facts.intercept:
         raise ValueError(
-            "algorithm 'majority' releases an intercept alone, and this dataset has none; register it with "
+            "algorithm 'majority' sets only the intercept, but this dataset has no intercept; register it with "
             "intercept => true"
         )
     settings.loss_of(request, facts)  # checked because the receipt shows it

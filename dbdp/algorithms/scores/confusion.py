@@ -13,7 +13,7 @@ from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_al
 from dbdp.learning.tallies import Confusion, Correct
 
 # An accuracy alone does not show whether a model learned anything, and how large the classes are is not public.
-COMPARE_WITH = "share of the largest class: metric 'confusion' has it"
+COMPARE_WITH = "fraction of the majority class: metric 'confusion' has it"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class AccuracyPlan(CountPlan):
 
 
 def scores(matrix: np.ndarray) -> dict[str, Any]:
-    """Return accuracy, the share of the largest class, and precision and recall of each; None where there are no rows.
+    """Return accuracy, the fraction of the majority class, and precision and recall of each; None without rows.
 
     It is a function of the released matrix, and costs nothing. Cells below 0 count as 0.
     """

@@ -1,4 +1,4 @@
-"""Private evaluation of a released classifier: accuracy, share of the largest class and AUC, of one table of counts."""
+"""Private evaluation of a released classifier: accuracy, fraction of the majority class and AUC of one table."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -66,7 +66,7 @@ class EvaluationPlan(CountPlan):
         }
 
     def _figures(self, counts: np.ndarray) -> np.ndarray:
-        """Return accuracy, share of the largest class and, of a histogram, AUC; NaN where there are no rows."""
+        """Return accuracy, fraction of the majority class and, of a histogram, AUC; NaN where there are no rows."""
         if isinstance(self.tally, ScoreBins):
             middle = self.tally.bins // 2
             right, more = counts[0, :middle].sum() + counts[1, middle:].sum(), score_bins.figures(counts)[:1]

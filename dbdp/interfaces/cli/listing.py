@@ -26,8 +26,8 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
 @app.command()
 def budget(
     name: str,
-    delta: Annotated[float | None, option(help="δ of releases to come; else a tenth of the budget's.")] = None,
-    epsilon: Annotated[float | None, option(help="ε of releases to come; else a tenth of the budget's.")] = None,
+    delta: Annotated[float | None, option(help="δ of further releases; default: 10 % of the budget's.")] = None,
+    epsilon: Annotated[float | None, option(help="ε of further releases; default: 10 % of the budget's.")] = None,
     long: Annotated[bool, option("--long", help="Show also how charges add up, and their sums.")] = False,
     as_json: AsJson = False,
     url: Url = None,

@@ -33,12 +33,10 @@ Engine = Annotated[
     str,
     option(
         type=click.Choice([POSTGRESQL, SPARK]),
-        help="Where rows are read and trained on; spark: from a table, or files such as spark:parquet:/path.",
+        help="Engine that reads rows and trains; spark: from a table, or files such as spark:parquet:/path.",
     ),
 ]
-Master = Annotated[
-    str | None, option(help="Where Spark runs, such as local[4]; by default where its own settings say.")
-]
+Master = Annotated[str | None, option(help="Master of Spark, such as local[4]; default: its own settings.")]
 Positive = Annotated[str | None, option(help="The label's positive value.")]
 Negative = Annotated[str | None, option(help="Its negative value; default: any other.")]
 Labels = Annotated[list[str] | None, option("--class", help="A class of the label; repeat for each.")]
@@ -82,7 +80,8 @@ def for_owners(what: str) -> Iterator[None]:
         if getattr(error, "sqlstate", None) != NOT_ALLOWED:
             raise
         raise PermissionError(
-            f"{str(error).splitlines()[0]}; {what} needs the right to read the table and membership in dbdp_data_owner"
+            f"{str(error).splitlines()[0]}; {what} needs the privilege to read the table and membership in "
+            "dbdp_data_owner"
         ) from None
 
 

@@ -110,7 +110,7 @@ def grant_training(
     dataset: str,
     role: str,
     epsilon: Annotated[
-        float | None, option(help="ε that all its releases together keep; default: the dataset's alone.")
+        float | None, option(help="ε that all its releases together keep; default: only the dataset's.")
     ] = None,
     as_json: AsJson = False,
     url: Url = None,
@@ -176,7 +176,7 @@ def redeclare(
             classes=classes,
             label_bounds=label_bounds,
         )
-    show_done(f"dataset {name} is declared anew", as_json, dataset=name, reason=reason)
+    show_done(f"dataset {name} is declared again", as_json, dataset=name, reason=reason)
 
 
 @app.command()

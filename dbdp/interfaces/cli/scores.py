@@ -57,7 +57,7 @@ def evaluate(
     engine: Engine = POSTGRESQL,
     master: Master = None,
 ) -> None:
-    """Estimate accuracy, share of the largest class and AUC of a model, with noise, for one charge."""
+    """Estimate accuracy, fraction of the majority class and AUC of a model, with noise, for one charge."""
     with opened_on(url, engine, master) as database:
         figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
     show(figures, as_json, f"model {model} on {dataset}")

@@ -33,7 +33,7 @@ SelectionEpsilon = Annotated[
     float | None, option(help="ε of the choice; by default the largest that adds nothing to the charge.")
 ]
 Distribution = Annotated[str | None, option(help="Law of the number of runs: geometric or poisson.")]
-Planned = Annotated[str | None, Argument("A registered dataset, in place of --rows and --features.")]
+Planned = Annotated[str | None, Argument("A registered dataset, instead of --rows and --features.")]
 Rows = Annotated[int | None, option(help="Number of records, public.")]
 Features = Annotated[int | None, option(help="Coordinates of one model, with the intercept.")]
 UnitRows = Annotated[int, option(help="Records of each unit of privacy; ROWS is units times this.")]

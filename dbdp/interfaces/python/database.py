@@ -1511,8 +1511,8 @@ class Database:
         )
         if not may and self._session.engine is not None:
             raise ValueError(
-                f"this role may not read the rows of dataset {dataset!r}, or not charge it, as who trains on Spark "
-                "must; train it through dbdp.connect(), in the server"
+                f"this role may not read the rows of dataset {dataset!r}, or not charge it, which training on Spark "
+                "requires; train it through dbdp.connect(), in the server"
             )
         return may
 

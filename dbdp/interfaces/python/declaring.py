@@ -166,7 +166,7 @@ def _check_one_reading(bounds: Any, pairs: Mapping[str, Bounds]) -> None:
 def _by_column(frame: Frame, bounds: Mapping[str, Any]) -> Declared:
     if len(frame) > WIDEST:
         raise ValueError(
-            f"the rows have {len(frame)} columns, and at most {WIDEST} can have bounds of their own; pass the norm of "
+            f"the rows have {len(frame)} columns, and at most {WIDEST} can have separate bounds; pass the norm of "
             "a row, bounds=norm, for rows of numbers"
         )
     declared = Declared({})

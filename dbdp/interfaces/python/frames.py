@@ -239,7 +239,7 @@ def _of_pandas(name: str, series: Any) -> Column:
 
 def _arrow_table(rows: Any) -> Any:
     if getattr(rows, "ndim", 2) == 1:
-        raise ValueError(f"X is a {type(rows).__name__}, one column without rows of their own; pass a data frame")
+        raise ValueError(f"X is a {type(rows).__name__}, one column without rows; pass a data frame")
     if not isinstance(rows, Mapping) and not hasattr(rows, "__arrow_c_stream__"):
         raise ValueError(f"rows are a {type(rows).__name__}, which holds no rows yet; pass the result of its collect()")
     try:

@@ -245,7 +245,7 @@ def _stages(text: str) -> RecursiveStages:
         return RecursiveStages(**json_object("stages", text))
     except TypeError:
         raise ValueError(
-            "stages must have the numbers stages, steps, step, regularisation and rows; pass these alone"
+            "stages must have the numbers stages, steps, step, regularisation and rows; pass only these"
         ) from None
 
 

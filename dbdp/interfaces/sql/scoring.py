@@ -745,7 +745,7 @@ def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str
         columns = ", ".join(declaration.columns)
         raise ValueError(
             "the columns of a row of a subquery, a CTE or a join have no names that a function can see; pass "
-            f"to_jsonb(x) in place of the row x, with the columns {columns}"
+            f"to_jsonb(x) instead of the row x, with the columns {columns}"
         )
     missing = [column for column in declaration.columns if column not in types]
     if missing:

@@ -58,7 +58,7 @@ class SparkEngine:
             raise ValueError(
                 f"the files of {dataset.place} are not those that dataset {dataset.name!r} was registered with: they "
                 f"have {found.rows} rows, it has {dataset.rows}, or one was replaced; register the new files as a "
-                "dataset of their own"
+                "separate dataset"
             )
         self._checked[dataset.id] = found
 
@@ -143,7 +143,7 @@ class SparkEngine:
                 probe.collect()
             except Exception:
                 raise ValueError(
-                    "the workers of Spark could not connect to PostgreSQL as the driver did, each task by a connection "
-                    f"of its own, of which at most {count} run at a time; let every node reach the server, and allow "
+                    "the workers of Spark could not connect to PostgreSQL as the driver did, each task by its own "
+                    f"connection, of which at most {count} run at a time; let every node reach the server, and allow "
                     "this role as many connections"
                 ) from None

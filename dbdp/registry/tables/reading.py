@@ -222,8 +222,8 @@ def shown(session: ServerSession, source: str, vector: str | None, most: int | N
     kind = session.query(_KIND, source)[0]
     if not kind["is_plain"]:
         raise ValueError(
-            f"{source} is a view, a foreign table, or has row-level security; predict in a query of your own, where "
-            "PostgreSQL may run code of its owner with your rights"
+            f"{source} is a view, a foreign table, or has row-level security; predict in your own query, in which "
+            "PostgreSQL may run code of its owner with your privileges"
         )
     column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
     features = f"dbdp_internal.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"

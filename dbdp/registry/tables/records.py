@@ -144,7 +144,7 @@ def check_by_row(dataset: Dataset) -> None:
     if dataset.unit is not None or dataset.capacity is not None:
         what = "a capacity" if dataset.unit is None else "a unit of privacy"
         raise ValueError(
-            f"dataset {dataset.name!r} has {what}, so its rows are selected while they are read, in PostgreSQL alone; "
+            f"dataset {dataset.name!r} has {what}, so its rows are selected while PostgreSQL reads them; "
             "train it without Spark"
         )
 

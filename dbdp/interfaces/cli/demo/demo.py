@@ -103,7 +103,7 @@ def _next_steps(database: Database, model: int, elsewhere: bool) -> list[str]:
         f"dbdp predict {model} demo.adult_holdout --limit 3{option}  # a prediction costs nothing",
         f"dbdp budget {DATASET}{option}  # what is left of the budget",
         f"dbdp weights {model}{option}  # its coefficients, with the standard errors of the noise",
-        "README.md continues with a table of your own, docs/tutorials has ten minutes for each role, "
+        "README.md continues with your own table, docs/tutorials has ten minutes for each role, "
         "and `dbdp --help` lists the commands.",
     ]
 

@@ -133,7 +133,7 @@ def utility(
     label_bounds: LabelBounds = None,
     dataset: Annotated[str | None, option(help="A registered dataset; each training is CHARGED.")] = None,
     on: Annotated[str | None, option(help="With --dataset: table to score on, which you may read.")] = None,
-    baseline: Annotated[bool, option(help="With --dataset: also train WITHOUT privacy, for you alone.")] = False,
+    baseline: Annotated[bool, option(help="With --dataset: also train WITHOUT privacy, only for you.")] = False,
     yes: Yes = False,
     algorithms: Algorithms = [AUTO],  # noqa: B006
     epsilons: Epsilons = _EPSILONS,
@@ -143,7 +143,7 @@ def utility(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Draw accuracy against ε, with the model without privacy and the largest class; for a number, the error.
+    """Draw accuracy against ε, with the model without privacy and the majority class; for a number, the error.
 
     With --csv the rows are public: they are loaded into a new database on the private server (or that of --url or
     DBDP_URL, as a superuser), which is dropped at the end; every fifth row is held out for scoring. With --dataset

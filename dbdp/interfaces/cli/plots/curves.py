@@ -41,7 +41,7 @@ def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapp
     if options.get("network"):
         raise ValueError(f"network {options['network']!r}: plots are for linear models only; leave network out")
     if options.get("pairs"):
-        raise ValueError(f"pairs = {options['pairs']!r}: plots are for the columns alone; leave pairs out")
+        raise ValueError(f"pairs = {options['pairs']!r}: plots do not support pairs; drop pairs")
     try:
         return [Request(epsilon, algorithm=name, **options) for name in algorithms for epsilon in epsilons]
     except TypeError as error:
@@ -285,7 +285,7 @@ class ScoringRows:
 
     @property
     def constant(self) -> float:
-        """The score of the best constant prediction: the largest class, or the mean label."""
+        """The score of the best constant prediction: the majority class, or the mean label."""
         if self.measure == ERROR:
             return _root_mean_square(self.labels - self.labels.mean())
         return float(np.unique(self.labels, return_counts=True)[1].max() / len(self.labels))
@@ -424,8 +424,8 @@ def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, A
     for (wanted, left), (verb, fewer) in zip(parts, _SHORT, strict=True):
         if wanted > left * (1 + _ROUNDED):
             raise ValueError(
-                f"the trainings would {verb} {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left for this role; "
-                f"pass fewer or smaller values of {fewer}, or fewer repeats"
+                f"the training runs would {verb} {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left for this "
+                f"role; pass fewer or smaller values of {fewer}, or fewer repeats"
             )
     return Bill(*parts[0], *parts[1])
 

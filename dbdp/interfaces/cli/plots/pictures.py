@@ -131,7 +131,7 @@ def utility(curve: Utility) -> "Figure":
     if curve.baseline is not None:
         warning = "" if curve.is_public else ": do not publish"
         axes.axhline(curve.baseline, color=_GREY, linestyle="--", label=f"without privacy (L-BFGS){warning}")
-    constant = "largest class" if curve.measure == ACCURACY else "mean label"
+    constant = "majority class" if curve.measure == ACCURACY else "mean label"
     axes.axhline(curve.constant, color=_GREY, linestyle=":", label=constant)
     _logarithmic(axes, curve.epsilons)
     repeats = next(iter(curve.scores.values())).shape[1]

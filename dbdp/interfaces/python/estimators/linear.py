@@ -285,7 +285,8 @@ class _Estimator(BaseEstimator, ABC):
         X : str, sqlalchemy.Table, mapped class, array, pandas or Spark DataFrame, Arrow table or sqlalchemy.Select
             The name or the table of a registered dataset, which is trained in place and charged to its budget. Or
             rows, an array having shape (n, columns). A `select()` is run with the privileges of `database`, and
-            charged to no budget. A DataFrame of Spark is trained on there, with the name of a column as y (docs/scale.md).
+            charged to no budget. A DataFrame of Spark is trained on there, with the name of a column as y: see
+            docs/scale.md.
         y : array, shape (n,), or str, optional
             The labels of the rows, or the name of their column. `fit(database, "name")` trains in place too.
         **words

@@ -197,6 +197,6 @@ def check_process(process: int | None) -> None:
     """Raise ValueError if a limit is in force in another process, which does not count the fits of this one."""
     if process not in (None, os.getpid()):
         raise ValueError(
-            "this estimator comes from a process with a SpendingLimit, which counts the fits of that process alone; "
+            "this estimator comes from a process with a SpendingLimit, which counts only the fits of that process; "
             "use n_jobs=1, or joblib.parallel_config(backend='threading'), or make the estimator here"
         )

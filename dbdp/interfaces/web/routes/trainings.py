@@ -82,7 +82,7 @@ def train(visit: Visitor, sent: Sent) -> RedirectResponse:
     _, training = plan_form.read(sent)
     dataset, number = sent.get("dataset", ""), sent.get("number", "")
     if training is None or not number:
-        raise Refusal(400, "Not a plan", "The training has no ε, or a field that cannot be read.", "Plan it again.")
+        raise Refusal(400, "Not a plan", "The request has no ε, or a field that cannot be read.", "Plan it again.")
 
     def work(database: Database) -> dict[str, Any]:
         return {"onward": link("/model", id=database.train_in_server(dataset, training)["model"])}
@@ -96,7 +96,7 @@ def job(visit: Visitor, number: JobNumber) -> HTMLResponse:
     """Show a training or a score: that it runs, why it failed, or what was released."""
     shown = jobs_of(visit).find(number)
     if shown is None:
-        raise missing("There is no such training or score here, or no more.", "The ledger shows what was charged.")
+        raise missing("There is no such training run or score here, or not any more.", "The ledger shows the charges.")
     if not shown.is_done:
         response = visit.page("job.html", job=shown)
         response.headers["Refresh"] = str(_REFRESH_SECONDS)

@@ -143,7 +143,7 @@ def budget_bar(budget: Row, spending: Sequence[Row], planned: float = 0.0) -> li
         spent.append((f"{len(rest)} other roles", "others", *of_rest))
     unseen = budget["recorded"] - sum(row["charge"] for row in spending)
     spent += [
-        ("others, whose charges you may not see", "others", float(unseen), None),
+        ("others, with charges that you may not see", "others", float(unseen), None),
         ("rolled back or failed", "unrecorded", float(budget["unrecorded"]), None),
         ("this training", "planned", planned, None),
     ]

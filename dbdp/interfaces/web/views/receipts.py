@@ -9,7 +9,7 @@ from dbdp.interfaces.web.views.rendering import number
 
 _SECTIONS = {
     "Guarantee": {
-        "epsilon": ("ε", "of this release alone; smaller is more private"),
+        "epsilon": ("ε", "of only this release; smaller is more private"),
         "delta": ("δ", "additive term of the guarantee; 0 is pure ε-differential privacy"),
         "neighbours": ("neighbours", "the change that the release hides: of one row, or of all rows of one unit"),
         "capacity": ("capacity", "rows, or units, that are read at most; how many there are is private"),
@@ -34,8 +34,8 @@ _SECTIONS = {
         "contribution": ("contribution of a record", "largest, to one update; the noise is scaled to it"),
         "noise_multiplier": ("noise multiplier", "noise scale divided by the contribution of a record"),
         "calibration": ("calibration", "how the noise was computed from ε and δ"),
-        "standard_errors": ("standard errors", "of the coefficients, at most, by the noise for privacy alone"),
-        "intercept_standard_error": ("standard error of the intercept", "at most, by the noise for privacy alone"),
+        "standard_errors": ("standard errors", "upper limits for the coefficients, from only the noise for privacy"),
+        "intercept_standard_error": ("standard error of the intercept", "upper limit, from only the noise for privacy"),
         "predicted_loss": ("predicted loss", "what the noise is expected to cost"),
         "warning": ("warning", ""),
     },
