@@ -1,4 +1,4 @@
--- Comments on the tables of 10-tables.sql, which an update does not run again.
+-- Comments on the tables of 5-tables.sql, which an update does not run again.
 comment on table dbdp.dataset is 'declarations of owners, as public facts. Two sequences for each row, its odometers, count the spending';
 comment on table dbdp.model_name is 'names of models. A name belongs to the role that used it first, on one dataset. versions counts the reserved ones';
 comment on table dbdp.odometers is 'always empty. It owns the sequences that count the spending, so they are dropped with the extension';
