@@ -6,8 +6,10 @@ from collections.abc import Iterable
 import pytest
 from pages import CODE, ROOT
 
-TO_YOU = ("README.md", "docs/tutorials/*.md", "docs/guides/*.md", "docs/python.md", "docs/cli.md", "docs/web.md")
-PLAIN = (*TO_YOU, "CHANGELOG.md", "docs/index.md", "docs/docker.md")
+OF_USERS = ("python", "cli", "web", "algorithms", "evaluation", "comparison", "scale", "operations")
+OF_DEVELOPERS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/experiments.md", "docs/decisions/*.md")
+TO_YOU = ("README.md", "docs/tutorials/*.md", "docs/guides/*.md", *(f"docs/{name}.md" for name in OF_USERS))
+PLAIN = (*TO_YOU, "CHANGELOG.md", "docs/index.md", "docs/docker.md", *OF_DEVELOPERS)
 HABITS = {  # a pattern, the most hits per 10,000 words, an example, and better words
     "what": (
         r"\b(?:of|by|for|to|from|with|in|on|and|as|than|is|are|not) what\b",
