@@ -165,7 +165,7 @@ SEVERAL = {
 @pytest.mark.parametrize("function", SEVERAL)
 def test_several_trainings_have_the_named_pairs_and_auto_is_refused(connection, dataset, spent, function):
     sql = MODELS.format(function, SEVERAL[function])
-    with pytest.raises(psycopg.Error, match="'auto' decides by the rows of one training"):
+    with pytest.raises(psycopg.Error, match="'auto' needs one training run"):
         connection.execute(sql, (dataset, "auto"))
     assert spent(dataset) == (0, 0)
     models = [row[0] for row in connection.execute(sql, (dataset, "u*b")).fetchall()]

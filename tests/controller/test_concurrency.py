@@ -197,7 +197,7 @@ def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(server_ur
     with psycopg.connect(server_url, autocommit=True) as mine:
         stopping = act_once_charged(server_url, name, f"select pg_terminate_backend({mine.info.backend_pid})")
         with pytest.raises(
-            ChargedError, match="after its charge, which stands: it was cancelled, or the server was stopped"
+            ChargedError, match="the charge is not refunded: it was cancelled, or the server was stopped"
         ):
             fit(connect(mine), name, 1.0, **LONG)
         stopping.join()

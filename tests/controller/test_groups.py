@@ -415,8 +415,8 @@ from generate_series(1, 30) as i""")
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a column that is not public": ({"group_by": "k"}, "'k' is not among the public columns .*'g'"),
     "no column": ({"group_by": "nothing"}, "'nothing' is not among the public columns"),
-    "a null column": ({"group_by": None}, "group_by is missing"),
-    "no list": ({"groups": None}, "groups is missing"),
+    "a null column": ({"group_by": None}, "group_by is required"),
+    "no list": ({"groups": None}, "groups is required"),
     "no groups": ({"groups": []}, "groups has 0 values; list 1 to 10000"),
     "a null group": ({"groups": ["a", None]}, "a group is null"),
     "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is listed twice"),

@@ -99,7 +99,7 @@ def test_a_training_on_a_thousand_features_reports_each_pass(database, wide):
 
 
 def test_a_cancelled_training_on_a_thousand_features_leaves_nothing(server_url, connection, wide):
-    stopped = pytest.raises(psycopg.Error, match="after its charge, which stands: it was cancelled")
+    stopped = pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled")
     with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, wide):
         connection.execute(f"select dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)")
     assert connection.execute(TEMPORARY).fetchone() == (0,)

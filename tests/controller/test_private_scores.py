@@ -311,7 +311,7 @@ def test_a_replaced_number_moves_two_counts_by_one(database, table, register):
         ("nowhere", "column 'nowhere' does not exist in .*; its columns are id, k, r, u, v, y"),
         ("u; drop table t", "does not exist"),
         ("ctid", "does not exist"),
-        (None, "column_name is missing"),
+        (None, "column_name is required"),
     ],
 )
 def test_what_is_no_numeric_column_is_refused_before_the_charge(database, with_model, spent, column, named):
@@ -403,7 +403,7 @@ def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fail
     places = [watched.place(word) for word in ("dbdp_internal.charge(", READS[interface], "wal_flush")]
     assert places == sorted(places)
     assert places[-1] < len(watched.statements)
-    with pytest.raises(ChargedError, match="charge, which stands") as error:
+    with pytest.raises(ChargedError, match="charge is not refunded") as error:
         direct(Watched(connection, READS[interface]), interface, name, model)
     assert not any(value in str(error.value) for value in ("4711", "815"))
     assert spent(name) == (2 * CHARGE_UNITS, 0)
@@ -479,10 +479,10 @@ def test_what_cannot_be_scored_is_refused_before_the_charge(connection, with_mod
     cases = {
         score + "'auc', 1)": "metric 'auc' needs classes, and the label is a number",
         score + "'f1', 1)": "metric 'f1' is unknown; choose one of accuracy",
-        score + "null, 1)": "metric is missing",
-        score + "'mean_absolute_error', null)": "epsilon is missing",
+        score + "null, 1)": "metric is required",
+        score + "'mean_absolute_error', null)": "epsilon is required",
         score + "'mean_absolute_error', 'NaN')": "epsilon = nan must be positive",
-        score + "'mean_absolute_error', 1, 0, null)": "bins is missing",
+        score + "'mean_absolute_error', 1, 0, null)": "bins is required",
         f"select dbdp.dp_score(987654321, '{name}', 'mean_absolute_error', 1)": "model 987654321 does not exist",
         f"select dbdp.dp_score({model}, 'nowhere', 'accuracy', 1)": "dataset 'nowhere' is not registered",
         f"select dbdp.dp_class_balance('{name}', 1)": "label 'r' of dataset .* is a number and has no classes",

@@ -128,7 +128,7 @@ def test_a_cancel_ends_the_wait_and_the_charge_stands(connection, name, spent):
     before = spent(name)[0]
     connection.execute(SET, (name, LATE))
     connection.execute("set statement_timeout = '2s'")
-    with pytest.raises(psycopg.Error, match="stopped after its charge, which stands: it was cancelled"):
+    with pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled"):
         connection.execute(TRAIN, (name,))
     connection.execute("reset statement_timeout")
     assert spent(name)[0] == 2 * before
@@ -191,7 +191,7 @@ def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(connectio
         ("because", 86401, "seconds = 86401 must be"),
         (" ", 5, "reason is empty"),
         ("because", None, "has this answer time already"),
-        (None, 5, "reason is missing"),
+        (None, 5, "reason is required"),
     ],
 )
 def test_a_time_that_cannot_be_is_refused(connection, name, reason, seconds, message):

@@ -409,7 +409,7 @@ def test_a_worker_that_fails_to_connect_after_the_charge_leaves_nothing(
         return real(*arguments, **given)
 
     monkeypatch.setattr(psycopg, "connect", failing)
-    with pytest.raises(ChargedError, match="which stands: it was cancelled, or the server was stopped") as error:
+    with pytest.raises(ChargedError, match="not refunded: it was cancelled, or the server was stopped") as error:
         database.train(numbered, Request(epsilon=1.0, shards=3))
     monkeypatch.undo()
     assert "192.0.2.1" not in str(error.value)

@@ -415,7 +415,7 @@ def test_a_tuning_that_fails_after_its_charge_reports_the_charge(connection, dat
         if (stage, done) == ("candidate", 1):
             connection.execute(f"alter table {schema}.t drop x")
 
-    with pytest.raises(ChargedError, match=r"after its charge, which stands: column 'x' of .* is now gone"):
+    with pytest.raises(ChargedError, match=r"the charge is not refunded: column 'x' of .* is now gone"):
         database.tune(name, tuning_of(epsilon=1.0), report)
     assert spent(name) == (10**9, 10**13)
     assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)

@@ -471,7 +471,7 @@ LONG_SQL = "select model from dbdp.dp_logreg(%s, 1, epochs => 30000, batch_size 
 def test_a_cancel_stops_training_before_its_end_and_leaves_no_table(
     server_url, connection, database, slow, spent, interface
 ):
-    stopped = pytest.raises((psycopg.Error, ChargedError), match="after its charge, which stands: it was cancelled")
+    stopped = pytest.raises((psycopg.Error, ChargedError), match="the charge is not refunded: it was cancelled")
     with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, slow):
         if interface == "server":
             connection.execute(LONG_SQL, (slow,))

@@ -101,7 +101,7 @@ def test_the_import_of_a_module_looks_for_no_similar_name():
 
 
 def test_epsilon_has_no_default_and_says_so():
-    with pytest.raises(TypeError, match="Ridge needs epsilon, the privacy of each fit"):
+    with pytest.raises(TypeError, match=r"epsilon is required, e\.g\. Ridge\(epsilon=1\)"):
         dbdp.Ridge()
 
 

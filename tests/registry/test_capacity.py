@@ -425,7 +425,7 @@ def test_a_capacity_of_units_is_raised_by_units(connection, schema, register):
 REFUSED = {
     "lower": (400, "it grows", "capacity = 400 must be at least 501 .* to start again with it call dbdp.renew_budget"),
     "the same": (500, "it grows", "capacity = 500 must be at least 501"),
-    "none": (None, "it grows", "capacity is missing"),
+    "none": (None, "it grows", "capacity is required"),
     "no reason": (700, " ", "reason is empty"),
     "nothing": (0, "it grows", "capacity = 0 must be a whole number between 1 and"),
 }

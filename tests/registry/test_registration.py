@@ -338,7 +338,7 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"positive": None, "label_bounds": [0.0, 1e-101]}, "at least 1e-100 apart"),
 ]
 NULLS = ["name", "label", "positive", "features", "epsilon", "delta", "intercept", "mode"]
-ERRORS += [({argument: None}, f"{argument} (is null|is missing|= None)") for argument in NULLS]
+ERRORS += [({argument: None}, f"{argument} (is null|is missing|is required|= None)") for argument in NULLS]
 
 
 @pytest.mark.parametrize(("given", "message"), ERRORS)

@@ -370,7 +370,7 @@ def test_a_cancelled_training_is_charged_to_both(stage):
     stage.grant("alice", 1.0)
     with stage.session("alice") as alice:
         cancelling = cancelling_once_charged(stage.url, alice.info.backend_pid, stage.name)
-        with refused("which stands: it was cancelled"), cancelling:
+        with refused("not refunded: it was cancelled"), cancelling:
             alice.execute("select dbdp.dp_logreg(%s, 0.6, epochs => 100000, batch_size => 20)", (stage.name,))
     assert stage.spent("alice") == stage.spent() == 600_000_000
 

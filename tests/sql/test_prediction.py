@@ -423,7 +423,7 @@ def test_an_array_may_be_written_as_people_write_it(connection, array_model, fea
         ("dbdp.predict({}, array['a'])", "features are an array of text"),
         ("dbdp.predict({}, to_json(v)) from v", "features are json"),
         ("dbdp.predict(null, array[1, 2, 3])", "model is required, e.g. its name, or its number in dbdp.models"),
-        ("dbdp.predict(null::bigint, v) from v", "model is missing"),
+        ("dbdp.predict(null::bigint, v) from v", "model is required"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused(connection, array_model, call, message):
@@ -848,7 +848,7 @@ def test_an_array_with_a_null_is_null_for_every_kind(connection, schema, registe
 def test_a_model_that_does_not_exist_is_named_by_every_function(connection, predictor):
     with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
         connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
-    with pytest.raises(psycopg.Error, match="model is missing"):
+    with pytest.raises(psycopg.Error, match="model is required"):
         connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])")
 
 

@@ -41,7 +41,7 @@ def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback
         shown = refusal(connection, f"select * from dbdp.{name}()")
         assert shown.sqlstate == "DP001", name
         assert shown.message_primary.startswith("dbdp: "), name
-        assert " missing; pass " in shown.message_primary, name
+        assert " required, e.g. " in shown.message_primary, name
         assert "Python" not in shown.context, name
         assert "Traceback" not in shown.context, name
     assert "Traceback" in refusal(connection, "select dbdp_internal.check_rows(null)").context

@@ -117,7 +117,7 @@ def marked(fields: list[Field], message: str) -> list[Field]:
         Text of the refusal. It is about the option that an algorithm does not have, else about the option that it
         begins with and those whose values it quotes.
     """
-    missing = re.match(r"algorithm '\w+' has no (\w+)", message)
+    missing = re.match(r"algorithm '\w+' does not support (\w+)", message)
     patterns = {each.name: rf"^{each.name}\b|\b{each.name} = " for each in fields}
     marks = {missing[1]} if missing else {name for name, pattern in patterns.items() if re.search(pattern, message)}
     return [replace(field, problem=message) if field.name in marks else field for field in fields]
