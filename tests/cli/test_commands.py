@@ -254,7 +254,7 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url, connection)
         running.send_signal(signal.SIGINT)
         shown = running.communicate(timeout=60)[1].decode()
     assert running.returncode == 130
-    assert shown.splitlines() == ["interrupted; what was charged stays charged"]
+    assert shown.splitlines() == ["interrupted; charges stay"]
     outcome = "select outcome, charge > 0 from dbdp.history_details where dataset = 'patience'"
     assert connection.execute(outcome).fetchall() == [("failed", True)]
     connection.execute("select dbdp.drop_dataset('patience'); drop table patience")

@@ -32,7 +32,7 @@ def budget(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Show what a dataset has left, what it has spent, and the guarantee over all its registrations."""
+    """Show the remaining and the spent budget of a dataset, and the guarantee over all its registrations."""
     with opened(url) as database:
         row = numbers(database.budget(name, release_delta=delta, release_epsilon=epsilon))
     show_budget(row, as_json, is_long=long)
@@ -44,7 +44,7 @@ def ledger(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """List the charges: who, when, what for, how much, and the outcome; by period, where a budget was renewed."""
+    """List the charges: role, time, purpose, amount and outcome, by period if a budget was renewed."""
     with opened(url) as database:
         rows = [numbers(row) for row in database.history(name)]
     if as_json:
@@ -63,7 +63,7 @@ def ledger(
 
 @app.command("check-ledger")
 def check_ledger(as_json: AsJson = False, url: Url = None) -> None:
-    """Compare ledger, odometers and limits of your registrations; exit code 3 if they do not agree."""
+    """Compare ledger, odometers and limits of your registrations. Exit code 3 if they do not agree."""
     with opened(url) as database:
         rows = [numbers(row) for row in database.check_ledger()]
     show(rows, as_json, "check of the ledger")

@@ -120,7 +120,7 @@ def _token() -> str:
 
 @app.command()
 def doctor(as_json: AsJson = False, url: Url = None) -> None:
-    """Check what this machine and a server lack, and print remedies; exit code 1 if there is a fault."""
+    """Check this machine and a server, and print remedies. Exit code 1 if there is a fault."""
     from dbdp.deployment.doctor import FAULT, examine
 
     findings = examine(url)
@@ -148,12 +148,14 @@ def reproduce(
     figure: Annotated[str | None, option(help="Figures, separated by commas; default: all.")] = None,
     dataset: Annotated[str | None, option(help="Only these tables, such as adult,bank.")] = None,
     repeats: Annotated[int | None, option(help="Random splits of each table.")] = None,
-    minutes: Annotated[float | None, option(help="End after so many; default: 18, with --full none.")] = None,
+    minutes: Annotated[
+        float | None, option(help="End after this many minutes; default: 18, with --full no limit.")
+    ] = None,
     grid: Annotated[bool, option("--grid", help="All values of every grid, on the small run's rows.")] = False,
     full: Annotated[bool, option("--full", help="All of every grid, all rows: days.")] = False,
     listed: Annotated[bool, option("--list", help="List the figures, and end.")] = False,
 ) -> None:
-    """Train the papers' experiments again, in a clone of the source; goes on where a run ended."""
+    """Train the papers' experiments again, in a clone of the source. Resumes an interrupted run."""
     given = {"--figure": figure, "--dataset": dataset, "--repeats": repeats, "--minutes": minutes}
     values = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     flags = [name for name, value in {"--grid": grid, "--full": full, "--list": listed}.items() if value]
@@ -172,21 +174,21 @@ def _check_clone() -> None:
 
 @server.command("start")
 def server_start(as_json: AsJson = False) -> None:
-    """Start the private server; create it first if there is none."""
+    """Start the private server, and create it first if necessary."""
     cluster = _started()
     show_done(cluster.url, as_json, url=cluster.url)
 
 
 @server.command("stop")
 def server_stop() -> None:
-    """Stop the private server; its data stays."""
+    """Stop the private server. Its data stays."""
     _cluster().stop()
     click.echo("the private server is stopped", err=True)
 
 
 @server.command("status")
 def server_status(as_json: AsJson = False) -> None:
-    """Show whether the private server runs, and where it is."""
+    """Show whether the private server runs, and its address."""
     show_mapping(_cluster().status(), as_json, "private server")
 
 
@@ -199,7 +201,7 @@ def server_url(as_json: AsJson = False) -> None:
 
 @server.command("psql", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def server_psql() -> None:
-    """Open psql on the private server; further arguments are passed to psql."""
+    """Open psql on the private server. Further arguments are passed to psql."""
     sys.exit(_started().psql(click.get_current_context().args))
 
 

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 EXIT_CODES = (
-    "Exit codes: 0 success; 1 refused or failed, with the reason in the last line on stderr, or a fault that the "
-    "doctor reports; 2 wrong usage; 3 ledger, odometers or limits do not agree; "
-    "130 interrupted by Ctrl-C (what was charged stays charged)."
+    "Exit codes: 0 success, 1 refused or failed (the last line on stderr has the reason) or a fault that the doctor "
+    "reports, 2 wrong usage, 3 ledger, odometers or limits do not agree, 130 interrupted by Ctrl-C (charges stay)."
 )
 _REMEDY = (
     "; an administrator can grant to this role dbdp_data_owner (registers tables and grants training), dbdp_analyst "
@@ -77,7 +76,7 @@ class _Commands(Commands):
                 raise
             raise click.UsageError(f"{error.message}{remedy}", error.ctx) from None
         except KeyboardInterrupt:
-            click.echo("interrupted; what was charged stays charged", err=True)
+            click.echo("interrupted; charges stay", err=True)
             raise click.exceptions.Exit(130) from None
 
 

@@ -138,7 +138,7 @@ def allowances(as_json: AsJson = False, url: Url = None) -> None:
 
 @app.command("grant-prediction")
 def grant_prediction(model: Granted, role: str, as_json: AsJson = False, url: Url = None) -> None:
-    """Grant a role the right to predict with a model that you released, or whose dataset you registered."""
+    """Allow a role to predict with a model that you released, or that was trained on your dataset."""
     with opened(url) as database:
         database.grant_prediction(model, role)
     show_done(f"{role} may predict with model {model}", as_json, model=model, role=role)
@@ -164,7 +164,7 @@ def redeclare(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Correct the declaration of a dataset; its budget and its models stay as they are."""
+    """Correct the declaration of a dataset. Its budget and its models do not change."""
     corrected = json_file(features, "--features") if features else None
     with opened(url) as database:
         database.redeclare(
@@ -198,7 +198,7 @@ def renew(
 
 @app.command("raise-capacity")
 def raise_capacity(name: str, capacity: int, reason: Reason, as_json: AsJson = False, url: Url = None) -> None:
-    """Raise how many rows, or units, of a dataset are read at most; budget, grants and models stay."""
+    """Raise the capacity of a dataset in rows or units. Budget, grants and models stay."""
     with opened(url) as database:
         database.raise_capacity(name, reason, capacity)
     show_done(f"dataset {name} has capacity {capacity}", as_json, dataset=name, capacity=capacity, reason=reason)
@@ -229,7 +229,7 @@ def bounds(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Estimate bounds of a numeric column, with noise; for the role that registered the dataset."""
+    """Estimate bounds of a numeric column, with noise, as the role that registered the dataset."""
     with opened(url) as database:
         estimate = database.bounds(dataset, column, epsilon=epsilon, delta=delta, beta=beta)
     show_figures(estimate, as_json, f"{column} of {dataset}", estimate.get("bins", []))

@@ -39,7 +39,7 @@ def score(
     engine: Engine = POSTGRESQL,
     master: Master = None,
 ) -> None:
-    """Score a released model on a dataset, with noise; charged like a release."""
+    """Score a released model on a dataset, with noise, charged like a release."""
     with opened_on(url, engine, master) as database:
         result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))

@@ -71,7 +71,7 @@ def noise(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Draw the noise scale of plans against ε. Nothing is read or spent; with --rows no database is needed."""
+    """Draw the noise scale of plans against ε. Nothing is read or spent. With --rows no database is needed."""
     pictures.check(picture)
     compared = algorithms or (_COMPARED if delta else _PURE)
     requests = curves.requests(compared, sorted(epsilons), {"delta": delta, **_further(options)})
@@ -104,7 +104,7 @@ def loss(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Draw the loss of the EXACT model after each epoch: NOT PRIVATE, for the owner of the table alone.
+    """Draw the loss of the EXACT model after each epoch: NOT PRIVATE, only for the owner of the table.
 
     Like `dbdp baseline`, it runs in this process with your own right to read the table, releases and stores nothing,
     and is not charged. No function of the server returns a loss. Choose step sizes and epochs by public data where you
@@ -143,11 +143,11 @@ def utility(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Draw accuracy against ε, with the model without privacy and the majority class; for a number, the error.
+    """Draw accuracy, or the error of a number, against ε, with the model without privacy and the majority class.
 
     With --csv the rows are public: they are loaded into a new database on the private server (or that of --url or
-    DBDP_URL, as a superuser), which is dropped at the end; every fifth row is held out for scoring. With --dataset
-    each training is a release that is stored and charged; the cost is printed first. The table of --on is read without
+    DBDP_URL, as a superuser), which is dropped at the end. Every fifth row is held out for scoring. With --dataset
+    each training is a release that is stored and charged. The cost is printed first. The table of --on is read without
     noise, even if the models were trained on it: the plot is as secret as that table.
     """
     pictures.check(picture)
