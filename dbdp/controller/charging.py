@@ -71,12 +71,13 @@ def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Ch
     ChargedError
         After the charge, if anything fails in the block.
     """
-    charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
-    try:
-        with _failure_noted(session, charge.ledger):
-            yield charge
-    except Exception as error:
-        raise ChargedError(*public_failure(error, *session.failure(error))) from None
+    with session.in_one_session():
+        charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
+        try:
+            with _failure_noted(session, charge.ledger):
+                yield charge
+        except Exception as error:
+            raise ChargedError(*public_failure(error, *session.failure(error))) from None
 
 
 @contextmanager
