@@ -53,6 +53,8 @@ def _check_workers(session: Session, count: int) -> None:
     try:
         with session.workers(count):
             pass
+    except ValueError as error:  # a pooler
+        raise ValueError(f"shards = {count} needs further connections: {error}, or choose shards = 1") from None
     except Exception as error:
         raise ValueError(
             f"shards = {count} needs as many further connections, and one failed: {session.failure(error)[1]}; allow "

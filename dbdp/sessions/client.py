@@ -131,7 +131,8 @@ class ClientSession:
             connections.read_as_pinned(cursor)
             try:
                 with scope(self.connection):
-                    cursor.execute(sql.encode(), parameters or None)
+                    # Not prepared: behind a pooler the next one may run in a session that does not have it.
+                    cursor.execute(sql.encode(), parameters or None, prepare=False)
             except KeyboardInterrupt:
                 self._settle()
                 raise
