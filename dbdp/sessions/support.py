@@ -47,7 +47,8 @@ def faults_of_server(facts: dict[str, Any]) -> dict[str, tuple[str, str]]:
         faults["server"] = found, f"move the database to PostgreSQL {max(MAJORS)} by pg_upgrade or a dump"
     if facts["encoding"] != ENCODING:
         found = f"the database has the encoding {facts['encoding']}, and dbdp needs {ENCODING}"
-        remedy = f"create database … encoding '{ENCODING}' template template0, and move the tables there by a dump"
+        # Of ASCII only, as that encoding may have no other character.
+        remedy = f"create a database with encoding '{ENCODING}' template template0, and move the tables there by a dump"
         faults["encoding"] = found, remedy
     return faults
 
