@@ -307,7 +307,7 @@ def _own_rights(server: Server) -> Finding:
 def _settings(server: Server) -> Iterator[Finding]:
     checks: tuple[Callable[[Server], Finding | None], ...] = (_memory, _transactions, _fsync, _standbys)
     findings = [finding for check in checks if (finding := check(server))]
-    findings += [*_logs(server)]
+    findings += [*_logs(server), *_counts(server)]
     yield from findings or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
 
 
@@ -354,6 +354,26 @@ def _logs(server: Server) -> Iterator[Finding]:
         if unsafe.match(value):
             observation = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
             yield Finding(parameter, ADVICE, observation, _set_system(parameter, quiet))
+
+
+_COUNTS = """
+select array_agg(p.oid::regprocedure::text order by p.proname)
+from pg_proc as p
+where p.pronamespace = 'pg_catalog'::regnamespace
+and p.proname in ('pg_stat_get_io', 'pg_stat_get_backend_io')
+and has_function_privilege(to_regrole('dbdp_analyst')::oid, p.oid, 'execute') -- null without the role
+"""
+
+
+def _counts(server: Server) -> Iterator[Finding]:
+    """Yield advice where an analyst may count the pages that a training reads, since PostgreSQL 16."""
+    if names := server.value(_COUNTS):
+        observation = "they count the pages that a training reads: see docs/security.md, Counts of reads"
+        remedy = "".join(
+            f"revoke execute on function {name} from public; grant execute on function {name} to pg_monitor;"
+            for name in names
+        )
+        yield Finding(", ".join(names), ADVICE, observation, remedy)
 
 
 def _set_system(parameter: str, value: str) -> str:
