@@ -99,12 +99,10 @@ def test_install_refuses_another_encoding(make_database, encoding):
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "WIN1252"])
-def test_each_call_refuses_another_encoding(make_database, monkeypatch, encoding):
-    """An extension that was installed there before answers no call, and the server lives."""
-    url = make_database(FOREIGN[encoding])
-    monkeypatch.setattr(support, "faults_of_server", lambda facts: {})
-    installer.install(url)
-    with psycopg.connect(url, autocommit=True) as session:
+def test_each_call_refuses_another_encoding(make_database, encoding):
+    """An extension that was created there without `dbdp install` answers no call, and the server lives."""
+    with psycopg.connect(make_database(FOREIGN[encoding]), autocommit=True) as session:
+        session.execute("create extension dbdp schema pg_catalog cascade")
         for statement in (
             "select dbdp.register_dataset('a', 'pg_class'::regclass)",
             "select dbdp.dp_logreg('a', 1)",
@@ -403,7 +401,11 @@ def place() -> Iterator[Path]:
 EXPECTED = {  # by mode, what a route does there
     "transaction": {"Python in shards": IS_POOLED},
     "session": {"Python in shards": IS_POOLED},
-    "statement": {"Python": f"{IS_POOLED}, and it refuses a transaction", "Python in shards": IS_POOLED},
+    "statement": {
+        "Python": f"{IS_POOLED}, and it refuses a transaction",
+        "Python in shards": IS_POOLED,
+        "command": f"{IS_POOLED}, and it refuses a transaction",
+    },
 }
 
 
