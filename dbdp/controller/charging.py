@@ -50,8 +50,9 @@ def _check_session(session: Session, dataset: Dataset, request: Request) -> None
 
 
 def _check_workers(session: Session, count: int) -> None:
+    """Raise ValueError unless further sessions can be opened, and one sees another's snapshot: on the same server."""
     try:
-        with session.workers(count):
+        with session.workers(count) as workers, session.one_snapshot(workers):
             pass
     except ValueError as error:  # a pooler
         raise ValueError(f"shards = {count} needs further connections: {error}, or choose shards = 1") from None

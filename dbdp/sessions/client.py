@@ -185,8 +185,13 @@ class ClientSession:
 
     def another(self) -> "Another":
         """Return what opens a further session with the same parameters, role and memory."""
+        from psycopg.conninfo import make_conninfo
+
         info, settings = self.connection.info, self.query(_SETTINGS)
-        return Another(info.dsn, info.password or None, tuple((row["name"], row["setting"]) for row in settings))
+        # A name of a host may have several addresses, of as many servers.
+        place = {} if info.host.startswith("/") or not info.hostaddr else {"hostaddr": info.hostaddr}
+        dsn = make_conninfo(info.dsn, **place)
+        return Another(dsn, info.password or None, tuple((row["name"], row["setting"]) for row in settings))
 
     @contextmanager
     def workers(self, count: int) -> Iterator[list[Session]]:

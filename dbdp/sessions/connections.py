@@ -17,17 +17,21 @@ place of the server, so that the process whose key the client received is not th
 `is_direct`. In a session that may be others', nothing is set for longer than a transaction.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
-from psycopg.adapt import Loader
+from psycopg import postgres
+from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg.types import datetime
+from psycopg.types import array, datetime
+from psycopg.types.json import JsonbLoader, JsonLoader
 
 PATH = "pg_catalog, pg_temp"  # temporary objects last, so that they hide none of the server's
 PINNED = {
@@ -149,7 +153,7 @@ def pinned(connection: psycopg.Connection) -> Iterator[None]:
     with it. Within a transaction the settings are restored after the statement, or, if it fails, by the rollback that
     must follow.
     """
-    _check_encoding(connection)
+    _check_connection(connection)
     is_alone = connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
     before = None if is_alone else _settings_of(connection)
     with connection.pipeline():
@@ -160,12 +164,16 @@ def pinned(connection: psycopg.Connection) -> Iterator[None]:
 
 
 def read_as_pinned(cursor: psycopg.RawCursor[Any]) -> None:
-    """Make a cursor read dates, times and intervals as the pinned settings write them, whatever the connection's."""
-    for name, loader in _LOADERS.items():
-        cursor.adapters.register_loader(name, loader)
+    """Make a cursor convert values as psycopg does by default, whatever its connection or the program registered.
+
+    Dates, times and intervals are read as the pinned settings write them.
+    """
+    cursor._adapters = AdaptersMap(_default_adapters())
 
 
-def _check_encoding(connection: psycopg.Connection) -> None:
+def _check_connection(connection: psycopg.Connection) -> None:
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise ValueError("the connection is in pipeline mode; call dbdp outside of the block of its pipeline()")
     encoding = connection.info.parameter_status("client_encoding")
     if encoding != _ENCODING:
         raise ValueError(
@@ -203,9 +211,22 @@ def _pinned_context(connection: Any) -> Any:
     return SimpleNamespace(connection=SimpleNamespace(pgconn=SimpleNamespace(parameter_status=status)))
 
 
-_LOADERS = {
-    "date": _reading_as_pinned(datetime.DateLoader),
-    "timestamp": _reading_as_pinned(datetime.TimestampLoader),
-    "timestamptz": _reading_as_pinned(datetime.TimestamptzLoader),
-    "interval": _reading_as_pinned(datetime.IntervalLoader),
+@cache
+def _default_adapters() -> AdaptersMap:
+    adapters = AdaptersMap(types=postgres.types)
+    context = SimpleNamespace(adapters=adapters, connection=None)
+    postgres.register_default_adapters(context)
+    array.register_all_arrays(context)
+    for name, of_json in {"json": JsonLoader, "jsonb": JsonbLoader}.items():
+        adapters.register_loader(name, type(name, (of_json,), {"_loads": staticmethod(json.loads)}))
+    for name, of_times in _OF_TIMES.items():
+        adapters.register_loader(name, _reading_as_pinned(of_times))
+    return adapters
+
+
+_OF_TIMES = {
+    "date": datetime.DateLoader,
+    "timestamp": datetime.TimestampLoader,
+    "timestamptz": datetime.TimestamptzLoader,
+    "interval": datetime.IntervalLoader,
 }

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import os
 import pwd
 import re
@@ -11,6 +12,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial, partialmethod
 from pathlib import Path
 
 import psycopg
@@ -18,13 +22,18 @@ import pytest
 from commands import run_here
 from environments import ROUTES, TRAINED, Left, outcome
 from psycopg import conninfo
+from psycopg.types.json import set_json_loads
+from psycopg.types.numeric import NumericLoader
 from servers import temporary_cluster
 
+from dbdp.controller.charging import _check_workers
 from dbdp.deployment import installer
 from dbdp.deployment.doctor import FAULT, examine
 from dbdp.deployment.installer import InstallError
 from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.sessions import support
+from dbdp.sessions.client import Another, ClientSession
 from dbdp.sessions.connections import PINNED, connected, is_direct, opened
 
 FUNCTIONS = Path(installer.PACKAGE) / "interfaces" / "sql" / "functions.py"
@@ -322,6 +331,54 @@ def test_another_client_encoding_is_refused(server_url):
         connect(own)
     with connect(conninfo.make_conninfo(server_url, client_encoding="latin1")) as database:
         assert database.query("select 'µ' as mu") == [{"mu": "µ"}]
+
+
+def test_nothing_registered_changes_what_is_read(admin, server_url, dataset):
+    """A program's own conversions of JSON and numbers; the control is its own statement."""
+    loads = partial(json.loads, parse_float=Decimal)
+    with psycopg.connect(server_url, autocommit=True) as own:
+        set_json_loads(loads, own)
+        own.adapters.register_loader("float8", NumericLoader)
+        assert own.execute("select '1.5'::json, 1.5::float8").fetchone() == (Decimal("1.5"), Decimal("1.5"))
+        assert connect(own).query("select '1.5'::json as a, 1.5::float8 as b, '{1.5}'::float8[] as c") == [
+            {"a": 1.5, "b": 1.5, "c": [1.5]}
+        ]
+        row = connect(own).query("select '1.5'::json as a, 1.5::float8 as b")[0]
+        assert {type(value) for value in row.values()} == {float}
+    set_json_loads(loads)
+    try:
+        assert outcome(admin, server_url, dataset, "Python") == TRAINED
+    finally:
+        set_json_loads(json.loads)
+
+
+def test_a_pipeline_of_the_user_is_refused(admin, server_url, dataset):
+    """A training in it failed after its charge, as results of its statements come later."""
+    before = Left.by(admin, dataset)
+    with psycopg.connect(server_url, autocommit=True) as own:
+        database = connect(own)
+        with own.pipeline(), pytest.raises(ValueError, match="in pipeline mode; call dbdp outside"):
+            LogisticRegression(database=database, epsilon=1, progress=False).fit(dataset)
+    assert Left.by(admin, dataset) == before
+
+
+def test_shards_are_on_the_server_of_the_first(server_url, monkeypatch):
+    """A session on another server does not see the snapshot, which is found before the charge."""
+    with connect(server_url) as database, temporary_cluster() as elsewhere:
+        session = ClientSession(database.connection)
+        _check_workers(session, 2)  # the control
+        foreign = replace(session.another(), dsn=elsewhere.url)
+        real = session.another()
+        places = iter([real, foreign])
+        monkeypatch.setattr(Another, "opened", partialmethod(opened_at, places))
+        with pytest.raises(ValueError, match="shards = 2 needs .*, and one failed: .*snapshot"):
+            _check_workers(session, 2)
+
+
+@contextmanager
+def opened_at(_another: Another, places: Iterator[Another]) -> Iterator[ClientSession]:
+    with opened(next(places).dsn) as connection:
+        yield ClientSession(connection)
 
 
 def test_all_settings_are_pinned_for_one_statement(server_url):

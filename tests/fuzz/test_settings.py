@@ -44,6 +44,7 @@ LEFT_OUT = {  # of a developer, or of the connection itself; they end a session,
     "vacuum_cost_delay",
     "commit_delay",
 }
+PASSWORD = "of the tests alone"
 TIMEOUTS = "timeout"  # in their names: after a charge they end a training, as documented
 TEXTS = {
     "client_encoding": ["UTF8", "LATIN1", "SQL_ASCII", "EUC_JP", "WIN1252"],
@@ -87,19 +88,27 @@ def admin() -> Iterator[psycopg.Connection]:
         session.execute(
             "create table public.set_rows as select i % 10 as x, i % 2 = 0 as y from generate_series(1, 60) i"
         )
-        session.execute("create role settled superuser login")
+        session.execute(f"create role settled superuser login password '{PASSWORD}'")
         yield session
 
 
+class Strategies(dict[str, Any]):
+    """For each setting a strategy of its values; reports of failures leave them out."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
 @pytest.fixture(scope="module")
-def strategies(admin: psycopg.Connection) -> dict[str, Any]:
-    """For each setting a strategy of its values."""
+def strategies(admin: psycopg.Connection) -> Strategies:
+    """Those of the settings that a superuser may set for a role or a database."""
     found = admin.execute(SETTABLE, (KINDS,)).fetchall()
-    return {
+    chosen = {
         name: values_of(kind, choices, least, most, name, now)
         for name, kind, choices, least, most, now in found
         if name not in LEFT_OUT and not name.startswith(("log_", "debug_", "trace_")) and TIMEOUTS not in name
     }
+    return Strategies(chosen)
 
 
 def apply(admin: psycopg.Connection, where: str, name: str, value: str) -> None:
@@ -123,7 +132,7 @@ def test_no_setting_costs_a_charge_without_a_model(admin, strategies, data):
     admin.execute("alter role settled reset all; alter database dbdp reset all")
     for name, (where, value) in chosen.items():
         apply(admin, where, name, value)
-    url = psycopg.conninfo.make_conninfo(admin.info.dsn, user="settled")
+    url = psycopg.conninfo.make_conninfo(admin.info.dsn, user="settled", password=PASSWORD)
     try:
         check(admin, url, data.draw(st.sampled_from(sorted(ROUTES))))
     finally:
