@@ -193,8 +193,8 @@ def _set(connection: psycopg.Connection, settings: tuple[str, ...]) -> None:
         cursor.execute(PIN, settings, prepare=False)
 
 
-def _reading_as_pinned(loader: type[Loader]) -> type[Loader]:
-    class Pinned(loader):  # type: ignore[misc, valid-type]
+def _reading_as_pinned(loader: Any) -> type[Loader]:
+    class Pinned(loader):  # type: ignore[misc]
         def __init__(self, oid: int, context: Any = None) -> None:
             connection = context and context.connection
             super().__init__(oid, connection and _pinned_context(connection))
@@ -224,7 +224,7 @@ def _default_adapters() -> AdaptersMap:
     return adapters
 
 
-_OF_TIMES = {
+_OF_TIMES: dict[str, Any] = {
     "date": datetime.DateLoader,
     "timestamp": datetime.TimestampLoader,
     "timestamptz": datetime.TimestamptzLoader,

@@ -44,6 +44,10 @@ LEFT_OUT = {  # of a developer, or of the connection itself; they end a session,
     "vacuum_cost_delay",
     "commit_delay",
 }
+REGISTER = """
+select dbdp.register_dataset(%s, 'public.set_rows'::regclass, label => 'y', positive => 'true',
+    features => '{"x": [0, 9]}', epsilon => 1000, delta => 1e-3)
+"""
 PASSWORD = "of the tests alone"
 TIMEOUTS = "timeout"  # in their names: after a charge they end a training, as documented
 TEXTS = {
@@ -139,17 +143,26 @@ def test_no_setting_costs_a_charge_without_a_model(admin, strategies, data):
         admin.execute("alter role settled reset all; alter database dbdp reset all")
 
 
+def test_a_setting_reaches_each_interface(admin):
+    """The control: one that is refused is refused, whether it is the role's or the database's."""
+    url = psycopg.conninfo.make_conninfo(admin.info.dsn, user="settled", password=PASSWORD)
+    name = f"settled_{secrets.token_hex(4)}"
+    admin.execute(REGISTER, (name,))
+    for where in ("role", "database"):
+        apply(admin, where, "default_transaction_isolation", "serializable")
+        for route in ROUTES:
+            assert "this transaction is serializable" in outcome(admin, url, name, route)
+        admin.execute("alter role settled reset all; alter database dbdp reset all")
+    admin.execute("select dbdp.drop_dataset(%s)", (name,))
+
+
 def check(admin: psycopg.Connection, url: str, route: str) -> None:
     """Run each command; no traceback, and one model for one charge."""
     name = f"settled_{secrets.token_hex(4)}"
     for command in (["doctor"], ["install"]):
         done = run_here(*command, "--url", url)
         assert "Traceback" not in done.stderr + done.stdout
-    register = (
-        "select dbdp.register_dataset(%s, 'public.set_rows'::regclass, label => 'y', positive => 'true', "
-        "features => '{\"x\": [0, 9]}', epsilon => 1000, delta => 1e-3)"
-    )
-    admin.execute(register, (name,))
+    admin.execute(REGISTER, (name,))
     try:
         result = outcome(admin, url, name, route)
         assert result == TRAINED or CHARGED not in result
