@@ -39,14 +39,16 @@ test-spark:  ## the tests of Apache Spark, the slow ones too; as root it install
 	  || { echo "Java is missing: install Java 17, as default-jre-headless" >&2; exit 1; }
 	$(BOOTSTRAP) --extras test,connect && .venv/bin/pytest tests/packing/spark tests/sessions -m "slow or not slow"
 
-image:  ## the images of PostgreSQL 17 and 15; DOCKER_BUILD may hold options for docker build
+image:  ## the images of PostgreSQL 18, 17 and 15; DOCKER_BUILD may hold options for docker build
 	@docker info >/dev/null || { echo "no container engine is running: start one, or set DOCKER_HOST" >&2; exit 1; }
 	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:17 . || $(BUILD_FAILED)
+	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:18 --build-arg DEBIAN=forky-slim . || $(BUILD_FAILED)
 	docker build $(DOCKER_BUILD) --force-rm -f docker/Dockerfile -t dbdp:15 --build-arg DEBIAN=bookworm-slim . || $(BUILD_FAILED)
 
-test-docker: image test-pg-upgrade  ## the server tests on both images; DOCKER_BUILD as for image
+test-docker: image test-pg-upgrade  ## the server tests on each image; DOCKER_BUILD as for image
 	$(BOOTSTRAP) --extras test,docker
 	DBDP_TEST_IMAGE=dbdp:17 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
+	DBDP_TEST_IMAGE=dbdp:18 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 	DBDP_TEST_IMAGE=dbdp:15 .venv/bin/pytest -n 2 --dist loadfile $(TESTS_OF_IMAGE)
 
 test-pg-upgrade: image  ## pg_upgrade from the image of PostgreSQL 15 to that of 17; DOCKER_BUILD as for image

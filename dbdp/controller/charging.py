@@ -50,9 +50,12 @@ def _check_session(session: Session, dataset: Dataset, request: Request) -> None
 
 
 def _check_workers(session: Session, count: int) -> None:
+    """Raise ValueError unless further sessions can be opened, and one sees another's snapshot: on the same server."""
     try:
-        with session.workers(count):
+        with session.workers(count) as workers, session.one_snapshot(workers):
             pass
+    except ValueError as error:  # a pooler
+        raise ValueError(f"shards = {count} needs further connections: {error}, or choose shards = 1") from None
     except Exception as error:
         raise ValueError(
             f"shards = {count} needs as many further connections, and one failed: {session.failure(error)[1]}; allow "
@@ -71,12 +74,13 @@ def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Ch
     ChargedError
         After the charge, if anything fails in the block.
     """
-    charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
-    try:
-        with _failure_noted(session, charge.ledger):
-            yield charge
-    except Exception as error:
-        raise ChargedError(*public_failure(error, *session.failure(error))) from None
+    with session.in_one_session():
+        charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
+        try:
+            with _failure_noted(session, charge.ledger):
+                yield charge
+        except Exception as error:
+            raise ChargedError(*public_failure(error, *session.failure(error))) from None
 
 
 @contextmanager

@@ -260,6 +260,7 @@ def packed_rows(
         if session.engine is not None:
             yield stack.enter_context(session.engine.rows(dataset, layout, progress))
             return
+        stack.enter_context(session.in_one_session())
         apart = layout.side_by_side and len(layout.slices) > 1 and not dataset.group  # this session has a group's rows
         workers = stack.enter_context(session.workers(len(layout.slices))) if apart else [session]
         here = _side_by_side(workers, dataset, layout, progress) if len(workers) > 1 else None

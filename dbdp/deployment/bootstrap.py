@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MINIMUM_POSTGRESQL = 15  # the oldest release that the extension is tested on
+MAJORS = runpy.run_path(str(Path(__file__).resolve().parents[1] / "sessions" / "support.py"))["MAJORS"]
+SUPPORTED = f"PostgreSQL {', '.join(map(str, MAJORS))}"
 MINIMUM_PYTHON = (3, 11)  # requires-python of pyproject.toml
 STAMP = "dbdp-installed.json"
 PROJECT = Path(__file__).resolve().parents[2]
@@ -61,7 +63,7 @@ def say(message: str) -> None:
 
 
 def find_postgresql(major: int | None = None) -> PostgreSQL | None:
-    """Return the newest installed PostgreSQL ≥ 15, or of that major version, that has PL/Python; None without one."""
+    """Return the newest supported PostgreSQL, or that major version, that is installed with PL/Python; else None."""
     complete = [server for server in _servers() if server.plpython.exists() and major in (None, server.major)]
     return max(complete, key=lambda server: server.major, default=None)
 
@@ -146,7 +148,7 @@ def _describe(pg_config: str) -> PostgreSQL | None:
     listing = _output([pg_config]) or ""
     facts = dict(re.findall(r"^(\S+) = (.*)$", listing, re.MULTILINE))
     version = re.match(r"PostgreSQL (\d+)", facts.get("VERSION", ""))
-    if version is None or int(version[1]) < MINIMUM_POSTGRESQL:
+    if version is None or int(version[1]) not in MAJORS:
         return None
     folders = (Path(facts[name]) for name in ("BINDIR", "SHAREDIR", "PKGLIBDIR", "INCLUDEDIR-SERVER"))
     return PostgreSQL(int(version[1]), *folders)
@@ -155,8 +157,8 @@ def _describe(pg_config: str) -> PostgreSQL | None:
 def _ensure_postgresql() -> PostgreSQL:
     postgresql = find_postgresql()
     if postgresql is None:
-        say(f"no PostgreSQL >= {MINIMUM_POSTGRESQL} with PL/Python is installed")
-        _require_apt("PostgreSQL 15 or later, with its server programs and PL/Python 3")
+        say(f"none of {SUPPORTED} is installed with PL/Python")
+        _require_apt(f"one of {SUPPORTED}, with its server programs and PL/Python 3")
         major = _packaged_major()
         _apt_install([f"postgresql-{major}", f"postgresql-plpython3-{major}"])
         postgresql = find_postgresql()
@@ -172,11 +174,11 @@ def _packaged_major() -> int:
     present = [server.major for server in _servers()]
     offered = re.findall(r"Depends: postgresql-(\d+)", _output(["apt-cache", "depends", "postgresql"]) or "")
     majors = present or [int(version) for version in offered]
-    if max(majors, default=0) < MINIMUM_POSTGRESQL:
+    if max(majors, default=0) not in MAJORS:
         raise BootstrapError(
-            f"the package lists offer PostgreSQL {max(majors, default='in no version')}, but dbdp needs >= "
-            f"{MINIMUM_POSTGRESQL}: run `apt-get update` as root, or add the packages of "
-            "https://apt.postgresql.org, then try again"
+            f"the package lists offer PostgreSQL {max(majors, default='in no version')}, but dbdp needs one of "
+            f"{SUPPORTED}: run `apt-get update` as root, or add the packages of https://apt.postgresql.org and install "
+            f"postgresql-{max(MAJORS)} and postgresql-plpython3-{max(MAJORS)}, then try again"
         )
     return max(majors)
 

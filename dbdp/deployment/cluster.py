@@ -30,7 +30,7 @@ import psycopg
 from psycopg.pq import PGconn, Ping
 
 from dbdp.deployment import installer
-from dbdp.deployment.bootstrap import BootstrapError, PostgreSQL, find_postgresql, linked_python
+from dbdp.deployment.bootstrap import SUPPORTED, BootstrapError, PostgreSQL, find_postgresql, linked_python
 from dbdp.sessions.connections import opened
 
 TIMEOUT = 120  # seconds for a start, which may have to recover from a crash, or for a stop
@@ -236,7 +236,7 @@ class Cluster:
         major = int(stamp.read_text()) if stamp.exists() else None
         postgresql = find_postgresql(major)
         if postgresql is None:
-            wanted = f"PostgreSQL {major}" if major else "PostgreSQL 15 or later"
+            wanted = f"PostgreSQL {major}" if major else f"one of {SUPPORTED}"
             package = f"postgresql-plpython3-{major or 'N'}"
             raise ClusterError(
                 f"{self.home} needs {wanted} with PL/Python, which is not installed: "

@@ -16,11 +16,11 @@ from psycopg.conninfo import make_conninfo
 
 from dbdp import __version__
 from dbdp.deployment.about import about
-from dbdp.deployment.installer import MINIMUM_SERVER, ROLES, Source, remedy_of_connection
+from dbdp.deployment.installer import ROLES, Source, remedy_of_connection
 from dbdp.packing.memory import pack_memory
+from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession
-from dbdp.sessions.connections import PATH, opened
-from dbdp.sessions.urls import URL_VARIABLE, libpq_url
+from dbdp.sessions.connections import PATH, POOLED, URL_VARIABLE, connected, is_direct, libpq_url
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
 _TIMEOUT = 10  # seconds for a connection
@@ -138,7 +138,7 @@ def examine(target: str | None) -> list[Finding]:
         what, _, remedy = str(error).partition(": ")
         return [here, Finding("server", FAULT, what, remedy)]
     try:
-        with opened(url, connect_timeout=_TIMEOUT) as connection:
+        with connected(url, connect_timeout=_TIMEOUT) as connection:
             return [here, *_of_server(Server.of(connection))]
     except psycopg.OperationalError as error:
         return [here, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
@@ -187,12 +187,15 @@ def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
 
 
 def _versions(server: Server) -> Iterator[Finding]:
-    version, major = server.connection.info.server_version, server.connection.info.server_version // 10000
-    if version < MINIMUM_SERVER:
-        remedy = f"pg_upgrade to PostgreSQL {MINIMUM_SERVER // 10000} or later"
-        yield Finding("server", FAULT, f"PostgreSQL {major}, which is too old", remedy)
-    else:
+    facts = server.session.query(support.SERVER)[0]
+    faults, major = support.faults_of_server(facts), facts["version"] // 10000
+    if "server" not in faults:
         yield Finding("server", OK, f"PostgreSQL {major}")
+    for check, fault in faults.items():
+        yield Finding(check, FAULT, *fault)
+    if not is_direct(server.connection):
+        remedy = "connect to the server itself for dbdp install, and for trainings from Python with shards"
+        yield Finding("connection", ADVICE, POOLED, remedy)
     if server.value("select pg_is_in_recovery()"):
         observation = "a standby: models can be used, nothing can be charged or trained"
         yield Finding("primary", ADVICE, observation, "connect to the primary for training")
@@ -302,9 +305,9 @@ def _own_rights(server: Server) -> Finding:
 
 
 def _settings(server: Server) -> Iterator[Finding]:
-    checks: tuple[Callable[[Server], Finding | None], ...] = (_memory, _fsync, _standbys)
+    checks: tuple[Callable[[Server], Finding | None], ...] = (_memory, _transactions, _fsync, _standbys)
     findings = [finding for check in checks if (finding := check(server))]
-    findings += [*_logs(server)]
+    findings += [*_logs(server), *_counts(server)]
     yield from findings or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
 
 
@@ -314,6 +317,15 @@ def _memory(server: Server) -> Finding | None:
     except ValueError as error:
         remedy = f"alter database {server.database} set dbdp.pack_memory = '256MB';"
         return Finding("dbdp.pack_memory", FAULT, str(error), remedy)
+    return None
+
+
+def _transactions(server: Server) -> Finding | None:
+    """Check that a training in a transaction that nobody described is not refused."""
+    for parameter, refused, value in support.REFUSED_DEFAULTS:
+        if server.value("select current_setting($1)", parameter) == refused:
+            remedy = f"alter database {server.database} set {parameter} = '{value}';"
+            return Finding(parameter, FAULT, f"{refused}: each training is refused", remedy)
     return None
 
 
@@ -342,6 +354,26 @@ def _logs(server: Server) -> Iterator[Finding]:
         if unsafe.match(value):
             observation = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
             yield Finding(parameter, ADVICE, observation, _set_system(parameter, quiet))
+
+
+_COUNTS = """
+select array_agg(p.oid::regprocedure::text order by p.proname)
+from pg_proc as p
+where p.pronamespace = 'pg_catalog'::regnamespace
+and p.proname in ('pg_stat_get_io', 'pg_stat_get_backend_io')
+and has_function_privilege(to_regrole('dbdp_analyst')::oid, p.oid, 'execute') -- null without the role
+"""
+
+
+def _counts(server: Server) -> Iterator[Finding]:
+    """Yield advice where an analyst may count the pages that a training reads, since PostgreSQL 16."""
+    if names := server.value(_COUNTS):
+        observation = "they count the pages that a training reads: see docs/security.md, Counts of reads"
+        remedy = "".join(
+            f"revoke execute on function {name} from public; grant execute on function {name} to pg_monitor;"
+            for name in names
+        )
+        yield Finding(", ".join(names), ADVICE, observation, remedy)
 
 
 def _set_system(parameter: str, value: str) -> str:

@@ -23,12 +23,12 @@ from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from dbdp import __version__
-from dbdp.sessions.connections import PATH, opened
-from dbdp.sessions.urls import libpq_url
+from dbdp.sessions import support
+from dbdp.sessions.connections import PATH, libpq_url, opened
 
-MINIMUM_SERVER = 150000
 PACKAGE = Path(__file__).parents[1]
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
 FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
@@ -210,11 +210,12 @@ def install(url: str, source: Source | None = None) -> None:
     Raises
     ------
     InstallError
-        When the server refuses the connection, is too old, remote or without PL/Python, its folders are not writable,
-        or the database has a schema or a version that cannot be updated.
+        When the server refuses the connection, is not supported, remote or without PL/Python, its folders are not
+        writable, or the database has a schema or a version that cannot be updated.
     """
     source = source or Source.installed()
     with _connected(url) as connection:
+        _check_supported(connection)
         share = _share(connection)
         _check_python(connection)
         python_directory, content, scripts = _files(share, source)
@@ -249,6 +250,7 @@ def changes(url: str, source: Source | None = None) -> list[str]:
         As `install`, except for folders that are not writable.
     """
     with _connected(url) as connection:
+        _check_supported(connection)
         share = _share(connection)
         _check_python(connection)
         return [
@@ -529,14 +531,21 @@ def _value(connection: psycopg.Connection, query: LiteralString) -> str | None:
 
 
 def _share(connection: psycopg.Connection) -> Path:
-    """Return the server's SHAREDIR; raise InstallError if the server is too old."""
-    version = connection.info.server_version
-    if version < MINIMUM_SERVER:
-        raise InstallError(
-            f"the server is PostgreSQL {version // 10000}, but dbdp needs {MINIMUM_SERVER // 10000} "
-            "or later: upgrade it"
-        )
+    """Return the server's SHAREDIR."""
     return Path(_value(connection, "select setting from pg_config where name = 'SHAREDIR'") or "")
+
+
+def _check_supported(connection: psycopg.Connection) -> None:
+    """Raise InstallError unless dbdp was tested on such a server and database, and this is the primary."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        ((facts,), (transaction,)) = (
+            cursor.execute(query.encode()).fetchall() for query in (support.SERVER, support.TRANSACTION)
+        )
+    try:
+        support.check_server(facts)
+        support.check_writable(transaction)
+    except ValueError as error:
+        raise InstallError(str(error)) from None
 
 
 def _is_in_place(connection: psycopg.Connection, folder: Path, scripts: dict[Path, str]) -> bool:

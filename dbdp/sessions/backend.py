@@ -26,31 +26,83 @@ def identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
     return user, context
 
 
-# Bytes of BufferUsage, by the server's major version (executor/instrument.h): ten counts of blocks, then the times
-# spent on them, 16 bytes each in version 15, 8 bytes since 16. Versions 15 and 16 have two times for blocks and two for
-# temporary files; version 17 has two for shared blocks, two for local blocks and two for temporary files. WalUsage has
-# three counts in all versions.
-_BUFFER_BYTES = {15: 80 + 4 * 16, 16: 80 + 4 * 8, 17: 80 + 6 * 8}
-_WAL_BYTES = 24
+_METERS = ("pgBufferUsage", "pgWalUsage")  # counts of this process, from which EXPLAIN takes differences
+
+
+class _Symbol(ctypes.Structure):
+    """A symbol of an ELF file of 64 bits, as elf.h declares it."""
+
+    _fields_ = (
+        ("name", ctypes.c_uint32),
+        ("info", ctypes.c_ubyte),
+        ("other", ctypes.c_ubyte),
+        ("section", ctypes.c_uint16),
+        ("value", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+    )
+
+
+class _Found(ctypes.Structure):
+    """What dladdr1 finds at an address, as dlfcn.h declares it."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+_WITH_SYMBOL = 1  # RTLD_DL_SYMENT of dlfcn.h
+
+
+@cache
+def _meters() -> tuple[ctypes.Array[ctypes.c_char], ...]:
+    """Return the memory of each of `_METERS`, of the size that the server's own symbol table states.
+
+    So nothing here depends on a layout, which differs between versions.
+
+    Raises
+    ------
+    ValueError
+        If the sizes cannot be found, as with another C library than glibc.
+    """
+    return tuple((ctypes.c_char * _size(name)).in_dll(backend(), name) for name in _METERS)
+
+
+def _size(name: str) -> int:
+    """Return how many bytes a variable of the server has."""
+    try:
+        address = ctypes.addressof(ctypes.c_char.in_dll(backend(), name))
+        found, symbol = _Found(), ctypes.POINTER(_Symbol)()
+        backend().dladdr1(
+            ctypes.c_void_p(address), ctypes.byref(found), ctypes.byref(symbol), ctypes.c_int(_WITH_SYMBOL)
+        )
+        is_it = found.address == address and found.name == name.encode()
+        size = symbol.contents.size if is_it else 0
+    except (AttributeError, ValueError):
+        size = 0
+    if not size:
+        raise ValueError(
+            f"the size of the server's counters {name} is unknown, so that EXPLAIN would show pages of rows; run "
+            "PostgreSQL on 64-bit Linux with glibc"
+        )
+    return size
+
+
+def check_meters() -> None:
+    """Raise ValueError unless `unmetered` can hide what is read."""
+    _meters()
 
 
 @contextmanager
-def unmetered(version: int) -> Iterator[None]:
+def unmetered() -> Iterator[None]:
     """Hide what the block reads and writes from `EXPLAIN (ANALYZE, BUFFERS, WAL)` of the calling statement.
 
     The number of pages of a table and of its out-of-line values depends on how wide its rows are stored, and so on
     their values. What training writes has public sizes anyway (`packing`); this is a second line of defence.
-
-    Parameters
-    ----------
-    version : int
-        The server's major version; nothing is hidden for a version that is not in `_BUFFER_BYTES`.
     """
-    if version not in _BUFFER_BYTES:
-        yield
-        return
-    sizes = {"pgBufferUsage": _BUFFER_BYTES[version], "pgWalUsage": _WAL_BYTES}
-    places = [(ctypes.c_char * size).in_dll(backend(), name) for name, size in sizes.items()]
+    places = _meters()
     before = [place.raw for place in places]
     try:
         yield

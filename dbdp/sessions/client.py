@@ -125,12 +125,14 @@ class ClientSession:
         from psycopg import DatabaseError, RawCursor
         from psycopg.rows import dict_row
 
-        from dbdp.sessions import refusals
+        from dbdp.sessions import connections, refusals
 
         with RawCursor(self.connection, row_factory=dict_row) as cursor:
+            connections.read_as_pinned(cursor)
             try:
                 with scope(self.connection):
-                    cursor.execute(sql.encode(), parameters or None)
+                    # Not prepared: behind a pooler the next one may run in a session that does not have it.
+                    cursor.execute(sql.encode(), parameters or None, prepare=False)
             except KeyboardInterrupt:
                 self._settle()
                 raise
@@ -183,8 +185,13 @@ class ClientSession:
 
     def another(self) -> "Another":
         """Return what opens a further session with the same parameters, role and memory."""
+        from psycopg.conninfo import make_conninfo
+
         info, settings = self.connection.info, self.query(_SETTINGS)
-        return Another(info.dsn, info.password or None, tuple((row["name"], row["setting"]) for row in settings))
+        # A name of a host may have several addresses, of as many servers.
+        place = {} if info.host.startswith("/") or not info.hostaddr else {"hostaddr": info.hostaddr}
+        dsn = make_conninfo(info.dsn, **place)
+        return Another(dsn, info.password or None, tuple((row["name"], row["setting"]) for row in settings))
 
     @contextmanager
     def workers(self, count: int) -> Iterator[list[Session]]:
@@ -220,6 +227,42 @@ class ClientSession:
         """Run a transaction, or a savepoint within the current one."""
         transaction: AbstractContextManager[Any] = self.connection.transaction()
         return transaction
+
+    @contextmanager
+    def in_one_session(self) -> Iterator[None]:
+        """Run the statements of the block in one session of the server: behind a pooler as one transaction."""
+        from dbdp.sessions import connections
+
+        if not self.connection.autocommit or self._is_in_transaction() or connections.is_direct(self.connection):
+            yield
+            return
+        self._begin_at_pooler()
+        try:
+            yield
+            self.control("commit")
+        finally:
+            self._settle()
+            if not self.connection.closed and self._is_in_transaction():
+                self.control("rollback")
+
+    def _is_in_transaction(self) -> bool:
+        from psycopg.pq import TransactionStatus
+
+        status: int = self.connection.info.transaction_status
+        return status != TransactionStatus.IDLE
+
+    def _begin_at_pooler(self) -> None:
+        from psycopg import DatabaseError
+
+        from dbdp.sessions import connections
+
+        try:
+            self.control("begin")
+        except DatabaseError as error:
+            raise ValueError(
+                f"{connections.POOLED}, and it refuses a transaction ({self.failure(error)[1]}); connect to the server "
+                "itself, or train by SQL, as in select dbdp.dp_logreg('dataset', epsilon => 1)"
+            ) from None
 
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""

@@ -1,13 +1,15 @@
 """The session inside a backend: SPI through plpy, with the rights of dbdp_owner or of a table's owner."""
 
+import codecs
 import ctypes
 import math
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -40,6 +42,24 @@ where sync_state in ('sync', 'quorum')
 and flush_lsn >= $1::pg_lsn
 """
 _NAP = 0.02  # seconds of one sleep; a cancel is noticed between two sleeps
+
+
+def read_any_error() -> None:
+    """Let statements of this module fail with an error whose text is not UTF-8: odd bytes of it are replaced.
+
+    PL/Python decodes the fields of a failed statement's error. If it cannot, it raises an error of the server from
+    among Python's own calls, which never return: the next ones find them still running, until the process crashes and
+    takes all sessions with it. Some of PostgreSQL's messages cut a character in two, and a table's owner decides which
+    errors its code raises.
+    """
+    codecs.register_error("strict", _replaced_here)
+
+
+def _replaced_here(error: UnicodeError) -> tuple[str, int]:
+    """Replace odd bytes if the call came from this module, which decodes nothing itself; else raise the error."""
+    if isinstance(error, UnicodeDecodeError) and sys._getframe(1).f_globals is globals():
+        return "\N{REPLACEMENT CHARACTER}", error.end
+    raise error
 
 
 class _Undo(Exception):
@@ -96,16 +116,10 @@ class ServerSession:
         """Run one statement and return its rows; an error is plpy's."""
         return [dict(row) for row in self._plpy.execute(self._plan(sql, parameters), list(parameters))]
 
-    @cached_property
-    def version(self) -> int:
-        """The server's major version."""
-        return (
-            int(self.query("select pg_catalog.current_setting('server_version_num') as number")[0]["number"]) // 10000
-        )
-
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         """Run one query with one snapshot and yield its rows one at a time."""
-        return iter(self._plpy.cursor(self._plan(sql, parameters), list(parameters)))
+        cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
+        return (row for row in cursor)  # fetched from this module, as `read_any_error` needs
 
     def batches_of(self, source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
         """Run one query that reads a table, with one snapshot and the plan of `PLANNED`; yield `size` rows at a time.
@@ -268,6 +282,10 @@ class ServerSession:
 
     def atomic(self) -> AbstractContextManager[Any]:
         """Do nothing: a single statement is atomic."""
+        return nullcontext()
+
+    def in_one_session(self) -> AbstractContextManager[None]:
+        """Do nothing: a backend is a session."""
         return nullcontext()
 
     def cancel(self) -> None:

@@ -69,7 +69,8 @@ class Session(Protocol):
     An implementation runs PostgreSQL's SQL on a database with dbdp: parameters are $1, $2, …, rows are dictionaries,
     and the types of parameters are those of `query`. It has three groups of methods:
 
-    - statements: `query`, `recover`, `failure`, `atomic`, `messages_to`, `uncounted`, `cancel`;
+    - statements: `query`, `recover`, `failure`, `atomic`, `in_one_session`, `messages_to`, `uncounted`,
+      `cancel`;
     - parallel sessions: `workers`, `one_snapshot`; a session that cannot open another returns itself alone;
     - the border, which differs in who checks, who writes and who waits: `check_rows`, `check_exact_results`,
       `charge`, `leaving_at_multiples`, `await_durable`, `note`, `store_release`, `store_network`. Outside the server
@@ -112,6 +113,15 @@ class Session(Protocol):
 
     def atomic(self) -> AbstractContextManager[Any]:
         """Apply the statements of the block together, or none of them if an error leaves the block."""
+
+    def in_one_session(self) -> AbstractContextManager[None]:
+        """Run the statements of the block in one session of the server, as temporary tables need.
+
+        Raises
+        ------
+        ValueError
+            Before the block, if the statements cannot be run in one session.
+        """
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Switch off the server's statistics of pages that are read within the block."""

@@ -8,7 +8,7 @@ import pytest
 import dbdp
 from dbdp.interfaces.cli.main import main
 from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.sessions.urls import URL_VARIABLE, libpq_url
+from dbdp.sessions.connections import URL_VARIABLE, libpq_url
 
 pytestmark = pytest.mark.security
 MALFORMED = [

@@ -15,9 +15,10 @@ from psycopg.pq import ConnStatus, PGconn
 from servers import temporary_cluster
 
 from dbdp import __version__
-from dbdp.deployment import doctor, installer
+from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
+from dbdp.sessions import support
 
 RELEASED = Path(__file__).parent / "released" / "dbdp--0.1.0.sql.xz"
 TIMEOUT = 120  # seconds for a new setting to reach new sessions
@@ -272,9 +273,11 @@ def test_a_private_server_that_sleeps_is_not_woken(tmp_path, monkeypatch):
 
 
 @ON_ITS_OWN
-def test_a_server_that_is_too_old_is_reported(cluster, monkeypatch):
-    monkeypatch.setattr(doctor, "MINIMUM_SERVER", 990000)
-    assert found(cluster, "server", FAULT).remedy == "pg_upgrade to PostgreSQL 99 or later"
+def test_a_server_that_is_not_tested_is_reported(cluster, monkeypatch):
+    monkeypatch.setattr(support, "MAJORS", (98, 99))
+    finding = found(cluster, "server", FAULT)
+    assert finding.found.endswith("and dbdp is tested on 98 and 99 only")
+    assert finding.remedy == "move the database to PostgreSQL 99 by pg_upgrade or a dump"
 
 
 @ON_ITS_OWN

@@ -17,6 +17,7 @@ from dbdp import __version__
 from dbdp.deployment import bootstrap, installer
 from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.installer import InstallError, Source
+from dbdp.sessions import support
 
 CONTROL = """
 default_version = '@version@'
@@ -276,10 +277,10 @@ def test_a_malformed_url_is_not_repeated():
     assert error.value.__suppress_context__
 
 
-def test_an_old_server_is_named():
-    connection = SimpleNamespace(info=SimpleNamespace(server_version=140011))
-    with pytest.raises(InstallError, match="the server is PostgreSQL 14, but dbdp needs 15 or later: up"):
-        installer._share(connection)
+def test_a_server_that_is_not_tested_is_named(database, monkeypatch):
+    monkeypatch.setattr(support, "MAJORS", (98, 99))
+    with pytest.raises(InstallError, match=r"the server is PostgreSQL \d+, and dbdp is tested on 98 and 99 only; move"):
+        installer.install(database())
 
 
 def test_a_server_that_does_not_see_our_files_is_elsewhere(database, monkeypatch):
@@ -383,7 +384,7 @@ def test_without_rights_bootstrap_names_what_to_install(bare_machine, monkeypatc
 
 def test_without_a_package_manager_bootstrap_names_what_to_install(bare_machine, monkeypatch):
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
-    with pytest.raises(bootstrap.BootstrapError, match=r"install PostgreSQL 15 or later, .* PL/Python 3"):
+    with pytest.raises(bootstrap.BootstrapError, match=r"install one of PostgreSQL 15, 17, 18, .* PL/Python 3"):
         bootstrap._ensure_postgresql()
 
 

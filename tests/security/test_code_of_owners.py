@@ -532,3 +532,37 @@ def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner):
         "alter function dbdp.dp_logreg reset all",
     ]
     assert {attempt(owner, statement) for statement in refused} <= {"42501"}
+
+
+ODD = {  # statements of a table's owner that raise an error with bytes that are not UTF-8
+    "a message that ends within a character": "perform pg_catalog.acldefault('\u00f6', 1)",
+    "a detail that begins within one": "perform ('<a>' || repeat('\u20ac', 300) || '&')::xml",
+}
+
+
+def broken(session: psycopg.Connection, statement: str) -> bool:
+    """Whether the error of a statement has a field that is not UTF-8."""
+    result = session.pgconn.exec_(f"do $$ begin {statement}; end $$".encode())
+    fields = [result.error_field(field) or b"" for field in (ord("M"), ord("D"))]
+    return any(field.decode(errors="replace").encode() != field for field in fields)
+
+
+@pytest.mark.parametrize("error", ODD)
+@pytest.mark.parametrize("place", ["an index on an expression", "a CHECK constraint"])
+def test_no_error_of_an_owner_brings_a_backend_down(arena, owner, analyst, spied, place, error):
+    """Each call ends, in Python too: without the defence a generator stays running, and a later call crashes."""
+    assert broken(owner, ODD[error])  # the control
+    schema, session = arena.names["owner"], arena.names["analyst"]
+    plant(arena, owner, spied, PLANNED[place])
+    owner.execute(
+        f"create or replace function {schema}.act() returns int language plpgsql as $f$ begin "
+        f"if session_user = '{session}' then {ODD[error]}; end if; return 1; end $f$"
+    )
+    before = analyst.info.backend_pid, analyst.execute("select pg_backend_pid()").fetchone()
+    for _ in range(12):
+        for call in (TRAIN, "select dbdp.dp_class_balance(%s, epsilon => 1)", "select dbdp.dp_explain(%s, 1)"):
+            attempt(analyst, call, spied)
+            analyst.rollback()
+    assert (analyst.info.backend_pid, analyst.execute("select pg_backend_pid()").fetchone()) == before
+    owner.execute(f"create or replace function {schema}.act() returns int language sql as 'select 1'")
+    assert attempt(analyst, TRAIN, spied) is None  # nothing of the session is left behind

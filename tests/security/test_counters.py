@@ -378,7 +378,7 @@ def sized(self, samples, most, states):
     self._pack({"poisson": options, "held": False})
     return steps, self.scan(states)
 rows.PackedRows.scan_samples = sized
-backend._BUFFER_BYTES.clear()
+backend._meters = tuple
 $begin$"""
 
 

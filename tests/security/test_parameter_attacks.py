@@ -15,7 +15,11 @@ pytestmark = pytest.mark.security
 
 PUBLIC = """
 select receipt::jsonb - array['model', 'ledger', 'released_at', 'released_by'] from dbdp.models_details where id = %s"""
-REFUSING = {"default_transaction_read_only": "on", "transaction_read_only": "on"}
+REFUSING = {
+    f"{default}transaction_{mode}": value
+    for default in ("", "default_")
+    for mode, value in (("read_only", "on"), ("isolation", "serializable"))
+}
 TOO_SHORT = ("statement_timeout", "transaction_timeout")
 
 

@@ -56,7 +56,8 @@ UNDONE = {  # statements, and how many trainings they start; {call} trains
         "begin; insert into bait values (1); rollback",
         1,
     ),
-    "a serializable transaction": ("begin isolation level serializable; select model from {call}; rollback", 1),
+    "repeatable read": ("begin isolation level repeatable read; select model from {call}; rollback", 1),
+    "a serializable transaction, which is refused": ("begin isolation level serializable; select {call}; rollback", 0),
     "a deferred trigger": (
         "create temporary table bait (a int); create function pg_temp.f() returns trigger language plpgsql as "
         "$$ begin perform model from {call}; return null; end $$; create constraint trigger t after insert on bait "

@@ -304,7 +304,7 @@ and p.proname ~ '^pg_(stat|[a-z_]*size|[a-z_]*wal|control|[a-z_]*lsn|relation|ta
 and p.proargtypes::oid[] <@ array['oid'::regtype, 'regclass'::regtype, 'name'::regtype]::oid[]
 and has_function_privilege(p.oid, 'execute')
 """
-OF_SESSIONS = "activity|backend|progress|snapshot|wal_|(xact_)?function|subscription|replication|archiver"
+OF_SESSIONS = "activity|backend_(?!io|wal)|progress|snapshot|wal_|(xact_)?function|subscription|replication|archiver"
 OF_NAMES = ("pg_table_is_visible", "pg_relation_is_publishable", "pg_relation_filenode", "pg_relation_filepath")
 OF_NAMES += ("pg_get_wal_resource_managers", "pg_stat_clear_snapshot", "pg_stat_force_next_flush")
 OF_NAMES += ("pg_statistics_obj_is_visible", "pg_tablespace_databases")
@@ -344,6 +344,28 @@ def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_stora
         assert shown(admin, source) == {}
         admin.execute(f"set local role {arena.names['owner']}")
         assert len(shown(admin, source)) >= len(before)  # owners of registered tables go on seeing it
+
+
+READS = ("pg_stat_get_io", "pg_stat_get_backend_io", "pg_stat_get_backend_wal")  # of PostgreSQL 16 and 18
+MAY_CALL = """
+select p.proname
+from pg_proc as p
+where p.pronamespace = 'pg_catalog'::regnamespace
+and p.proname = any (%s)
+and has_function_privilege(%s, p.oid, 'execute')
+"""
+
+
+def test_the_remedy_closes_counts_of_reads(arena):
+    """Functions of newer versions that count pages and WAL of a session; before it, an analyst may call them."""
+    analyst = arena.names["analyst"]
+    with arena.admin() as admin, admin.transaction(force_rollback=True):
+        newer = {15: 0, 17: 1}.get(admin.info.server_version // 10000, 3)
+        assert len(admin.execute(MAY_CALL, (list(READS), analyst)).fetchall()) == newer
+        admin.execute(remedy())
+        assert admin.execute(MAY_CALL, (list(READS), analyst)).fetchall() == []
+        for function in ("pg_stat_get_backend_pid", "pg_stat_get_backend_activity"):
+            assert admin.execute(MAY_CALL, ([function], analyst)).fetchall()
 
 
 @pytest.mark.usefixtures("pg_dump")

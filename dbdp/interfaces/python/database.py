@@ -22,9 +22,9 @@ import dbdp
 from dbdp import checks
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.connections import URL_VARIABLE, connected, libpq_url
 from dbdp.sessions.errors import PREFIX
 from dbdp.sessions.session import Engine, Row
-from dbdp.sessions.urls import URL_VARIABLE, libpq_url
 
 if TYPE_CHECKING:
     from dbdp.algorithms import Request
@@ -123,7 +123,7 @@ def connect(target: Any = None) -> Database:
         if not target.in_transaction():
             target.exec_driver_sql("select")  # begins the transaction that its commit() will end
         return Database(_driver_connection(target.connection), lender=target)
-    return Database(psycopg.connect(libpq_url(_text_of(target)), autocommit=True), owned=True)
+    return Database(connected(libpq_url(_text_of(target))), owned=True)
 
 
 def _text_of(target: Any) -> str:

@@ -10,7 +10,7 @@ threads.limit_blas_to_one()
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, get_origin
 
 import plpy  # exists inside PostgreSQL only
@@ -20,12 +20,13 @@ from dbdp.interfaces.sql.outcomes import Outcome
 from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.packing import held
 from dbdp.privacy import sensitivity
-from dbdp.sessions import advisory_locks
-from dbdp.sessions.backend import unmetered
+from dbdp.sessions import advisory_locks, support
+from dbdp.sessions.backend import check_meters, unmetered
 from dbdp.sessions.callers import Transactions
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, ChargedError
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import ServerSession, read_any_error
 
+read_any_error()
 session = ServerSession(plpy, ServerRegistry())
 _transactions = Transactions(session)
 _LONGEST_ERROR = 4000  # characters
@@ -46,12 +47,13 @@ pause = sensitivity.pause = session.pause
 
 
 def interface(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[..., Callable[..., Any]]:
-    """Decorate a function that SQL calls: check the caller, enter the contexts, and raise errors as PostgreSQL's."""
+    """Decorate a function that SQL calls: check server and caller, enter the contexts, raise errors as PostgreSQL's."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def call(*arguments: Any) -> Any:
             try:
+                check_server()
                 check_caller()
                 with ExitStack() as stack:
                     for context in (*_EVERYWHERE, *contexts):
@@ -104,15 +106,11 @@ def _refusal(error: Exception) -> Outcome:
     return Outcome(text, sqlstate, remedy or None)
 
 
-def _unmetered() -> AbstractContextManager[None]:
-    return unmetered(session.version)
-
-
 def _locks_released() -> AbstractContextManager[None]:
     return advisory_locks.preserved(session)
 
 
-_EVERYWHERE = (session.in_own_memory, _locks_released, _unmetered)
+_EVERYWHERE = (session.in_own_memory, _locks_released, unmetered)
 
 
 def _shown(error: Exception) -> tuple[str, str]:
@@ -131,13 +129,24 @@ def _shown(error: Exception) -> tuple[str, str]:
 
 @contextmanager
 def in_own_transaction() -> Iterator[None]:
-    """Refuse an interface that spends or amends while code of others may run with the caller's rights."""
+    """Refuse an interface that spends, amends or reads rows in a transaction that is not supported or not its own.
+
+    It is not its own while code of others may run in it with the caller's rights.
+    """
     if session.acts_as_owner():  # within another interface, which was checked
         yield
         return
+    support.check_transaction(session.query(support.TRANSACTION)[0])
     _transactions.check()
     yield
     _transactions.note()
+
+
+@cache
+def check_server() -> None:
+    """Raise ValueError unless the server is supported; neither its version nor its encoding changes in a session."""
+    support.check_server(session.query(support.SERVER)[0])
+    check_meters()
 
 
 def _shortened(text: str) -> str:

@@ -11,17 +11,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.web.views.refusals import Crowded, Refusal, closed, lost
-from dbdp.sessions.connections import opened
+from dbdp.sessions.connections import connected, libpq_url
 from dbdp.sessions.errors import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE, ChargedError
 from dbdp.sessions.session import Row
-from dbdp.sessions.urls import libpq_url
 
 _CONNECT_SECONDS = 5
 _STATEMENT_SECONDS = 30
 _SETTINGS = """
 select pg_catalog.set_config('statement_timeout', %s, true),
-       pg_catalog.set_config('timezone', 'UTC', true),
-       pg_catalog.set_config('datestyle', 'ISO, YMD', true)
+       pg_catalog.set_config('timezone', 'UTC', true)
 """
 _ACCOUNT = """
 select r.rolname::text as role, r.rolsuper or r.rolbypassrls as is_above
@@ -90,9 +88,11 @@ class Server:
 
     def _connect_at_once(self) -> psycopg.Connection:
         try:
-            return opened(self._conninfo, autocommit=False, application_name="dbdp web", client_encoding="utf8")
+            connection = connected(self._conninfo, application_name="dbdp web")
         except psycopg.Error as error:
             raise self._refusal(str(error)) from None
+        connection.autocommit = False
+        return connection
 
     def _refusal(self, message: str) -> Refusal:
         """Return the refusal for a server's message at connecting."""
