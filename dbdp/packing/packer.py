@@ -14,13 +14,14 @@ is pinned to pg_catalog.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
 from dbdp.packing import held
-from dbdp.packing.memory import pack_memory
+from dbdp.packing.memory import pack_memory, steps_bytes
 from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.progress import ProgressReporter
 from dbdp.packing.stores import Buckets, RecordFile
@@ -59,7 +60,16 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     cuts: Sequence[int] = share.cuts
     if share.poisson is not None and share.poisson.apart:
         cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
-    store = BlockWriter(session, table, packing.dimension, cuts, held=share.held, room=pack_memory(session) // 2)
+    store = BlockWriter(
+        session,
+        table,
+        packing.dimension,
+        cuts,
+        held=share.held,
+        room=pack_memory(session) // 2,
+        rows=share.packed(packing.slots),
+        copy=share.poisson and share.poisson.copy,
+    )
     if share.poisson is not None:
         packing.in_steps(store, share.poisson)
     elif share.key is None:
@@ -183,7 +193,7 @@ class _Packing:
         if poisson.together is not None:
             store.hold_steps(*self._together(poisson, poisson.together))
             return
-        if poisson.steps > 1:
+        if poisson.steps > 1 or 2 * steps_bytes(1, poisson.size, self.dimension) <= self._memory:
             store.write_all(self._padded(poisson))
             return
         left = poisson.size
@@ -228,9 +238,9 @@ class _Packing:
         Their order is that of the records, which does not matter: every row is drawn independently.
         """
         if not self._session.query(f"select 1 from {copy} limit 1"):
-            store = BlockWriter(self._session, copy, self._encoder.dimension, held=True)
-            for _, raw in self._read():
-                store.write(self._encoder.rows(raw))
+            how: dict[str, Any] = {"held": True, "room": self._memory // 2, "rows": self.slots}
+            store = BlockWriter(self._session, copy, self.dimension, **how)
+            self.in_fresh_order(store, secret=False)
             store.end_block()
         self._copy, self._encoder = copy, blocks.PackedRecords(self._encoder.dimension)
 
@@ -293,7 +303,7 @@ class _Packing:
     @contextmanager
     def _buckets(self, sizes: np.ndarray, width: int) -> Iterator[Buckets]:
         """Yield buckets for records of a width, in a file that goes with the block."""
-        file = RecordFile.beside(self._session, self._table, width)
+        file = RecordFile.beside(self._session, self._table, width, int(sizes.sum()))
         try:
             yield Buckets(file, sizes)
         finally:

@@ -28,7 +28,7 @@ from dbdp.interfaces.sql.arguments import (
     tuning_request,
 )
 from dbdp.learning.objectives import Linear, objective_from
-from dbdp.packing import draws, grouping, held
+from dbdp.packing import draws, grouping, held, room, stores
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import Share
 from dbdp.packing.packer import shuffle_and_pack
@@ -202,6 +202,13 @@ def shuffle(name: str, table: str, options: str) -> None:
     dataset, share = datasets.load(session, name), Share.from_data(json_value("options", options))
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
     shuffle_and_pack(session, dataset, blocks_table, share)
+
+
+@interface()
+def check_room(rows: int, dimension: int, staged: int, sessions: int) -> None:
+    """dbdp_internal.check_room, of the caller's session."""
+    check_not_null(rows=rows, dimension=dimension, staged=staged, sessions=sessions)
+    room.check(session, rows, dimension, staged, sessions, (held.size(), stores.planned()))
 
 
 @interface()
