@@ -68,7 +68,7 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
         held=share.held,
         room=pack_memory(session) // 2,
         rows=share.packed(packing.slots),
-        copy=share.poisson and share.poisson.copy,
+        copy=share.poisson.copy if share.poisson else None,
     )
     if share.poisson is not None:
         packing.in_steps(store, share.poisson)

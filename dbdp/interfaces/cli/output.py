@@ -36,6 +36,14 @@ Engine = Annotated[
         help="Where rows are read and trained on; spark: from a table, or files such as spark:parquet:/path.",
     ),
 ]
+Places = Annotated[
+    list[str] | None,
+    option(
+        "--place",
+        help="A place of another role's dataset that may be read, as `dbdp datasets` shows it, or a folder above it; "
+        "repeat for several. DBDP_PLACES lists more.",
+    ),
+]
 Master = Annotated[
     str | None, option(help="Where Spark runs, such as local[4]; by default where its own settings say.")
 ]
@@ -59,18 +67,22 @@ def opened(url: str | None) -> Iterator["Database"]:
 
 
 @contextmanager
-def opened_on(url: str | None, engine: str, master: str | None) -> Iterator["Database"]:
+def opened_on(
+    url: str | None, engine: str, master: str | None, places: list[str] | None = None
+) -> Iterator["Database"]:
     """Connect to a server, with Spark as the place where rows are read and trained on if that is the engine."""
     if engine == POSTGRESQL:
         if master is not None:
             raise ValueError(f"--master {master} is for --engine spark; add that, or leave it out")
+        if places:
+            raise ValueError(f"--place {places[0]} is for --engine spark; add that, or leave it out")
         with opened(url) as database:
             yield database
         return
     from dbdp.packing.spark.jobs import started
 
     with opened(url) as database, started(master) as spark:
-        yield database.on_spark(spark)
+        yield database.on_spark(spark, places=places or ())
 
 
 @contextmanager
