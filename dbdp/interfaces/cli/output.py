@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dbdp.interfaces.cli.parameters import option
 from dbdp.interfaces.plain import plain
+from dbdp.interfaces.terminal import Terminal
 from dbdp.sessions.errors import NOT_ALLOWED
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.database import Database
 
-console = Console()
+console = Terminal()
 LONGEST_LIST = 12  # numbers that a table shows one by one
 _HOW_CHARGES_ADD_UP = ("mode", "rdp_order", "charge_limit", "charged", "leak_limit", "leaked", "recorded", "unrecorded")
 _BREAKS = 16  # characters; a longer word in a cell may be broken
