@@ -15,7 +15,7 @@ import numpy as np
 from dbdp.learning.rows.blocks import BLOCK_BYTES
 
 _SEED_BYTES = 32
-_STEP = 1 << 16  # bytes of a block that are masked at a time: arrays of 1 MiB cost more than the arithmetic
+_STEP = 1 << 17  # bytes of a block that are masked at a time: arrays of 1 MiB cost more than the arithmetic
 
 
 def masked(content: Any, seed: bytes) -> bytes:
