@@ -199,6 +199,17 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
+def test_no_encoding_of_the_output_leads_past_the_exit(encoding):
+    """click writes past a stream that is ASCII, to its bytes: so such a one is taken for UTF-8."""
+    code = ON_A_TERMINAL.format(error="ValueError")
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONIOENCODING": encoding}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    shown = (ended.stdout + ended.stderr).decode("utf-8" if encoding == "ascii" else encoding)
+    assert len(ESCAPED.findall(shown)) > 10
+    assert is_plain(shown)
+
+
 # --- one exit --------------------------------------------------------------------------------------------------------
 
 PACKAGE = Path(dbdp.__file__).parent / "interfaces"

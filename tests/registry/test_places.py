@@ -189,6 +189,19 @@ def test_every_list_of_datasets_shows_a_place(server_url, connection, placed, pa
     assert place in shown
 
 
+def test_the_place_of_an_older_version_is_shown_escaped(server_url, connection, placed):
+    """Version 0.3.0 took any text."""
+    name, odd = placed(PREFIX + "/data"), "spark:parquet:/\x1b]0;x\x07\u202e"
+    connection.execute("update dbdp.dataset set place = %s where name = %s", (odd, name))
+    shown = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["datasets", "--url", server_url]).output
+    assert r"spark:parquet:/\x1b]0;x\x07\u202e" in shown
+    for sql in ("select dbdp.dp_class_balance(%s, epsilon => 1)", "select dbdp.renew_budget(%s, 'a new year')"):
+        with pytest.raises(psycopg.Error) as error:
+            connection.execute(sql, (name,))
+        assert r"/\x1b]0;x\x07\u202e" in error.value.diag.message_primary
+        assert error.value.diag.message_primary.isprintable()
+
+
 def test_a_place_is_own_for_the_role_that_registered_it(connection, placed, schema):
     from dbdp.registry import datasets
     from dbdp.sessions.client import ClientSession

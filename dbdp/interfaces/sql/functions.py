@@ -6,6 +6,7 @@ limits BLAS to one thread before NumPy is loaded.
 
 from dbdp.interfaces.sql.interface import check_caller, in_own_transaction, interface, refusing, session  # isort: split
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -208,6 +209,8 @@ def shuffle(name: str, table: str, options: str) -> None:
 def check_room(rows: int, dimension: int, staged: int, sessions: int) -> None:
     """dbdp_internal.check_room, of the caller's session."""
     check_not_null(rows=rows, dimension=dimension, staged=staged, sessions=sessions)
+    if stores.planned():
+        gc.collect()  # a cancel may have left a file open that nobody uses
     room.check(session, rows, dimension, staged, sessions, (held.size(), stores.planned()))
 
 
