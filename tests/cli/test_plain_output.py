@@ -147,7 +147,7 @@ def test_without_the_exit_the_characters_would_be_shown(capsys):
         shown = "".join(capsys.readouterr())
         assert ESCAPED.search(shown), way
         assert is_plain(shown), way
-    
+
 
 ON_A_TERMINAL = """
 import sys, warnings

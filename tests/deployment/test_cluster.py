@@ -329,8 +329,8 @@ def test_a_cluster_of_another_account_is_refused(make_cluster):
     (cluster.home / "data").mkdir(parents=True)
     for owner in (65534, 0):
         os.chown(cluster.home / "data", owner, owner)
-        with pytest.raises(ClusterError, match=f"data belongs to user {owner}, not to postgres: .* `chown -R postgres: "):
+        with pytest.raises(ClusterError, match=f"belongs to user {owner}, not to postgres: .* `chown -R postgres: "):
             cluster.start()
     os.chown(cluster.home / "data", *pwd.getpwnam("postgres")[2:4])
-    with pytest.raises(ClusterError, match=r"initdb failed|did not start|is not|PG_VERSION|needs PostgreSQL"):  # the control
+    with pytest.raises(ClusterError, match=r"initdb failed|did not start|is not|PG_VERSION"):  # the control
         cluster.start()

@@ -1,4 +1,4 @@
-"""The lowest versions that the project allows: declared for what it imports, above known faults, and those installed."""
+"""The lowest versions that the project allows: declared for each import, above known faults, and those installed."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 # each new advisory: this list is the audit, since there is no service of advisories that tests could ask.
 MENDED = {
     "pyarrow": ("14.0.1", "CVE-2023-47248: a file of Arrow or Parquet runs code"),
-    "starlette": ("0.49.1", "CVE-2024-47874, CVE-2025-54121, CVE-2025-62727: multipart forms and Range take time and memory"),
+    "starlette": ("0.49.1", "CVE-2024-47874, CVE-2025-54121, CVE-2025-62727: forms and Range take time and memory"),
     "h11": ("0.16", "CVE-2025-43859: ends of chunks are not checked, so requests can be smuggled"),
     "python-multipart": ("0.0.22", "CVE-2024-53981, CVE-2026-24486: boundaries take time; uploads leave their folder"),
     "jinja2": ("3.1.6", "CVE-2024-34064, CVE-2024-56326, CVE-2025-27516: attributes and formats escape the sandbox"),
@@ -30,7 +30,7 @@ MENDED = {
     "setuptools": ("78.1.1", "CVE-2025-47273: a download leaves its folder"),
     "uv": ("0.9.6", "CVE-2025-54368, CVE-2025-62518: archives are read in two ways"),
 }  # fmt: skip
-NAMES = {"flint": "python-flint", "sklearn": "scikit-learn", "psycopg": "psycopg", "jinja2": "jinja2"}  # import → package
+NAMES = {"flint": "python-flint", "sklearn": "scikit-learn"}  # import → package
 OF_OTHERS = {"plpy"}  # the server's own
 OF_USERS = ("pandas", "arrow", "spark", "connect", "plot", "web")  # the extras that are no developer's
 
@@ -49,7 +49,8 @@ def floor_of(found: Requirement) -> Version:
     return max(versions)
 
 
-ALL = sorted({str(each): each for each in [*requirements(), *map(Requirement, STATED["build-system"]["requires"])]}.items())
+BUILD = map(Requirement, STATED["build-system"]["requires"])
+ALL = sorted({str(each): each for each in (*requirements(), *BUILD)}.items())
 
 
 @pytest.mark.parametrize(("_text", "found"), ALL)
@@ -99,7 +100,7 @@ def test_the_installed_versions_are_allowed(_text, found):
         pytest.skip(f"{found.name} is not installed here")
     if found.name == "scikit-learn" and "<" in str(found.specifier):
         pytest.skip("the extra accuracy, for which a version below is chosen")
-    assert found.specifier.contains(installed, prereleases=True), f"{found.name} is {installed}: install the project again"
+    assert found.specifier.contains(installed, prereleases=True), f"{found.name} is {installed}: install again"
 
 
 def test_the_image_has_no_version_below_a_floor():

@@ -65,9 +65,11 @@ def test_one_pad_for_all_blocks_is_found_again(codec):
 
 def test_columns_parts_and_pieces_have_masks_apart():
     """Bounds of zero rows are zeros too: by one pad they would repeat the beginning of their block."""
-    found = [padded(bytes(4096), KEY, Named(column, part, 0)).tobytes() for column in ("block", "lengths") for part in (0, 1)]
-    large = padded(bytes(2 * BLOCK_BYTES), KEY, Named("block", 0, 0)).tobytes()
-    found += [large[BLOCK_BYTES : BLOCK_BYTES + 4096], padded(bytes(4096), b"other" * 8, Named("block", 0, 0)).tobytes()]
+    zeros, first = bytes(4096), Named("block", 0, 0)
+    places = (first, Named("block", 1, 0), Named("lengths", 0, 0), Named("lengths", 1, 0))
+    found = [padded(zeros, KEY, place).tobytes() for place in places]
+    large = padded(bytes(2 * BLOCK_BYTES), KEY, first).tobytes()
+    found += [large[BLOCK_BYTES : BLOCK_BYTES + 4096], padded(zeros, b"other" * 8, first).tobytes()]
     assert len(lzma.compress(b"".join(found))) > 6 * 4096
     for one in range(6):
         for other in range(one):

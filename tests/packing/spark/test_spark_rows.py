@@ -187,7 +187,8 @@ def test_a_part_is_placed_whatever_the_order_of_its_chunks_if_each_of_its_rows_i
         pack_them = workers.Pack(Encoder(), order, read, np.zeros(0, "<u8"))  # type: ignore[arg-type]
         place = workers.Place(order, sparks.LENGTH, (ROWS,), KEY)
         found = [batch.column("block")[0].as_py() for batch in place(pack_them(iter(firsts)))]  # type: ignore[arg-type]
-        return b"".join(masks.padded(*each).tobytes() for each in zip(found, repeat(KEY), map(functools.partial(masks.Named, "block", 0), count())))
+        named = (masks.Named("block", 0, number) for number in count())
+        return b"".join(map(bytes, map(masks.padded, found, repeat(KEY), named)))
 
     expected = in_numpy(features, labels).tobytes()
     assert placed(0, 250, 500, 750) == placed(750, 0, 500, 250) == expected
