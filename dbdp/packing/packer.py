@@ -21,7 +21,7 @@ import numpy as np
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
 from dbdp.packing import held
-from dbdp.packing.memory import pack_memory, steps_bytes
+from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.progress import ProgressReporter
 from dbdp.packing.stores import Buckets, RecordFile
@@ -193,11 +193,26 @@ class _Packing:
         if poisson.together is not None:
             store.hold_steps(*self._together(poisson, poisson.together))
             return
-        if poisson.steps > 1 or 2 * steps_bytes(1, poisson.size, self.dimension) <= self._memory:
+        if poisson.steps > 1:
             store.write_all(self._padded(poisson))
-            return
+        elif self._fits(poisson.size):
+            store.write_all(self._one_step(poisson))
+        else:
+            self._write_one_step(store, poisson)
+
+    def _one_step(self, poisson: Poisson) -> np.ndarray:
+        """Return the rows of a single step, as they are read: within a step they need no order."""
+        step, filled = np.zeros((poisson.size, self._stride), blocks.ELEMENT), 0
+        for rows in self._drawn(poisson.probability):
+            last = min(filled + len(rows), poisson.size)
+            step[filled:last] = rows[: last - filled]
+            filled = last
+        return step
+
+    def _write_one_step(self, store: BlockWriter, poisson: Poisson) -> None:
+        """Write the rows of a single step, which is too large for the memory, as they are read."""
         left = poisson.size
-        for rows in self._drawn(poisson.probability):  # as they are read: within a step they need no order
+        for rows in self._drawn(poisson.probability):
             store.write(rows[:left])
             left -= min(left, len(rows))
         store.fill(left)

@@ -24,10 +24,8 @@ from dbdp.registry.places import PREFIX
 
 PASSWORD, DIGEST = "of the tests alone", "0" * 64
 PIECES = st.sampled_from(["a", "b", "home", "..", ".", "*", "{a,b}", "%2e", "ü", "\x1b", "\u202e", "a b", "x" * 40])
-HEADS = st.sampled_from(
-    ["/", "//", "", "file:/", "file:///", "hdfs://nn:8020/", "hdfs://nn/", "hdfs://u:p@nn/", "s3a://box/", "http://h/"]
-    + ["jdbc:", "abfss://c@a/"]
-)
+LOCAL = st.sampled_from(["", "/", "//", "file:/", "file:///", "jdbc:"])
+HEADS = LOCAL | st.sampled_from(["hdfs://nn:8020/", "hdfs://nn/", "hdfs://u:p@nn/", "s3a://b/", "http://h/", "abfss://c@a/"])
 ENDS = st.sampled_from(["", "/"])
 PATHS = st.builds(lambda head, parts, end: head + "/".join(parts) + end, HEADS, st.lists(PIECES, max_size=4), ENDS)
 TEXTS = st.one_of(PATHS.map(lambda path: PREFIX + path), PATHS, st.text(max_size=20))
