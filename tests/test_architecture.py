@@ -27,7 +27,7 @@ HOUSE = (  # a folder imports only those above it
     "deployment",
     "interfaces",
 )
-INTERFACES = ("plain", "sql", "python", "web", "cli")  # and among interfaces
+INTERFACES = ("plain", "terminal", "sql", "python", "web", "cli")  # and among interfaces
 CHECKS = "dbdp.checks"  # what every package may import
 MOST_MEMBERS = 11  # ten, and the catalogue of the algorithms
 HEAVY = ("scipy", "sklearn", "psycopg", "sqlalchemy", "rich", "click")

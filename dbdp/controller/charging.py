@@ -4,37 +4,42 @@ After the charge nothing raises, reports or branches because of a row's value.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from dbdp.algorithms import Request
+from dbdp.algorithms.rows import Layout
 from dbdp.controller import release
 from dbdp.controller.receipts import Receipt
 from dbdp.packing.options import Share, check_share
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.privacy.accounting.events import Release
+from dbdp.privacy.shuffling import section_rows
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import ChargedError, public_failure
 from dbdp.sessions.session import Charge, Session
 
+_CHECK_ROOM = "select dbdp_internal.check_room($1, $2::pg_catalog.int4, $3, $4::pg_catalog.int4)"
 
-def check_trainable(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError unless table, session and network fit the request; called before the charge.
 
-    A score packs rows as a training does, and so calls it too.
+def check_trainable(session: Session, dataset: Dataset, request: Request, layout: Layout, *, staged: int = 0) -> None:
+    """Raise ValueError unless table, session, disk and network fit the request; called before the charge.
+
+    A score packs rows as a training does, and so calls it too. Groups need a file of `staged` bytes for their records.
     """
     if request.network is not None:
         release.network_of(dataset, request)
     session.check_rows(dataset)
     if session.engine is None:
         _check_session(session, dataset, request)
+        _check_room(session, dataset.rows, layout, staged)
     else:
         session.engine.check(dataset, request)
 
 
 def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
-    """Raise ValueError unless the session can pack the dataset and open the sessions that the request needs."""
+    """Raise ValueError unless the session can pack the dataset."""
     check_share(session, dataset, Share(projection=request.projection))
     allowed = session.query(
         "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'temporary') as temporary, "
@@ -45,22 +50,36 @@ def _check_session(session: Session, dataset: Dataset, request: Request) -> None
             f"role {allowed['role']} may not create temporary tables; grant temporary on database {allowed['name']} "
             f"to {allowed['role']}"
         )
-    if request.shards > 1:
-        _check_workers(session, request.shards)
 
 
-def _check_workers(session: Session, count: int) -> None:
-    """Raise ValueError unless further sessions can be opened, and one sees another's snapshot: on the same server."""
-    try:
-        with session.workers(count) as workers, session.one_snapshot(workers):
-            pass
-    except ValueError as error:  # a pooler
-        raise ValueError(f"shards = {count} needs further connections: {error}, or choose shards = 1") from None
-    except Exception as error:
-        raise ValueError(
-            f"shards = {count} needs as many further connections, and one failed: {session.failure(error)[1]}; allow "
-            f"this role {count} more connections, or choose shards = 1"
-        ) from None
+def _check_room(session: Session, slots: int, layout: Layout, staged: int) -> None:
+    """Raise ValueError unless each session that packs rows can be opened, and may have the files that these take."""
+    with _workers(session, len(layout.slices) if layout.side_by_side else 1) as workers:
+        apart = len(workers) > 1
+        rows = section_rows(slots, max(layout.slices)) if apart else sum(layout.slices)
+        for worker in workers:
+            worker.query(_CHECK_ROOM, rows, layout.dimension, staged, len(workers))
+
+
+@contextmanager
+def _workers(session: Session, count: int) -> Iterator[list[Session]]:
+    """Yield the sessions that pack so many slices side by side; raise ValueError if one cannot be opened."""
+    if count == 1:
+        yield [session]
+        return
+    with ExitStack() as stack:
+        try:
+            workers = stack.enter_context(session.workers(count))
+            with session.one_snapshot(workers):  # one sees another's: on the same server
+                pass
+        except ValueError as error:  # a pooler
+            raise ValueError(f"shards = {count} needs further connections: {error}, or choose shards = 1") from None
+        except Exception as error:
+            raise ValueError(
+                f"shards = {count} needs as many further connections, and one failed: {session.failure(error)[1]}; "
+                f"allow this role {count} more connections, or choose shards = 1"
+            ) from None
+        yield workers
 
 
 @contextmanager

@@ -222,8 +222,8 @@ def _tallied(
 ) -> dict[str, Any]:
     """Charge, tally the packed rows, and add noise; the ledger and the receipt show the plan and `details`."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
-    charging.check_trainable(session, scorer.encoded(dataset), scorer.request)
     layout = scorer.layout(dataset.rows)
+    charging.check_trainable(session, scorer.encoded(dataset), scorer.request, layout)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.pack()

@@ -64,7 +64,9 @@ class Planned:
     def charged(self, session: Session) -> Iterator[tuple[Charge, Receipt]]:
         """Check and charge the request before the first row is read; the block computes and stores the release."""
         receipt = Receipt.of(self.dataset, self.described, self.plan.guarantee)
-        check_trainable(session, self.dataset, self.checked)
+        sizes = self.plan.sizes if isinstance(self.plan, GroupsPlan) else ()
+        staged = grouping.staged_bytes(session, self.dataset, sizes)
+        check_trainable(session, self.dataset, self.checked, self.plan.layout, staged=staged)
         with charged(session, self.dataset, receipt) as charge:
             yield charge, receipt.charged(charge.ledger)
 

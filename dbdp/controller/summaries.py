@@ -45,7 +45,7 @@ def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float
     plan = plan_of(dataset, epsilon, delta)
     receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
     layout = Layout(plan.dimension, (dataset.rows,), coding={"encoding": CENTRED})
-    charging.check_trainable(session, Coding(CENTRED).of(dataset), Request(epsilon))
+    charging.check_trainable(session, Coding(CENTRED).of(dataset), Request(epsilon), layout)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.pack()

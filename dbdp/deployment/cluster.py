@@ -38,6 +38,7 @@ LONGEST_SOCKET = 100  # bytes; the kernel's limit for a socket's path is 107
 NO_PROCESS = 2**31 - 1  # above every kernel's largest process id
 PROGRAMS = ("postgres", "initdb", "pg_ctl")
 ROOT_OF_ROOT = Path("/var/lib/dbdp")
+OF_ROOT = "postgres"  # the account that runs the server of root
 
 SETTINGS = """\
 # Written by dbdp at each start. Write your own settings after the include in data/postgresql.conf.
@@ -98,6 +99,7 @@ class Cluster:
         InstallError
             When the extension cannot be installed.
         """
+        self._check_account()
         if self._is_ready() and self._is_installed():
             return
         _check_python(self._distribution())
@@ -228,6 +230,16 @@ class Cluster:
             raise ClusterError(
                 f"account {_account().pw_name}, which runs the server for root, cannot enter {self.home}: "
                 "`chmod a+x` the folders above it, or set DBDP_HOME to another folder"
+            )
+
+    def _check_account(self) -> None:
+        """Raise ClusterError if another account runs the server: up to version 0.3.0 that could be `nobody`."""
+        account, data = _account(), self._data
+        if data.exists() and data.stat().st_uid != account.pw_uid:
+            raise ClusterError(
+                f"{data} belongs to user {data.stat().st_uid}, not to "
+                f"{account.pw_name}: end the server by `kill -INT {self._pid() or 'PID'}` if it runs, then "
+                f"`chown -R {account.pw_name}: {data} {self._socket} {self._log}`"
             )
 
     def _distribution(self) -> PostgreSQL:
@@ -408,14 +420,20 @@ def _root() -> Path:
 
 
 def _account() -> pwd.struct_passwd:
-    """Return the account that runs the server: for root another one, since PostgreSQL refuses root."""
+    """Return the account that runs the server: for root another one, since PostgreSQL refuses root.
+
+    Its processes are superusers of the server, by peer authentication: so it is no account that others share.
+    """
     try:
-        if os.geteuid() != 0:
-            return pwd.getpwuid(os.geteuid())
-        known = {account.pw_name for account in pwd.getpwall()}
-        return pwd.getpwnam("postgres" if "postgres" in known else "nobody")
+        return pwd.getpwnam(OF_ROOT) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     except KeyError:
-        raise ClusterError(f"user {os.geteuid()} has no line in /etc/passwd, which PostgreSQL needs: add one") from None
+        if os.geteuid() != 0:
+            lacking = f"user {os.geteuid()} has no line in /etc/passwd, which PostgreSQL needs: add one"
+            raise ClusterError(lacking) from None
+    raise ClusterError(
+        f"PostgreSQL does not run as root, and there is no account {OF_ROOT} to run it for root: create one by "
+        f"`useradd --system --user-group {OF_ROOT}`, or run dbdp as another user"
+    )
 
 
 def _make_folder(path: Path, mode: int) -> None:

@@ -108,6 +108,11 @@ def _share(capacity: int, groups: int) -> int:
     return capacity // groups
 
 
+def staged_bytes(session: Session, dataset: Dataset, sizes: Sequence[int]) -> int:
+    """Return the bytes of the file into which the records of the groups are distributed."""
+    return sum(sizes) * records.encoder_of(session, dataset).record_bytes if sizes else 0
+
+
 def each_group(
     session: Session, dataset: Dataset, request: GroupsRequest, counted: Sequence[int]
 ) -> Generator[Dataset, None, None]:
@@ -144,7 +149,8 @@ def distribute(
     """
     _check(dataset, group_by, groups)
     encoder, memory = records.encoder_of(session, dataset), pack_memory(session)
-    file, row_counts = RecordFile.beside(session, table, encoder.record_bytes), np.zeros(len(groups), np.int64)
+    file = RecordFile.beside(session, table, encoder.record_bytes, sum(counted))
+    row_counts = np.zeros(len(groups), np.int64)
     key, buckets = held.hold(table_name(table), file), Buckets(file, counted)
     for piece in records.read_by_group(session, dataset, encoder, group_by, groups, counted, memory=memory):
         row_counts += np.bincount(piece["group"], minlength=len(groups))

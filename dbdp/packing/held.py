@@ -22,9 +22,10 @@ _keys: dict[str, bytes] = {}  # by the name of the table
 _stores: dict[bytes, RecordsInMemory | RecordFile] = {}  # by their keys
 
 
-def size() -> int:
-    """Return the bytes of memory of all rows that are held."""
-    return sum(store.memory for store in _stores.values())
+def size(but: str | None = None) -> int:
+    """Return the bytes of memory of all rows that are held, but for those of one table."""
+    left_out = _keys.get(but or "")
+    return sum(store.memory for key, store in _stores.items() if key != left_out)
 
 
 def hold(table: str, store: RecordsInMemory | RecordFile) -> bytes:

@@ -178,6 +178,12 @@ class Share:
         if not all(map(_is_place, self.cuts)) or any(b <= a for a, b in pairwise((0, *self.cuts))):
             raise ValueError(f"cuts = {list(self.cuts)!r} must be increasing whole numbers, above 0")
 
+    def packed(self, slots: int) -> int:
+        """Return how many rows are packed of so many slots."""
+        if self.poisson is not None:
+            return self.poisson.rows
+        return (slots if self.last is None else self.last) - self.first
+
     @classmethod
     def from_data(cls, options: Any) -> "Share":
         """Return the share that the options of `dbdp_internal.shuffle` describe.
@@ -257,8 +263,7 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
         raise ValueError(f"last = {share.last} is above the {dataset.rows} rows of dataset {dataset.name!r}")
     if share.first >= dataset.rows:
         raise ValueError(f"first = {share.first} must be below the {dataset.rows} rows of dataset {dataset.name!r}")
-    packed = (dataset.rows if share.last is None else share.last) - share.first
-    if share.cuts and share.cuts[-1] >= packed:
+    if share.cuts and share.cuts[-1] >= (packed := share.packed(dataset.rows)):
         raise ValueError(f"cuts = {list(share.cuts)} must be below the {packed} rows that are packed")
     memory = pack_memory(session)
     if share.poisson is not None:

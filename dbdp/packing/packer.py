@@ -14,6 +14,7 @@ is pinned to pg_catalog.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,16 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     cuts: Sequence[int] = share.cuts
     if share.poisson is not None and share.poisson.apart:
         cuts = range(share.poisson.size, share.poisson.size * share.poisson.steps, share.poisson.size)
-    store = BlockWriter(session, table, packing.dimension, cuts, held=share.held, room=pack_memory(session) // 2)
+    store = BlockWriter(
+        session,
+        table,
+        packing.dimension,
+        cuts,
+        held=share.held,
+        room=pack_memory(session) // 2,
+        rows=share.packed(packing.slots),
+        copy=share.poisson.copy if share.poisson else None,
+    )
     if share.poisson is not None:
         packing.in_steps(store, share.poisson)
     elif share.key is None:
@@ -185,9 +195,24 @@ class _Packing:
             return
         if poisson.steps > 1:
             store.write_all(self._padded(poisson))
-            return
+        elif self._fits(poisson.size):
+            store.write_all(self._one_step(poisson))
+        else:
+            self._write_one_step(store, poisson)
+
+    def _one_step(self, poisson: Poisson) -> np.ndarray:
+        """Return the rows of a single step, as they are read: within a step they need no order."""
+        step, filled = np.zeros((poisson.size, self._stride), blocks.ELEMENT), 0
+        for rows in self._drawn(poisson.probability):
+            last = min(filled + len(rows), poisson.size)
+            step[filled:last] = rows[: last - filled]
+            filled = last
+        return step
+
+    def _write_one_step(self, store: BlockWriter, poisson: Poisson) -> None:
+        """Write the rows of a single step, which is too large for the memory, as they are read."""
         left = poisson.size
-        for rows in self._drawn(poisson.probability):  # as they are read: within a step they need no order
+        for rows in self._drawn(poisson.probability):
             store.write(rows[:left])
             left -= min(left, len(rows))
         store.fill(left)
@@ -228,9 +253,9 @@ class _Packing:
         Their order is that of the records, which does not matter: every row is drawn independently.
         """
         if not self._session.query(f"select 1 from {copy} limit 1"):
-            store = BlockWriter(self._session, copy, self._encoder.dimension, held=True)
-            for _, raw in self._read():
-                store.write(self._encoder.rows(raw))
+            how: dict[str, Any] = {"held": True, "room": self._memory // 2, "rows": self.slots}
+            store = BlockWriter(self._session, copy, self.dimension, **how)
+            self.in_fresh_order(store, secret=False)
             store.end_block()
         self._copy, self._encoder = copy, blocks.PackedRecords(self._encoder.dimension)
 
@@ -293,7 +318,7 @@ class _Packing:
     @contextmanager
     def _buckets(self, sizes: np.ndarray, width: int) -> Iterator[Buckets]:
         """Yield buckets for records of a width, in a file that goes with the block."""
-        file = RecordFile.beside(self._session, self._table, width)
+        file = RecordFile.beside(self._session, self._table, width, int(sizes.sum()))
         try:
             yield Buckets(file, sizes)
         finally:

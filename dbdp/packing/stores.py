@@ -2,14 +2,22 @@
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from dbdp.packing import room
 from dbdp.sessions.server import ServerSession
 
 _DIRECTORY = "select pg_relation_filepath(to_regclass($1)) as path"
+_files: "weakref.WeakSet[RecordFile]" = weakref.WeakSet()  # those that are open
+
+
+def planned() -> int:
+    """Return the bytes that this process's open files may come to have."""
+    return sum(file.planned for file in _files)
 
 
 class RecordsInMemory:
@@ -51,6 +59,8 @@ class RecordFile:
         Folder of the file.
     width : int
         Bytes of a record.
+    planned : int
+        The most bytes that are written to it, a public number.
 
     Raises
     ------
@@ -60,19 +70,29 @@ class RecordFile:
 
     memory, ends = 0, None
 
-    def __init__(self, directory: str, width: int) -> None:
-        self.width = width
+    def __init__(self, directory: str, width: int, planned: int = 0) -> None:
+        self.width, self.planned = width, planned
         self._count = 0
         try:
             self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - `close` closes it
         except OSError as error:
             raise _refused("packed rows could not be written", error) from None
+        _files.add(self)
 
     @classmethod
-    def beside(cls, session: ServerSession, table: str, width: int) -> "RecordFile":
-        """Return a new file on the disk of a temporary table, which `temp_tablespaces` chose."""
+    def beside(cls, session: ServerSession, table: str, width: int, count: int) -> "RecordFile":
+        """Return a new file for `count` records on the disk of a temporary table, which `temp_tablespaces` chose.
+
+        Raises
+        ------
+        ValueError
+            If session or disk have no room for it. A request has passed a stricter check before its charge.
+        """
         path = session.query(_DIRECTORY, table)[0]["path"]  # null for a view
-        return cls(os.path.dirname(path) if path else "base", width)
+        directory = os.path.dirname(path) if path else "base"
+        room.check_limit(session, width * count, planned())
+        room.check_disk(directory, width * count, 0.5)
+        return cls(directory, width, width * count)
 
     def __len__(self) -> int:
         """Return the number of places up to the last one that was written."""
@@ -117,6 +137,7 @@ class RecordFile:
     def close(self) -> None:
         """Free the space."""
         self._file.close()
+        _files.discard(self)
 
 
 def _refused(what: str, error: OSError) -> ValueError:

@@ -104,7 +104,11 @@ class BlockWriter:
     held : bool
         Whether this session holds the rows, with blocks that refer to them, in place of writing them to the table.
     room : int
-        How many bytes of memory they may take; others are held in a file.
+        How many bytes of memory they may take, with all that is held but `copy`; others are held in a file.
+    rows : int
+        How many rows are written at most, a public number.
+    copy : str | None
+        A table of which the rows are packed again, and do not count.
     """
 
     def __init__(
@@ -116,8 +120,11 @@ class BlockWriter:
         *,
         held: bool = False,
         room: int = 0,
+        rows: int,
+        copy: str | None = None,
     ) -> None:
         self._session, self._table, self._name, self._held, self._room = session, table, table_name(table), held, room
+        self._rows, self._copy = rows, copy
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
         self._number = self._written = self._begin = 0
         self._dimension, self._block_rows = dimension, blocks.rows_per_block(dimension)
@@ -137,7 +144,7 @@ class BlockWriter:
 
     def write_all(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Write all rows of the table, as they are or those of an order; where there is room, they stay in memory."""
-        if not self._held or rows.nbytes > self._room - held.size():
+        if not self._held or rows.nbytes > self._room - held.size(self._copy):
             self.write(rows, order)
             return
         kept = rows if order is None else rows[order]
@@ -153,7 +160,8 @@ class BlockWriter:
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Append rows, as they are or in this order; the last block may stay open."""
         if self._held and self._file is None:
-            self._file = RecordFile.beside(self._session, self._table, blocks.row_bytes(self._dimension))
+            row_bytes = blocks.row_bytes(self._dimension)
+            self._file = RecordFile.beside(self._session, self._table, row_bytes, self._rows)
             self._key = held.hold(self._name, self._file)
         if order is None:
             self._append(len(rows), lambda first, last: self._keep(rows[first:last]))

@@ -6,6 +6,7 @@ release and never revealed, several sessions compute the same order.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -218,6 +219,15 @@ class Section:
     def places(self, words: np.ndarray, start: int) -> np.ndarray:
         """Return which words are at the places first, …, last - 1, in order; those of `words` begin at `start`."""
         return self.order.order(words)[max(self.first - start, 0) : max(self.last - start, 0)]
+
+
+def section_rows(count: int, wanted: int) -> int:
+    """Return how many rows of `count` a section of so many places has at most: its two outer bins may have others.
+
+    How many these have depends on the key only. They have more than this with a probability below 1e-50.
+    """
+    mean = count >> KeyedOrder(b"", count)._bin_bits
+    return min(count, wanted + 2 * (mean + 16 * math.isqrt(mean) + 256))
 
 
 @dataclass(frozen=True)

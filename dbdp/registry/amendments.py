@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbdp import checks
-from dbdp.registry import registering
+from dbdp.registry import places, registering
 from dbdp.registry.datasets import check_kind
 from dbdp.registry.registration import Registration, check_capacity
 from dbdp.registry.spending import rights
@@ -76,10 +76,13 @@ def place(session: ServerSession, name: str, place: str, digest: str) -> None:
     Raises
     ------
     ValueError
-        If the dataset does not exist, or was not registered in this transaction, with a capacity and without a unit.
+        If the dataset does not exist, or was not registered in this transaction, with a capacity and without a unit, or
+        the place or the digest is not written as one.
     PermissionError
         If the role is not a member of the role that registered the dataset.
     """
+    places.parts(place)
+    places.check_digest(digest)
     row = rights.registered(session, name, action="state where its rows are")
     if not session.query(_PLACE, row["id"], place, digest):
         raise ValueError(
@@ -92,8 +95,8 @@ def _check_is_table(row: Row) -> None:
     """Raise ValueError for a dataset whose rows are elsewhere: their number is public, and fixed with the files."""
     if row["place"] is not None:
         raise ValueError(
-            f"dataset {row['name']!r} has its rows at {row['place']}, and their number is fixed; register other files "
-            "as a separate dataset"
+            f"dataset {row['name']!r} has its rows at {row['place']!r}, and their number is fixed; register other "
+            "files as a separate dataset"
         )
 
 

@@ -71,6 +71,10 @@ class Dataset:
         Where the rows are, as `spark:parquet:/path`; the table is empty then. None: in the table.
     digest : str | None
         A hash of public facts of the files at that place.
+    registered_by : str
+        The role that registered it.
+    is_own : bool
+        Whether that is the role that logged in.
     """
 
     id: int
@@ -87,6 +91,8 @@ class Dataset:
     capacity: int | None = None
     place: str | None = None
     digest: str | None = None
+    registered_by: str = ""
+    is_own: bool = False
 
     @property
     def unit_rows(self) -> int:
@@ -122,6 +128,8 @@ select d.id,
        d.declaration::pg_catalog.text as declaration,
        d.column_types::pg_catalog.text as column_types,
        d.unit, d.max_rows, d.answer_seconds, d.capacity, d.place, d.digest,
+       d.registered_by::pg_catalog.text as registered_by,
+       d.registered_by = session_user as is_own,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted,
        (
@@ -206,6 +214,8 @@ def load(session: Session, name: str) -> Dataset:
         capacity=row["capacity"],
         place=row["place"],
         digest=row["digest"],
+        registered_by=row["registered_by"],
+        is_own=row["is_own"],
     )
 
 
@@ -323,7 +333,7 @@ def check_rows(session: ServerSession, dataset: Dataset) -> None:
     """
     if dataset.place is not None:
         raise ValueError(
-            f"the rows of dataset {dataset.name!r} are at {dataset.place}, which PostgreSQL does not read; train, "
+            f"the rows of dataset {dataset.name!r} are at {dataset.place!r}, which PostgreSQL does not read; train, "
             "tune or score with Database.on_spark(spark), or with --engine spark; summaries and bounds need a table"
         )
     if dataset.capacity is not None:

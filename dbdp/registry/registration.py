@@ -8,6 +8,7 @@ from typing import Any
 from dbdp import checks
 from dbdp.learning.rows.features import ASINH, Numeric
 from dbdp.privacy.accounting.budget import Budget
+from dbdp.registry import places
 from dbdp.registry.declarations import Declaration, Unit, declare, unit_of
 
 LONGEST_NAME = 63  # characters of a dataset's name
@@ -141,3 +142,4 @@ def check_elsewhere(registration: Registration) -> None:
     for name, value in (("unit", registration.unit), ("capacity", registration.capacity)):
         if value is not None:
             raise ValueError(f"{name} = {value!r} is for tables of PostgreSQL; leave it out to register files")
+    places.parts(registration.source)

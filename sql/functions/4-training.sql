@@ -57,6 +57,14 @@ as $body$
 $body$;
 comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order. Options: held leaves them with the session, in memory or in a file, with blocks that refer to them. secret_order is false for rows as they are read. cuts and projection. key, first and last are for an order that several sessions share. poisson is for mini-batches, with probability, steps, size to which each is padded, apart, and together, the rows of all of them instead of padding each. progress reports to the client';
 
+create or replace function dbdp_internal.check_room(rows bigint, dimension int, staged bigint, sessions int) returns void
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython check_room@
+$body$;
+comment on function dbdp_internal.check_room is 'internal: raise an error unless so many sessions may each have the files that so many rows of a dimension take when they are packed, by temp_file_limit and the free space of the disk; staged is the size of a file of groups'' records';
+
 create or replace function dbdp_internal.forget_blocks(blocks text) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp

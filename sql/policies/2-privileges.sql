@@ -61,7 +61,7 @@ grant update (granted_at) on dbdp.prediction_grant, dbdp.name_grant to dbdp_owne
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
 grant execute on function dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
 
-grant execute on function dbdp_internal.shuffle, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate to dbdp_owner;
+grant execute on function dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate to dbdp_owner;
 grant execute on function dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp_internal.resume to dbdp_owner;
 -- A table is read with the rights of its owner, which may lack dbdp_data_owner if one of its members registered it.
 grant execute on function
@@ -147,7 +147,7 @@ grant execute on function
   dbdp.grant_training, dbdp.revoke_training,
   dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds,
   dbdp_internal.rows_by_pages, dbdp_internal.records_on_pages,
-  dbdp_internal.shuffle, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.resume, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate, dbdp_internal.sgd_epoch(bytea, bytea),
+  dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.resume, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate, dbdp_internal.sgd_epoch(bytea, bytea),
   dbdp_internal.count_errors(bytea, bytea, int), dbdp_internal.count_errors_transition,
   dbdp_internal.noisy_transition, dbdp_internal.noisy_terminate, dbdp_internal.noisy_steps(bytea, bytea),
   dbdp_internal.gradient_transition, dbdp_internal.gradient_sum(bytea, bytea, text, float8),

@@ -39,7 +39,8 @@ select v.name,
        v.unit,
        v.epsilon,
        v.delta,
-       v.registered_by
+       v.registered_by,
+       v.place
 from dbdp.datasets_details as v;
 comment on view dbdp.datasets is 'registered datasets that the role may train on. dbdp.datasets_details has the declarations and all other columns';
 comment on column dbdp.datasets.name is 'Name of the dataset';
@@ -50,6 +51,7 @@ comment on column dbdp.datasets.unit is 'Column that names the unit of privacy; 
 comment on column dbdp.datasets.epsilon is 'The total budget';
 comment on column dbdp.datasets.delta is 'The total budget';
 comment on column dbdp.datasets.registered_by is 'The role that registered it';
+comment on column dbdp.datasets.place is 'Where the rows are, as that role states, if not in the table; null for a table';
 comment on column dbdp.datasets_details.name is 'Name of the dataset';
 comment on column dbdp.datasets_details.source is 'Name of its table';
 comment on column dbdp.datasets_details.rows is 'Public number of rows';

@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from commands import run, run_here
-from rich.console import Console
 
 from dbdp.interfaces.cli import output
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.cli.plots.curves import ScoringRows
 from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.terminal import Terminal
 
 EXPLAIN = [
     *("explain", "--algorithm", "bolt_on", "--loss", "logistic", "--rows", "48842", "--features", "124"),
@@ -242,7 +242,7 @@ def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(serve
 
 
 def test_the_ledger_of_a_renewed_budget_fits_a_terminal_and_names_the_period(server_url, connection, monkeypatch):
-    monkeypatch.setattr(output, "console", Console(width=80, color_system=None))
+    monkeypatch.setattr(output, "console", Terminal(width=80, color_system=None))
     connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     connection.execute("select dbdp.dp_logreg('fits', 0.1, algorithm => 'bolt_on')")

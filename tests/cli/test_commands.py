@@ -23,7 +23,6 @@ from click.testing import CliRunner
 from commands import run_here
 from pairs import others_slow
 from psycopg.conninfo import make_conninfo
-from rich.console import Console
 from rich.progress import Progress
 
 from dbdp import __version__
@@ -34,6 +33,7 @@ from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.python import progress
 from dbdp.interfaces.python.database import connect
 from dbdp.interfaces.python.progress import seconds_left
+from dbdp.interfaces.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 PRINT_FOR_PEOPLE = {"demo", "reproduce", "server stop", "server psql", "web"}  # shows, nothing, psql's own, a server
@@ -337,7 +337,7 @@ def test_an_uninstallation_names_what_it_leaves(make_database):
 
 def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]], title: str = "t") -> str:
     """What `show` prints on a console of that width."""
-    console = Console(width=width, force_terminal=True, color_system=None)
+    console = Terminal(width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
         output.show(rows, False, title)
@@ -366,7 +366,7 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch):
         assert all(ord(each) >= ord(" ") or each == "\n" for each in shown)
         if width == 100:
             assert all(words in shown for words in ("[/]", *odd, "x [/] y", r"\x1b[2J\u202etext", ":smile:"))
-    console = Console(width=100, color_system=None)
+    console = Terminal(width=100, color_system=None)
     monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
         output.show_done("table [/] \x1b is [old]", False)
@@ -374,7 +374,7 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch):
 
 
 def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(monkeypatch):
-    console = Console(width=100, color_system=None)
+    console = Terminal(width=100, color_system=None)
     monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
         output.show_figures(
@@ -400,7 +400,7 @@ def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch):
 
 
 def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch):
-    console = Console(width=40, color_system=None)
+    console = Terminal(width=40, color_system=None)
     monkeypatch.setattr(output, "console", console)
     url = "postgresql://postgres@/dbdp?host=%2Fa%2Flong%2Fplace&port=5432"
     with console.capture() as capture:
@@ -537,7 +537,7 @@ def shown_after(clock: list[float], *reports: tuple[str, int, int]) -> str:
     """What the bar shows after reports at these times, the first of which is its start."""
     times = iter(clock)
     now = [next(times)]
-    console = Console(width=100, force_terminal=True, color_system=None)
+    console = Terminal(width=100, force_terminal=True, color_system=None)
     columns = (progress._Count(), progress._Left())
     bar = Progress(*columns, console=console, get_time=lambda: now[0], auto_refresh=False)
     report = progress.Bars(bar)

@@ -6,15 +6,15 @@ import shlex
 import pytest
 from chance import usually
 from commands import run_here
-from rich.console import Console
 
 from dbdp.interfaces.cli.demo import adult, demo
 from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.terminal import Terminal
 
 
 def shown(database: Database) -> str:
     """Return what the demo prints."""
-    console = Console(file=io.StringIO(), width=160)
+    console = Terminal(file=io.StringIO(), width=160)
     demo.run(database, console)
     return console.file.getvalue()
 
@@ -53,7 +53,7 @@ def test_without_real_data_it_generates_rows_and_reports_it(database, monkeypatc
 
 def test_it_prints_every_step_in_40_lines(database):
     """Beside five lines of `make demo` itself; receipts, of 30 lines each, are where a line at the end says."""
-    console = Console(file=io.StringIO(), width=80)
+    console = Terminal(file=io.StringIO(), width=80)
     demo.run(database, console)
     text = console.file.getvalue()
     for sql in ("dbdp.register_dataset('adult'", "dbdp.dp_explain('adult'", "dbdp.dp_logreg('adult'", "dbdp.predict("):

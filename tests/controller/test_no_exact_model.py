@@ -300,6 +300,8 @@ def test_no_option_no_setting_and_no_variable_of_the_environment_is_about_noise(
     of_the_server |= {""}  # threads of BLAS, which are set and not read
     of_the_server |= {"fsync"}  # the doctor looks at it
     of_the_server |= {"search_path", "row_security"}  # of a client, which are put back behind its statement
+    of_the_server |= {"temp_file_limit", "temp_tablespaces"}  # of the files of packed rows
+    of_the_server |= {"places"}  # whose files a client may open
     of_the_server |= {"server_version_num"}  # decides how large the server's counts of reads are
     assert results == of_the_server | {"DBDP_HOME", "XDG_DATA_HOME", "DBDP_DATA", "DBDP_METRICS_TOKEN", "URL_VARIABLE"}
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -310,3 +311,26 @@ def test_a_home_that_the_server_cannot_enter_is_refused(tmp_path):
     tmp_path.chmod(0o700)
     with pytest.raises(ClusterError, match=r"cannot enter .* set DBDP_HOME"):
         Cluster(tmp_path / "home").start()
+
+
+@as_root
+def test_root_without_an_account_for_it_starts_nothing(make_cluster, monkeypatch):
+    """As `nobody` every process of `nobody` would be the superuser, by peer authentication."""
+    cluster, known = make_cluster("unowned"), pwd.getpwnam
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: known("no such account" if name == "postgres" else name))
+    with pytest.raises(ClusterError, match="no account postgres to run it for root: create one by `useradd --system"):
+        cluster.start()
+    assert not cluster.home.exists()
+
+
+@as_root
+def test_a_cluster_of_another_account_is_refused(make_cluster):
+    cluster = make_cluster("of_nobody")
+    (cluster.home / "data").mkdir(parents=True)
+    for owner in (65534, 0):
+        os.chown(cluster.home / "data", owner, owner)
+        with pytest.raises(ClusterError, match=f"belongs to user {owner}, not to postgres: .* `chown -R postgres: "):
+            cluster.start()
+    os.chown(cluster.home / "data", *pwd.getpwnam("postgres")[2:4])
+    with pytest.raises(ClusterError, match=r"initdb failed|did not start|is not|PG_VERSION"):  # the control
+        cluster.start()

@@ -26,7 +26,7 @@ from psycopg.types.json import set_json_loads
 from psycopg.types.numeric import NumericLoader
 from servers import temporary_cluster
 
-from dbdp.controller.charging import _check_workers
+from dbdp.controller.charging import _workers
 from dbdp.deployment import installer
 from dbdp.deployment.doctor import FAULT, examine
 from dbdp.deployment.installer import InstallError
@@ -366,13 +366,15 @@ def test_shards_are_on_the_server_of_the_first(server_url, monkeypatch):
     """A session on another server does not see the snapshot, which is found before the charge."""
     with connect(server_url) as database, temporary_cluster() as elsewhere:
         session = ClientSession(database.connection)
-        _check_workers(session, 2)  # the control
+        with _workers(session, 2) as workers:
+            assert len(workers) == 2  # the control
         foreign = replace(session.another(), dsn=elsewhere.url)
         real = session.another()
         places = iter([real, foreign])
         monkeypatch.setattr(Another, "opened", partialmethod(opened_at, places))
-        with pytest.raises(ValueError, match="shards = 2 needs .*, and one failed: .*snapshot"):
-            _check_workers(session, 2)
+        refused = pytest.raises(ValueError, match=r"shards = 2 needs .*, and one failed: .*snapshot")
+        with refused, _workers(session, 2):
+            pass
 
 
 @contextmanager

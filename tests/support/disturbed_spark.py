@@ -32,7 +32,7 @@ from dbdp.interfaces.python.database import connect as connected
 from dbdp.learning.rows.features import SCALED
 from dbdp.packing.spark import files, packed, tables, workers
 from dbdp.packing.spark.engine import SparkEngine
-from dbdp.packing.spark.masks import padded
+from dbdp.packing.spark.masks import Named, padded
 from dbdp.registry import datasets
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.connections import opened
@@ -143,8 +143,8 @@ def digests(spark: Any, source: str, key: bytes, stage: str, name: str | None = 
         rows._key = key
         frame = rows.blocks(SLICES)
         moved = rows.epoch([[state().encode()] for _ in SLICES], 3)
-        plain = ((row.part, row.number, padded(bytes(row.block), rows._pad).tobytes()) for row in frame.collect())
-        blocks = sorted(plain)
+        found = ((row.part, row.number, bytes(row.block)) for row in frame.collect())
+        blocks = sorted((*at, padded(block, rows._pad, Named("block", *at)).tobytes()) for *at, block in found)
         sums = rows.second_moment().tobytes()
     values = {"blocks": b"".join(block for *_, block in blocks), "states": b"".join(m[0] for m in moved), "sums": sums}
     named = {name: hashlib.sha256(value).hexdigest() for name, value in values.items()}

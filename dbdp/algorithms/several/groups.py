@@ -12,6 +12,7 @@ import numpy as np
 
 from dbdp.algorithms import catalogue
 from dbdp.algorithms.plan import Facts, Plan, Request
+from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.settings import check_numbers, check_request, objective_of
 from dbdp.privacy.accounting.events import REPLACE_ONE, DisjointDpEvent, Release, SelfComposedDpEvent
 
@@ -58,6 +59,11 @@ class GroupsPlan:
             return {}
         shared = "; each of these has half of epsilon and delta" if _touched(self.is_private, self.sizes) > 1 else ""
         return {"key": f"private: a record may go from one group to another{shared}"}
+
+    @property
+    def layout(self) -> Layout:
+        """How the rows of the largest group are packed; all are packed in one session, one after the other."""
+        return Layout(self.facts.dimension, (max(self.sizes),))
 
     @cached_property
     def untrained(self) -> np.ndarray:

@@ -16,7 +16,7 @@ def datasets(as_json: AsJson = False, url: Url = None) -> None:
     """List the datasets that you may train on."""
     with opened(url) as database:
         rows = database.datasets()
-    usual = {"mode": "renyi", "unit": None, "registered_by": rows[0]["registered_by"] if rows else None}
+    usual = {"mode": "renyi", "unit": None, "place": None, "registered_by": rows[0]["registered_by"] if rows else None}
     shown = ["name", "source", "rows", "epsilon", "delta"]  # and what differs between them: a row has 80 columns
     shown += [key for key, value in usual.items() if any(row[key] != value for row in rows)]
     read = [row | ({} if row["capacity"] is None else {"rows": f"≤ {row['rows']}"}) for row in rows]

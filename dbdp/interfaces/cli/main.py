@@ -8,6 +8,7 @@ import gc
 import logging
 import re
 import sys
+import traceback
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from dbdp import __version__
 from dbdp.checks import OTHERS
 from dbdp.interfaces.cli.parameters import Commands, option
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
+from dbdp.interfaces.plain import plain, plain_output
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -36,9 +38,16 @@ _SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)")
 
 
 class _Commands(Commands):
-    """Loads a command of `dbdp.interfaces.cli.places` when it is called; lists these before those of `app` itself."""
+    """Loads a command of `dbdp.interfaces.cli.places` when it is called; lists these before those of `app` itself.
+
+    All that is printed meanwhile is plain text, whoever prints it.
+    """
 
     _is_listing = False  # while the help lists the commands, which then need not be imported
+
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        with plain_output():
+            return super().main(*arguments, **settings)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*PLACES, *super().list_commands(ctx)]
@@ -111,17 +120,24 @@ def main() -> None:
     gc.set_threshold(50_000)  # imports make no garbage: by default a tenth of a short command's time is looking for it
     logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it warns of the statement that Ctrl-C interrupts
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    try:
-        app()
-    except Exception as error:
-        if not isinstance(error, _refusals()):
-            raise
-        from rich.console import Console
-        from rich.text import Text
+    with plain_output():
+        try:
+            app()
+        except Exception as error:
+            _show_error(error)
+            sys.exit(1)
 
-        message = Text.assemble(("error:", "red"), " ", _one_line(error))
-        Console(stderr=True).print(message, soft_wrap=True)
-        sys.exit(1)
+
+def _show_error(error: Exception) -> None:
+    """Print an error of dbdp in one line; of any other, which is a fault of dbdp, also where it arose."""
+    if not isinstance(error, _refusals()):
+        traceback.print_exception(error)
+        return
+    from rich.text import Text
+
+    from dbdp.interfaces.terminal import Terminal
+
+    Terminal(stderr=True).print(Text.assemble(("error:", "red"), " ", _one_line(error)), soft_wrap=True)
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
@@ -137,7 +153,6 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 def _one_line(error: Exception) -> str:
     """Return an error's text on one line, with the hint of PostgreSQL, or ours for a missing right."""
-    from dbdp.interfaces.plain import plain
     from dbdp.sessions.errors import PREFIX
 
     diagnosis = getattr(error, "diag", None)

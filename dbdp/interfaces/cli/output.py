@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dbdp.interfaces.cli.parameters import option
 from dbdp.interfaces.plain import plain
+from dbdp.interfaces.terminal import Terminal
 from dbdp.sessions.errors import NOT_ALLOWED
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.database import Database
 
-console = Console()
+console = Terminal()
 LONGEST_LIST = 12  # numbers that a table shows one by one
 _HOW_CHARGES_ADD_UP = ("mode", "rdp_order", "charge_limit", "charged", "leak_limit", "leaked", "recorded", "unrecorded")
 _BREAKS = 16  # characters; a longer word in a cell may be broken
@@ -34,6 +34,14 @@ Engine = Annotated[
     option(
         type=click.Choice([POSTGRESQL, SPARK]),
         help="Engine that reads rows and trains; spark: from a table, or files such as spark:parquet:/path.",
+    ),
+]
+Places = Annotated[
+    list[str] | None,
+    option(
+        "--place",
+        help="A place of another role's dataset that may be read, as `dbdp datasets` shows it, or a folder above it; "
+        "repeat for several. DBDP_PLACES lists more.",
     ),
 ]
 Master = Annotated[str | None, option(help="Master of Spark, such as local[4]; default: its own settings.")]
@@ -57,18 +65,22 @@ def opened(url: str | None) -> Iterator["Database"]:
 
 
 @contextmanager
-def opened_on(url: str | None, engine: str, master: str | None) -> Iterator["Database"]:
+def opened_on(
+    url: str | None, engine: str, master: str | None, places: list[str] | None = None
+) -> Iterator["Database"]:
     """Connect to a server, with Spark as the place where rows are read and trained on if that is the engine."""
     if engine == POSTGRESQL:
         if master is not None:
             raise ValueError(f"--master {master} is for --engine spark; add that, or leave it out")
+        if places:
+            raise ValueError(f"--place {places[0]} is for --engine spark; add that, or leave it out")
         with opened(url) as database:
             yield database
         return
     from dbdp.packing.spark.jobs import started
 
     with opened(url) as database, started(master) as spark:
-        yield database.on_spark(spark)
+        yield database.on_spark(spark, places=places or ())
 
 
 @contextmanager

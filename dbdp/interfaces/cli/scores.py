@@ -12,6 +12,7 @@ from dbdp.interfaces.cli.output import (
     Engine,
     Epsilon,
     Master,
+    Places,
     Url,
     opened,
     opened_on,
@@ -38,9 +39,10 @@ def score(
     url: Url = None,
     engine: Engine = POSTGRESQL,
     master: Master = None,
+    places: Places = None,
 ) -> None:
     """Score a released model on a dataset, with noise, charged like a release."""
-    with opened_on(url, engine, master) as database:
+    with opened_on(url, engine, master, places) as database:
         result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
@@ -56,9 +58,10 @@ def evaluate(
     url: Url = None,
     engine: Engine = POSTGRESQL,
     master: Master = None,
+    places: Places = None,
 ) -> None:
     """Estimate accuracy, fraction of the majority class and AUC of a model, with noise, for one charge."""
-    with opened_on(url, engine, master) as database:
+    with opened_on(url, engine, master, places) as database:
         figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
     show(figures, as_json, f"model {model} on {dataset}")
 
@@ -83,9 +86,10 @@ def confusion(
     url: Url = None,
     engine: Engine = POSTGRESQL,
     master: Master = None,
+    places: Places = None,
 ) -> None:
     """Count rows by true and predicted class, with noise: the confusion matrix of a released model."""
-    with opened_on(url, engine, master) as database:
+    with opened_on(url, engine, master, places) as database:
         result = database.confusion(model, dataset, epsilon=epsilon, delta=delta)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
@@ -99,9 +103,10 @@ def class_balance(
     url: Url = None,
     engine: Engine = POSTGRESQL,
     master: Master = None,
+    places: Places = None,
 ) -> None:
     """Count the rows of each class, with noise."""
-    with opened_on(url, engine, master) as database:
+    with opened_on(url, engine, master, places) as database:
         result = database.class_balance(dataset, epsilon=epsilon, delta=delta)
     show_figures(result, as_json, dataset, _rows(result))
 

@@ -13,7 +13,18 @@ import click
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.checks import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
-from dbdp.interfaces.cli.output import POSTGRESQL, AsJson, Engine, Master, Url, opened, opened_on, show, show_mapping
+from dbdp.interfaces.cli.output import (
+    POSTGRESQL,
+    AsJson,
+    Engine,
+    Master,
+    Places,
+    Url,
+    opened,
+    opened_on,
+    show,
+    show_mapping,
+)
 from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.privacy.accounting.budget import Budget
 
@@ -81,13 +92,14 @@ def train(
     request: Request,
     engine: Engine = POSTGRESQL,
     master: Master = None,
+    places: Places = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Train a private model on a registered dataset, and store the release."""
     from dbdp.interfaces.python.progress import progress_bar
 
-    with opened_on(url, engine, master) as database, progress_bar() as progress:
+    with opened_on(url, engine, master, places) as database, progress_bar() as progress:
         model = database.train(dataset, request, progress)
     _show_model(model, as_json)
 
@@ -138,6 +150,7 @@ def tune(
     selection_epsilon: SelectionEpsilon = None,
     engine: Engine = POSTGRESQL,
     master: Master = None,
+    places: Places = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
@@ -147,7 +160,7 @@ def tune(
 
     own = (method, repetitions, distribution, selection_epsilon)
     tuning = TuningRequest(request, parsed(candidates.read_text()), *own)
-    with opened_on(url, engine, master) as database, progress_bar() as progress:
+    with opened_on(url, engine, master, places) as database, progress_bar() as progress:
         model = database.tune(dataset, tuning, progress)
     _show_model(model, as_json)
 

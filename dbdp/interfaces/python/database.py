@@ -206,7 +206,7 @@ class Database:
         if self._owned:
             self.connection.close()
 
-    def on_spark(self, spark: Any) -> Database:
+    def on_spark(self, spark: Any, *, places: Sequence[str] = ()) -> Database:
         """Return this connection with Apache Spark to read rows and train on them.
 
         Its methods `register_dataset`, `train`, `tune`, `score`, `evaluate` and `class_balance` take datasets whose
@@ -219,15 +219,25 @@ class Database:
         ----------
         spark : pyspark.sql.SparkSession
             A session of Spark 4.1 or later. Its workers need dbdp too.
+        places : sequence of str
+            Places of datasets that other roles registered, as `datasets` shows them, or folders above them. Their files
+            are read with your rights on files, so none is opened that is not listed here or in the environment
+            variable DBDP_PLACES, separated by blanks. Your own datasets need no entry.
 
         Returns
         -------
         Database
             The same connection.
+
+        Raises
+        ------
+        ValueError
+            If a place is not written as one.
         """
         from dbdp.packing.spark.engine import SparkEngine
 
-        return Database(self.connection, lender=self._lender, engine=SparkEngine(spark, ClientSession(self.connection)))
+        engine = SparkEngine(spark, ClientSession(self.connection), places)
+        return Database(self.connection, lender=self._lender, engine=engine)
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement with parameters $1, $2, …, and return its rows.
@@ -760,7 +770,7 @@ class Database:
         Returns
         -------
         list of dict
-            A row of dbdp.datasets for each.
+            A row of dbdp.datasets_details for each; `place` says where the rows are if not in a table.
         """
         return self.query("select * from dbdp.datasets_details order by name")
 

@@ -5,17 +5,16 @@ training that runs in the server is one statement, whose progress is unknown: it
 time elapsed.
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from dbdp.algorithms.rows import Progress as Report
 from dbdp.algorithms.rows import silent
+from dbdp.interfaces.terminal import Terminal
 
 
 class _Count(ProgressColumn):
@@ -72,11 +71,13 @@ def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
     callable
         Takes the name of a stage, how many of its parts are done, and how many there are.
     """
-    if not (enabled and sys.stderr.isatty()):
+    console = Terminal(stderr=True)
+    if not (enabled and console.file.isatty()):
         yield silent
         return
-    columns = (TextColumn("{task.description:8}"), BarColumn(), _Count(), TimeElapsedColumn(), _Left())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    columns = (TextColumn("{task.description:8}", markup=False), BarColumn(), _Count(), TimeElapsedColumn(), _Left())
+    # What is printed meanwhile does not pass rich, which would read escape sequences in it.
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as bar:
         yield Bars(bar)
 
 

@@ -6,6 +6,7 @@ limits BLAS to one thread before NumPy is loaded.
 
 from dbdp.interfaces.sql.interface import check_caller, in_own_transaction, interface, refusing, session  # isort: split
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,7 @@ from dbdp.interfaces.sql.arguments import (
     tuning_request,
 )
 from dbdp.learning.objectives import Linear, objective_from
-from dbdp.packing import draws, grouping, held
+from dbdp.packing import draws, grouping, held, room, stores
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import Share
 from dbdp.packing.packer import shuffle_and_pack
@@ -202,6 +203,15 @@ def shuffle(name: str, table: str, options: str) -> None:
     dataset, share = datasets.load(session, name), Share.from_data(json_value("options", options))
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
     shuffle_and_pack(session, dataset, blocks_table, share)
+
+
+@interface()
+def check_room(rows: int, dimension: int, staged: int, sessions: int) -> None:
+    """dbdp_internal.check_room, of the caller's session."""
+    check_not_null(rows=rows, dimension=dimension, staged=staged, sessions=sessions)
+    if stores.planned():
+        gc.collect()  # a cancel may have left a file open that nobody uses
+    room.check(session, rows, dimension, staged, sessions, (held.size(), stores.planned()))
 
 
 @interface()

@@ -6,8 +6,9 @@ reach PostgreSQL where they need it. The driver is the client: it charges in Pos
 models without noise.
 """
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +17,7 @@ from dbdp.algorithms import AUTO, Request
 from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.packing.spark import columns, files, tables, workers
 from dbdp.packing.spark.packed import SparkRows, rows_on_spark
+from dbdp.registry import places
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.registration import Registration
 from dbdp.registry.tables import records
@@ -42,10 +44,13 @@ class SparkEngine:
         The session of Spark, classic or Connect.
     session : ClientSession
         The driver's connection to PostgreSQL, without an engine.
+    allowed : Iterable[str]
+        Places of other roles that may be opened, and folders of such places; also those of the environment.
     """
 
-    def __init__(self, spark: Any, session: ClientSession) -> None:
+    def __init__(self, spark: Any, session: ClientSession, allowed: Iterable[str] = ()) -> None:
         self._spark, self._session = spark, session
+        self._allowed = places.checked(allowed) + places.checked(os.environ.get(places.VARIABLE, "").split())
         self._checked: dict[int, files.Files] = {}
 
     def check_rows(self, dataset: Any) -> None:
@@ -53,10 +58,10 @@ class SparkEngine:
         if dataset.place is None:
             self._session.check_rows(dataset)
             return
-        found = files.files_of(self._spark, files.path_of(dataset.place))
+        found = files.files_of(self._spark, self._path(dataset))
         if (found.rows, found.digest) != (dataset.rows, dataset.digest):
             raise ValueError(
-                f"the files of {dataset.place} are not those that dataset {dataset.name!r} was registered with: they "
+                f"the files of {dataset.place!r} are not those that dataset {dataset.name!r} was registered with: they "
                 f"have {found.rows} rows, it has {dataset.rows}, or one was replaced; register the new files as a "
                 "separate dataset"
             )
@@ -87,7 +92,7 @@ class SparkEngine:
             ):
                 yield rows
             return
-        found = self._checked.get(dataset.id) or files.files_of(self._spark, files.path_of(dataset.place))
+        found = self._checked.get(dataset.id) or files.files_of(self._spark, self._path(dataset))
         with rows_on_spark(self._spark, dataset, found, layout, progress) as rows:
             yield rows
 
@@ -110,13 +115,22 @@ class SparkEngine:
             raise ValueError(f"the files of {path} have no rows; register files with at least one row")
         return {column: types[column] for column in registration.columns}, found
 
+    def _path(self, dataset: Any) -> str:
+        """Return where a dataset's files are; raise ValueError unless this role registered it, or its user allows it.
+
+        Whatever opens the place of a dataset has the path from here.
+        """
+        if not dataset.is_own:
+            places.check_allowed(dataset.name, dataset.registered_by, dataset.place, self._allowed)
+        return files.path_of(dataset.place)
+
     def _check_columns(self, dataset: Any) -> None:
-        present = columns.postgres_types(self._spark.read.parquet(files.path_of(dataset.place)))
+        present = columns.postgres_types(self._spark.read.parquet(self._path(dataset)))
         for column, kind in dataset.column_types.items():
             if present.get(column) != kind:
                 raise ValueError(
                     f"column {column!r} was {kind} when dataset {dataset.name!r} was registered and is now "
-                    f"{present.get(column, 'gone')} in {dataset.place}; register the new files as another dataset"
+                    f"{present.get(column, 'gone')} in {dataset.place!r}; register the new files as another dataset"
                 )
 
     def _check_workers(self) -> None:

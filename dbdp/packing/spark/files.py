@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.packing.spark import columns, workers
 from dbdp.registry.datasets import Dataset
+from dbdp.registry.places import PREFIX
 
-PREFIX = "spark:parquet:"
 TAG, PLACE = "tag", "place"
 _FACTS = ("file_path", "file_size", "file_modification_time")
 
@@ -75,11 +75,8 @@ class Files:
 
 
 def path_of(place: str) -> str:
-    """Return the path in a place such as `spark:parquet:/data/visits`; raise ValueError for another place."""
-    path = place.removeprefix(PREFIX)
-    if path == place or not path:
-        raise ValueError(f"source {place!r} is not a place that Spark reads; write {PREFIX}/path/of/the/files")
-    return path
+    """Return the path in a place such as `spark:parquet:/data/visits`."""
+    return place.removeprefix(PREFIX)
 
 
 def read(spark: Any, path: str) -> Any:

@@ -20,7 +20,7 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import HEADER_BYTES, Encoder, record_layout
 from dbdp.learning.state import State
 from dbdp.packing.spark.columns import LABEL, VALUES
-from dbdp.packing.spark.masks import Sealed, masked, padded
+from dbdp.packing.spark.masks import Named, Sealed, masked, padded
 from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
 
@@ -193,7 +193,8 @@ class Place:
             raise PublicError(INCOMPLETE)
         order, together = by_slot[self.order.order(words[by_slot])], blocks.rows_per_block(self.dimension)
         for number, first in enumerate(range(0, len(rows), together)):
-            block = padded(rows[order[first : first + together]].tobytes(), self.pad).tobytes()
+            named = Named("block", part, number)
+            block = padded(rows[order[first : first + together]].tobytes(), self.pad, named).tobytes()
             yield _batch(part=pa.array([part], pa.int32()), number=pa.array([number], pa.int32()), block=[block])
 
     def _joined(self, part: int, chunks: list[pa.RecordBatch]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -233,9 +234,12 @@ class Measure:
         from dbdp.learning import second_moments
 
         for batch in batches:
-            plain = (padded(block.as_buffer(), self.pad) for block in batch.column("block"))
-            found = (second_moments.lengths(blocks.decode(block, len(self.matrix)), self.matrix) for block in plain)
-            lengths = [padded(each.tobytes(), self.pad).tobytes() for each in found]
+            numbers = list(zip(batch.column("part").to_pylist(), batch.column("number").to_pylist(), strict=True))
+            lengths = []
+            for place, block in zip(numbers, batch.column("block"), strict=True):
+                rows = blocks.decode(padded(block.as_buffer(), self.pad, Named("block", *place)), len(self.matrix))
+                found = second_moments.lengths(rows, self.matrix).tobytes()
+                lengths.append(padded(found, self.pad, Named("lengths", *place)).tobytes())
             columns = {name: batch.column(name) for name in ("part", "number", "block")}
             yield _batch(**columns, lengths=lengths)
 
@@ -371,8 +375,13 @@ class _Cursor:
 
     def _piece(self) -> Piece:
         names = self._held[0].schema.names  # type: ignore[index]
-        plain = (padded(self._column(name).as_buffer(), self._pad) for name in ("block", "lengths") if name in names)
-        rows, *lengths = plain
+        place = (self._column(name).as_py() for name in ("part", "number"))
+        part, number = map(int, place)
+        rows, *lengths = (
+            padded(self._column(name).as_buffer(), self._pad, Named(name, part, number))
+            for name in ("block", "lengths")
+            if name in names
+        )
         return Piece(blocks.decode(rows, self._dimension), lengths[0].view("<f4") if lengths else None)
 
 

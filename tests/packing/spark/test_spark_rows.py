@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from dbdp.privacy.shuffling import KeyedOrder
 
 ROWS, SLICES = 1000, (500, 300, 200)
 KEY = b"k" * 32
+FIRST = masks.Named("block", 0, 0)
 CANARY = 0.123456789012345
 
 
@@ -74,7 +76,8 @@ def read(made: spark_rows.SparkRows, sizes: tuple[int, ...] = SLICES) -> list[np
     """The packed rows of each part."""
     parts: dict[int, bytes] = {}
     for row in sorted(made.blocks(sizes).collect(), key=lambda row: (row.part, row.number)):
-        parts[row.part] = parts.get(row.part, b"") + masks.padded(bytes(row.block), made._pad).tobytes()
+        named = masks.Named("block", row.part, row.number)
+        parts[row.part] = parts.get(row.part, b"") + masks.padded(bytes(row.block), made._pad, named).tobytes()
     return [blocks.PackedRecords(sparks.LENGTH).rows(parts[part]) for part in sorted(parts)]
 
 
@@ -184,7 +187,8 @@ def test_a_part_is_placed_whatever_the_order_of_its_chunks_if_each_of_its_rows_i
         pack_them = workers.Pack(Encoder(), order, read, np.zeros(0, "<u8"))  # type: ignore[arg-type]
         place = workers.Place(order, sparks.LENGTH, (ROWS,), KEY)
         found = [batch.column("block")[0].as_py() for batch in place(pack_them(iter(firsts)))]  # type: ignore[arg-type]
-        return b"".join(masks.padded(block, KEY).tobytes() for block in found)
+        named = (masks.Named("block", 0, number) for number in count())
+        return b"".join(map(bytes, map(masks.padded, found, repeat(KEY), named)))
 
     expected = in_numpy(features, labels).tobytes()
     assert placed(0, 250, 500, 750) == placed(750, 0, 500, 250) == expected
@@ -223,13 +227,13 @@ def test_what_is_masked_does_not_compress_whatever_it_contains_and_comes_back() 
         masked = masks.masked(content, b"seed")
         assert masks.masked(masked, b"seed") == content
         assert len(zlib.compress(masked)) >= len(content)
-        padded = masks.padded(content, b"seed").tobytes()
-        assert masks.padded(padded, b"seed").tobytes() == content
+        padded = masks.padded(content, b"seed", FIRST).tobytes()
+        assert masks.padded(padded, b"seed", FIRST).tobytes() == content
         assert len(zlib.compress(padded)) >= len(content)
     assert len(zlib.compress(bytes(10_001))) < 100  # a control
     large = bytes(5 * blocks.BLOCK_BYTES // 2)
-    assert not masks.padded(masks.padded(large, KEY), KEY).any()
-    assert len(zlib.compress(masks.padded(large, KEY).tobytes())) >= len(large)
+    assert not masks.padded(masks.padded(large, KEY, FIRST), KEY, FIRST).any()
+    assert len(zlib.compress(masks.padded(large, KEY, FIRST).tobytes())) >= len(large)
     sealed = [pickle.dumps(masks.Sealed(functools.partial(np.add, value))) for value in (np.zeros(5000), np.ones(5000))]
     assert len({len(each) for each in sealed}) == 1
     assert min(len(zlib.compress(each)) for each in sealed) > 39_000

@@ -222,7 +222,7 @@ def test_the_number_of_rows_of_files_stays_and_only_a_new_dataset_has_a_place(on
     for sql in (
         "select dbdp.raise_capacity($1, 'grown', 99999999)",
         "select dbdp.renew_budget($1, 'a new year')",
-        "select dbdp_internal.place_dataset($1, 'spark:parquet:/other', 'other')",
+        "select dbdp_internal.place_dataset($1, 'spark:parquet:/other', repeat('0', 64))",
     ):
         with pytest.raises(ValueError, match=r"fixed|not registered in this transaction"):
             on_spark.query(sql, visits)

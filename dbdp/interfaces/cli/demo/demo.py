@@ -12,13 +12,13 @@ from typing import Any, LiteralString
 import numpy as np
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression, design_matrix
+from dbdp.interfaces.terminal import Terminal
 from dbdp.registry.declarations import Declaration
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -26,11 +26,11 @@ BUDGET_EPSILON, BUDGET_DELTA = 4.0, 1e-5
 DATASET = "adult"
 
 
-def run(database: Database, console: Console, *, elsewhere: bool = False) -> None:
+def run(database: Database, console: Terminal, *, elsewhere: bool = False) -> None:
     """Run the demo on a database; commands that follow name it where it is elsewhere, not the default one."""
     rows, origin = adult.read(adult.download)
     console.rule("1. a table becomes a dataset, with a budget")
-    console.print(origin, highlight=False, soft_wrap=True, markup=False)
+    console.print(origin, highlight=False, soft_wrap=True)
     load(database, rows)
     _show(console, _registration(database))
     console.rule("2. the plan, before anything is spent")
@@ -44,21 +44,21 @@ def run(database: Database, console: Console, *, elsewhere: bool = False) -> Non
     console.rule("4. train, from Python")
     estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
     text = f'dbdp.LogisticRegression(epsilon={EPSILON:g}, delta={DELTA:g}).fit("{DATASET}")'
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    console.print(text, highlight=False, soft_wrap=True)
     _spent(database, console, estimator.model_id_)
     console.rule(f"5. accuracy on the held-out rows, at ε = {EPSILON:g} and δ = {DELTA:g}")
     _show(console, _scoring_sql(released["model"]))
     _accuracies(database, console, rows, released["model"], estimator)
     console.rule("what to do next")
     for line in _next_steps(database, released["model"], elsewhere):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
 
-def _show(console: Console, text: str) -> None:
+def _show(console: Terminal, text: str) -> None:
     console.print(Syntax(text, "sql", theme="ansi_light", word_wrap=True, background_color="default"))
 
 
-def _spent(database: Database, console: Console, model: int) -> None:
+def _spent(database: Database, console: Terminal, model: int) -> None:
     """Print what a model is, and what is left of the budget."""
     left = database.budget(DATASET)["left_share"]
     text = f"model {model}, (ε = {EPSILON:g}, δ = {DELTA:g})-private; {left:.0%} of the budget is left"
@@ -152,7 +152,7 @@ def _scoring_sql(model: int) -> str:
     return _statement(_SCORING, model=model, positive=adult.POSITIVE)
 
 
-def _accuracies(database: Database, console: Console, text: str, model: int, estimator: LogisticRegression) -> None:
+def _accuracies(database: Database, console: Terminal, text: str, model: int, estimator: LogisticRegression) -> None:
     majority = database.query("select avg((income = $1)::int)::float8 as share from demo.adult_holdout", adult.NEGATIVE)
     table = Table("model", "accuracy")
     table.add_row(f"private, trained in SQL (model {model})", f"{_score(database, model):.4f}")

@@ -12,10 +12,11 @@ ROWS_OF_A_PAGE = 50
 DATASETS = """
 select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_at is null) as period,
        d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
-       d.unit, d.max_rows, d.capacity, d.registered_by, d.registered_at, now() as now, d.renews, d.reason,
+       d.unit, d.max_rows, d.capacity, d.place as files, d.renews, d.reason,
+       d.registered_by, d.registered_at, now() as now,
        d.registered_by = any (dbdp_internal.own_roles()) as own,
        row_number() over (order by d.name) as place,
-       concat_ws(' ', d.name, d.source, d.mode, d.unit, d.registered_by, d.declaration::text) as words
+       concat_ws(' ', d.name, d.source, d.place, d.mode, d.unit, d.registered_by, d.declaration::text) as words
 from dbdp.datasets_details as d
 """
 MODELS = """

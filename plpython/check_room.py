@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import check_room
+
+return check_room(*args)
