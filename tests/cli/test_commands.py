@@ -442,7 +442,7 @@ def test_a_right_that_is_missing_has_a_remedy(server_url, connection):
     )
     refused = run_here("baseline", "for_eyes", DBDP_URL=analyst)
     assert refused.stderr.startswith("error: permission denied for ")
-    assert "a baseline needs the right to read the table and membership in dbdp_data_owner" in refused.stderr
+    assert "a baseline needs the privilege to read the table and membership in dbdp_data_owner" in refused.stderr
     connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes; drop role unrelated, analyst_only")
 
 

@@ -30,8 +30,7 @@ SUMMARIES = {
     "grant-training": "Grant a role the right to train on a dataset that you registered.",
     "revoke-training": "Revoke a role's grant to train on a dataset. Its spending stays.",
     "allowances": "List who may train on which dataset, with limit and spending.",
-    "grant-prediction": "Grant a role the right to predict with a model that you released, or whose dataset you "
-    "registered.",
+    "grant-prediction": "Allow a role to predict with a model that you released, or that was trained on your dataset.",
     "revoke-prediction": "Revoke a role's right to predict with a model.",
     "bounds": "Estimate bounds of a numeric column, with noise, as the role that registered the dataset.",
     "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. Nothing is stored.",
@@ -40,8 +39,7 @@ SUMMARIES = {
     "datasets": "List the datasets that you may train on.",
     "models": "List the released models that you may predict with.",
     "budget": "Show the remaining and the spent budget of a dataset, and the guarantee over all its registrations.",
-    "ledger": "List the charges: who, when, what for, how much, and the outcome; by period, where a budget was "
-    "renewed.",
+    "ledger": "List the charges: role, time, purpose, amount and outcome, by period if a budget was renewed.",
     "check-ledger": "Compare ledger, odometers and limits of your registrations. Exit code 3 if they do not agree.",
     "explain": "Show plan, sensitivity and noise scale of a training, and spend nothing.",
     "train": "Train a private model on a registered dataset, and store the release.",
