@@ -45,7 +45,8 @@ class Record:
 
 
 _TABLES = """
-select greatest(count(*), 1) as tables, current_setting('block_size')::int8 as block_size
+select coalesce(array_agg(relid::oid::int8 order by relid), array[$1::regclass::oid::int8]) as tables,
+       current_setting('block_size')::int8 as block_size
 from pg_partition_tree($1::regclass)
 where isleaf
 """
@@ -82,7 +83,7 @@ and {where}
 """
 
 _BY_PLACES = """
-select string_agg({record}, ''::bytea) as raw
+select coalesce(string_agg({record}, ''::bytea), '') as raw
 from {source} as source
 where source.ctid = any($2::tid[])
 and source.tableoid = $3::oid
@@ -151,8 +152,14 @@ def _tables_and_pages(session: ServerSession, source: str, record: Record, memor
     The second number is 0 if the records of one page may be too many.
     """
     facts = session.query(_TABLES, source)[0]
-    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * facts["tables"]
-    return facts["tables"], _room(memory) // each
+    tables = len(facts["tables"])
+    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * tables
+    return tables, _room(memory) // each
+
+
+def leaves(session: ServerSession, source: str) -> list[int]:
+    """Return the oids, ascending, of the tables that store the rows of a table: its partitions, or itself."""
+    return list(session.query(_TABLES, source)[0]["tables"])
 
 
 def pages_together(session: ServerSession, source: str, record: Record, memory: int) -> int:
