@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+SUPERUSER = 10  # BOOTSTRAP_SUPERUSERID of pg_authid.h: the role that initdb made
 LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
 
 

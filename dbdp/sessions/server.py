@@ -11,7 +11,16 @@ from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
-from dbdp.sessions.backend import LOCAL_USER, acting_as, as_role, backend, identity, settings_undone, uncounted
+from dbdp.sessions.backend import (
+    LOCAL_USER,
+    SUPERUSER,
+    acting_as,
+    as_role,
+    backend,
+    identity,
+    settings_undone,
+    uncounted,
+)
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
@@ -32,6 +41,21 @@ where c.oid = $1::pg_catalog.regclass
 """
 
 _OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
+# The tables of values that are stored out of line: those of a table or of its partitions, and of the statistics that
+# a plan looks up. Each is named after its table; a look-up in pg_class could see an older one by an old snapshot.
+_OUT_OF_LINE = """
+select o.name::text as name
+from (
+    select to_regclass(format('pg_toast.pg_toast_%s', r.number)) as name
+    from (
+        select relid::oid as number from pg_partition_tree($1::regclass)
+        union
+        values ($1::regclass::oid), ('pg_statistic'::regclass), ('pg_statistic_ext_data'::regclass)
+    ) as r
+) as o
+where o.name is not null
+order by o.name
+"""
 _IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
 _REPLICATED = """
 select count(*) >= $2 as done
@@ -117,9 +141,7 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        owner = self._owner_of(source)
-        with acting_as(owner):
-            self._pin_plan()
+        with self.reading(source) as owner:
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
             with acting_as(owner):
@@ -169,8 +191,8 @@ class ServerSession:
             pass
 
     @contextmanager
-    def reading(self, source: str) -> Iterator[None]:
-        """Read a table within the block by the plan of `PLANNED`, with its owner's rights, if this role may read it.
+    def reading(self, source: str) -> Iterator[int | None]:
+        """Read a table within the block by the plan of `PLANNED`, as its owner, which is yielded, if this role may.
 
         A table's owner writes code that runs as soon as another role plans to read it: functions in its indexes, CHECK
         constraints and statistics, or a view put in its place. So that this code gains no rights, it runs as its owner,
@@ -181,9 +203,23 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        with acting_as(self._owner_of(source)):
+        owner = self._owner_of(source)
+        with acting_as(owner):
             self._pin_plan()
-            yield
+            self._lock(source)
+            yield owner
+
+    def _lock(self, source: str) -> None:
+        """Take every lock that reading a table may take, until the transaction ends; plan nothing else.
+
+        While the server fetches a value that is stored out of line, it locks the table of such values and its index,
+        and every role sees that in pg_locks. So both are locked before, whatever the rows contain. A statement that is
+        planned locks them; it is the server's own superuser who may make it, and such a table has no code of others.
+        """
+        self._plpy.execute(f"select from {source} limit 0")  # plans that are kept would not lock indexes again
+        with acting_as(SUPERUSER):
+            for row in self.query(_OUT_OF_LINE, source):
+                self._plpy.execute(f"select from {row['name']} limit 0")
 
     def _pin_plan(self) -> None:
         """Set all that a plan depends on, until the block of `acting_as` ends."""
