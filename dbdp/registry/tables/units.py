@@ -19,8 +19,8 @@ from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
 
 KEY_BYTES = 32
-# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values. Of a text no
-# more than so many characters are fetched: those that begin with the same ones are one unit, and protected together.
+# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values. No text of
+# more than so many bytes is fetched: all of these are one unit, and protected together; no text is a byte of 0.
 _LONGEST_TEXT = 1 << 20
 UNIT_TYPES = {
     "smallint": "int8send(({})::int8)",
@@ -32,7 +32,8 @@ UNIT_TYPES = {
     "timestamp with time zone": "timestamptz_send({})",
     **dict.fromkeys(
         ("text", "character varying", "character"),
-        f"convert_to(substr(({{}})::text, 1, {_LONGEST_TEXT}), getdatabaseencoding())",
+        f"case when octet_length({{0}}) <= {_LONGEST_TEXT} then convert_to(({{0}})::text, getdatabaseencoding()) "
+        r"else '\x00'::bytea end",
     ),
 }
 # For a row with a unit: the unit's hash, and where the row is stored; in memory its mark too.
