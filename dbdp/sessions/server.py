@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, lru_cache
+from itertools import count
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -114,6 +115,7 @@ class ServerSession:
         self._registry = registry
         self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
         self._suspended: dict[str, Iterator[bytes]] = {}
+        self._receivers: dict[str, Callable[[bytes | None], bool]] = {}
         self._warnings: list[str] = []
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
@@ -149,6 +151,62 @@ class ServerSession:
             if not rows:
                 return
             yield rows
+
+    def scan(
+        self, source: str, least: int, value: str, rows: str, receive: Callable[[bytes | None], bool], *parameters: Any
+    ) -> Iterator[None]:
+        """Call a function with a value of each row of one query that reads a table, as `batches_of` does.
+
+        The server is asked again after each value for which the function returns true, and then this yields. How often
+        it is asked shows in the number of the transaction's next subtransaction, so it must be public: it does not
+        depend on what is read as long as there are fewer such values than `least`, the least number of times.
+
+        Parameters
+        ----------
+        source : str
+            Qualified, quoted name of the table.
+        least : int
+            The least number of times, at least 1.
+        value : str
+            SQL of the value, which is bytes.
+        rows : str
+            SQL of the rows, from FROM to the end of a condition.
+        receive : Callable[[bytes | None], bool]
+            The function.
+        *parameters : bool, int, float, str, bytes or None, or a list of one of these
+            Of both texts.
+
+        Raises
+        ------
+        PermissionError
+            If this role may not read the table.
+        """
+        name = secrets.token_hex(8)
+        self._receivers[name], given = receive, (*parameters, name)
+        sql = f"select {rows} and dbdp_internal.receive(${len(given)}, {value})"
+        try:
+            with self.reading(source) as owner:
+                cursor = self._plpy.cursor(self._plan(sql, given), list(given))
+            for asked in count(1):
+                with acting_as(owner):
+                    is_over = len(cursor.fetch(1)) == 0
+                yield
+                if is_over and asked >= least:
+                    return
+        finally:
+            del self._receivers[name]
+
+    def receive(self, name: str, piece: bytes | None) -> bool:
+        """Pass what a query of `scan` reads on to its function; return what that returns.
+
+        Raises
+        ------
+        ValueError
+            If there is none of that name.
+        """
+        if name not in self._receivers:
+            raise ValueError(f"no read is named {name!r}; only dbdp itself calls dbdp_internal.receive")
+        return self._receivers[name](piece)
 
     def in_one_snapshot(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield an iterator's items; its queries, which only read, all see one snapshot, taken at the first item.

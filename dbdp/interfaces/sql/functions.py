@@ -262,6 +262,11 @@ def resume(name: str) -> Iterator[bytes]:
     return session.resume(name)
 
 
+def receive(name: str, piece: bytes | None) -> bool:
+    """dbdp_internal.receive, as the owner of a table that is read, for each of its pages or rows."""
+    return session.receive(name, piece)
+
+
 @interface(in_own_transaction, session.as_owner)
 def store_release(name: str, coefficients: list[Any], intercepts: list[float], receipt: str) -> str:
     """dbdp_internal.store_release, as dbdp_owner."""

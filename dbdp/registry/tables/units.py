@@ -135,17 +135,14 @@ def selected_places(
     """
     secret = key or os.urandom(KEY_BYTES)
     names, marks = (hashlib.shake_256(secret + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
-    record, order = _entry_record(session, unit, types, names), KeyedOrder(marks, 0)
+    record = _entry_record(session, unit, types, names)
     together = max(1, memory // 8 // (ENTRY.itemsize * unit.max_rows))
     low: bytes | None = b""
     found = 0
     while low is not None if capacity is None else found < capacity:
         units = together if capacity is None else min(together, capacity - found)
-        least, seen = _Least(low, units, unit.max_rows), 0
-        for raw in reading.records(session, source, record, memory=memory // 4, one_order=key is not None):
-            stored = np.frombuffer(raw, _STORED)
-            least.add(_marked(stored, order.words(seen, seen + len(stored))))
-            seen += len(stored)
+        least = _Least(low, units, unit.max_rows, KeyedOrder(marks, 0))
+        reading.scan(session, source, record, least.add, memory=memory // 4, one_order=key is not None)
         yield least.places(0 if capacity is None else units)
         low, found = least.beyond, found + units
 
@@ -180,14 +177,18 @@ class _Least:
     lesser entries of it are stored.
     """
 
-    def __init__(self, low: bytes | None, units: int, rows: int) -> None:
+    def __init__(self, low: bytes | None, units: int, rows: int, marks: KeyedOrder) -> None:
         self.beyond: bytes | None = None
+        self._marks, self._seen = marks, 0
         self._low, self._units, self._rows = _ABOVE_ALL if low is None else low, units, rows
         self._held = [np.zeros(0, ENTRY)]
         self._waiting = 0
 
-    def add(self, entries: np.ndarray) -> None:
-        """Add the entries of some more rows."""
+    def add(self, raw: bytes) -> None:
+        """Add the stored entries of some more rows; their marks are by their numbers in the order of reading."""
+        stored = np.frombuffer(raw, _STORED)
+        entries = _marked(stored, self._marks.words(self._seen, self._seen + len(stored)))
+        self._seen += len(stored)
         wanted = entries["unit"] >= self._low
         if self.beyond is not None:
             wanted &= entries["unit"] < self.beyond
