@@ -32,7 +32,7 @@ RANDOM = "(select array_agg(random()) from generate_series(1, %s))"
 MEMORIES = ("1MB", "2MB", "256MB")
 
 
-APART = "unit => 'u', max_rows => 2000"  # at 1 MB each pass over the table finds one unit
+APART = "unit => 'u', max_rows => 1000"  # at 1 MB a pass over the table finds 4 units
 VECTOR, COLUMN = {"x": {"length": LENGTH, "norm": 1}}, {"z": [-1, 1], "g": ["a", "b"]}
 
 
@@ -68,7 +68,7 @@ KINDS = {
     "a unit of many rows": Kind((of_units(*[3] * 8), of_units(*[3] * 7, 900)), UNITS),
     "a unit more below a capacity": Kind((of_units(*[2] * 5), of_units(*[2] * 6)), at_most(9, UNITS)),
     "a unit more than a capacity": Kind((of_units(*[2] * 9), of_units(*[2] * 10)), at_most(9, UNITS)),
-    "a unit of a further pass": Kind((of_units(*[2] * 5), of_units(*[2] * 6)), at_most(9, APART), COLUMN),
+    "a unit of a further pass": Kind((of_units(*[2] * 8), of_units(*[2] * 9)), at_most(9, APART), COLUMN),
     "the first unit": Kind((of_units(), of_units(R)), at_most(9, UNITS)),
     "a unit of a partition": Kind((of_units(*[R] * 8), of_units(*[R] * 7, 1)), at_most(9, UNITS), partitioned=True),
     "a row more below a capacity": Kind((of_units(86), of_units(87)), at_most(90, GROUPED)),
