@@ -1,9 +1,10 @@
-"""What a role can count of its own session after a call, in the same transaction, beside statistics of relations."""
+"""What can be seen of a session after a call: memory, and what a role can count besides statistics of relations."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -67,3 +68,26 @@ def counted_in_session(session: psycopg.Connection, table: str, call: Callable[[
         "locks": locks(session, table),
         "subtransactions": subtransaction(session),
     }
+
+
+def alike(look: Callable[[str], Any], attempts: int = 12) -> tuple[Any, Any]:
+    """What is seen of neighbours a and b, at an attempt at which it is alike, or else at the last.
+
+    What a row decides differs at each attempt. Waiting for the disk adds subtransactions by chance, so the least ones
+    of each neighbour count; and a vacuum in between changes pages of catalogues.
+    """
+    least: dict[str, int] = {}
+    for _ in range(attempts):
+        found = {each: look(each) for each in "ab"}
+        for each, shown in found.items():
+            if isinstance(shown, dict):
+                least[each] = shown["subtransactions"] = min(shown["subtransactions"], least.get(each, 1 << 62))
+        if found["a"] == found["b"]:
+            break
+    return found["a"], found["b"]
+
+
+def most_memory(session: psycopg.Connection) -> int:
+    """The most bytes that a session's process has had in memory."""
+    status = Path(f"/proc/{session.info.backend_pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
