@@ -196,17 +196,17 @@ class ServerSession:
         finally:
             del self._receivers[name]
 
-    def receive(self, name: str, piece: bytes | None) -> bool:
-        """Pass what a query of `scan` reads on to its function; return what that returns.
+    def receiver(self, name: str) -> Callable[[bytes | None], bool]:
+        """Return the function that a query of `scan` calls by a name.
 
         Raises
         ------
         ValueError
-            If there is none of that name.
+            If there is none.
         """
         if name not in self._receivers:
-            raise ValueError(f"no read is named {name!r}; only dbdp itself calls dbdp_internal.receive")
-        return self._receivers[name](piece)
+            raise ValueError(f"there is no read named {name!r}; only dbdp itself calls dbdp_internal.receive")
+        return self._receivers[name]
 
     def in_one_snapshot(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield an iterator's items; its queries, which only read, all see one snapshot, taken at the first item.

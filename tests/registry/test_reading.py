@@ -283,9 +283,13 @@ assert before["work_mem"] == "77kB"
     connection.execute(f"do $python$\n{code}\n$python$ language plpython3u")
 
 
-def test_nothing_is_resumed_that_was_not_suspended(connection):
-    with pytest.raises(psycopg.Error, match="no suspended read"):
-        connection.execute("select dbdp_internal.resume('0123456789abcdef')")
+@pytest.mark.parametrize(
+    "call", ["resume('0123456789abcdef')", "receive('0123456789abcdef', 'x')", "receive(null, null)"]
+)
+def test_nothing_is_resumed_or_received_that_was_not_begun(connection, call):
+    with pytest.raises(psycopg.Error, match=r"no (suspended )?read named .*; only dbdp itself calls") as error:
+        connection.execute(f"select dbdp_internal.{call}")
+    assert error.value.sqlstate == "DP001"
 
 
 PAUSED = """
