@@ -54,7 +54,8 @@ def tables() -> list[str]:
 
 def forget(table: str) -> None:
     """Free the records to which a table refers, if there are any."""
-    if store := _stores.pop(_keys.pop(table, b""), None):
+    store = _stores.pop(_keys.pop(table, b""), None)
+    if store is not None:  # an empty store is false
         store.close()
 
 

@@ -282,15 +282,18 @@ def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping
             )
 
 
-_COLUMN_TYPES = """
+# A `character` that is not short is another type: its casts trim blanks, for which they fetch and copy all of a value.
+LONGEST_PADDED = 1 << 14  # characters
+_LONGEST_MODIFIER = LONGEST_PADDED + 4  # as pg_attribute has it
+_COLUMN_TYPES = f"""
 with recursive base as (
-    select attname, attnum, atttypid as type
+    select attname, attnum, atttypid as type, atttypmod as modifier
     from pg_catalog.pg_attribute
     where attrelid = ($1::pg_catalog.int8)::pg_catalog.oid
     and attnum > 0
     and not attisdropped
     union all
-    select base.attname, base.attnum, t.typbasetype
+    select base.attname, base.attnum, t.typbasetype, t.typtypmod
     from base
     join pg_catalog.pg_type as t on t.oid = base.type
     where t.typtype = 'd'
@@ -298,7 +301,11 @@ with recursive base as (
 select base.attname::pg_catalog.text as column,
        case t.typtype
            when 'e' then pg_catalog.format('enum %I.%I', n.nspname, t.typname)
-           else pg_catalog.format_type(t.oid, null)
+           else pg_catalog.format_type(t.oid, case
+               when t.oid = 'pg_catalog.bpchar'::pg_catalog.regtype
+               and not base.modifier between 1 and {_LONGEST_MODIFIER}
+               then base.modifier
+           end)
        end as type
 from base
 join pg_catalog.pg_type as t on t.oid = base.type
@@ -309,7 +316,10 @@ order by base.attnum
 
 
 def column_types(session: Session, source_oid: int) -> dict[str, str]:
-    """Return the type of each column; for a domain its base type, for an enum `enum <name>`."""
+    """Return the type of each column; for a domain its base type, for an enum `enum <name>`.
+
+    A `character` without a length, or of more than `LONGEST_PADDED` characters, is `bpchar` or `character(n)`.
+    """
     return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 
 

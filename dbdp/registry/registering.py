@@ -11,7 +11,7 @@ from typing import Any
 
 from dbdp.checks import nearest
 from dbdp.learning.rows import blocks
-from dbdp.registry.datasets import check_kind, column_types, count
+from dbdp.registry.datasets import LONGEST_PADDED, check_kind, column_types, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import odometers, rights
@@ -57,6 +57,10 @@ _LARGE_PACK = 4e9  # bytes
 _REMEDY_OF_TEXT = (
     "; for numbers written as text alter the column's type (using column::float8), for words declare them: "
     "categories of a feature, positive or classes of a label"
+)
+_REMEDY_OF_PADDED = (
+    f"; alter its type to text, or to character(n) with n up to {LONGEST_PADDED}: values of longer ones take memory "
+    "and time by their padding"
 )
 
 
@@ -288,8 +292,15 @@ def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[
     if present not in kinds:
         raise ValueError(
             f"column {column!r} of {source} is {types[column]}; it must be one of {', '.join(kinds)}"
-            f"{_REMEDY_OF_TEXT if kinds == NUMERIC_TYPES and present in _LABEL_TYPES else ''}"
+            f"{_remedy_of(present, kinds)}"
         )
+
+
+def _remedy_of(present: str, kinds: tuple[str, ...]) -> str:
+    """Return what to do about a column of a type that its part in the declaration cannot have."""
+    if present.startswith(("bpchar", "character(")):
+        return _REMEDY_OF_PADDED
+    return _REMEDY_OF_TEXT if kinds == NUMERIC_TYPES and present in _LABEL_TYPES else ""
 
 
 def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+SUPERUSER = 10  # BOOTSTRAP_SUPERUSERID of pg_authid.h: the role that initdb made
 LOCAL_USER, _RESTRICTED = 1, 2  # of miscadmin.h: no SET ROLE, nothing that outlives the operation
 
 
@@ -113,18 +114,19 @@ def unmetered() -> Iterator[None]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Switch off the statistics of what the block reads: tuples, pages, values stored out of line.
+    """Switch off the statistics of what the block reads: tuples, pages, values stored out of line, calls of functions.
 
-    Every role may see the statistics of any table. This is `track_counts` for reads only: tables that are created and
-    dropped still count for the server's own maintenance.
+    Every role may see the statistics of any table, and of any function. This is `track_counts` and `track_functions`
+    for reads only: tables that are created and dropped still count for the server's own maintenance.
     """
     counting = ctypes.c_bool.in_dll(backend(), "pgstat_track_counts")
-    before = counting.value
-    counting.value = False
+    calls = ctypes.c_int.in_dll(backend(), "pgstat_track_functions")
+    before = counting.value, calls.value
+    counting.value, calls.value = False, 0
     try:
         yield
     finally:
-        counting.value = before
+        counting.value, calls.value = before
 
 
 @contextmanager

@@ -10,10 +10,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from itertools import count
 from types import ModuleType
 from typing import Any, Protocol
 
-from dbdp.sessions.backend import LOCAL_USER, acting_as, as_role, backend, identity, settings_undone, uncounted
+from dbdp.sessions.backend import (
+    LOCAL_USER,
+    SUPERUSER,
+    acting_as,
+    as_role,
+    backend,
+    identity,
+    settings_undone,
+    uncounted,
+)
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
@@ -34,6 +44,21 @@ where c.oid = $1::pg_catalog.regclass
 """
 
 _OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
+# The tables of values that are stored out of line: those of a table or of its partitions, and of the statistics that
+# a plan looks up. Each is named after its table; a look-up in pg_class could see an older one by an old snapshot.
+_OUT_OF_LINE = """
+select o.name::text as name
+from (
+    select to_regclass(format('pg_toast.pg_toast_%s', r.number)) as name
+    from (
+        select relid::oid as number from pg_partition_tree($1::regclass)
+        union
+        values ($1::regclass::oid), ('pg_statistic'::regclass), ('pg_statistic_ext_data'::regclass)
+    ) as r
+) as o
+where o.name is not null
+order by o.name
+"""
 _IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
 _REPLICATED = """
 select count(*) >= $2 as done
@@ -110,6 +135,7 @@ class ServerSession:
         self._registry = registry
         self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
         self._suspended: dict[str, Iterator[bytes]] = {}
+        self._receivers: dict[str, Callable[[bytes | None], bool]] = {}
         self._warnings: list[str] = []
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
@@ -131,9 +157,7 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        owner = self._owner_of(source)
-        with acting_as(owner):
-            self._pin_plan()
+        with self.reading(source) as owner:
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
             with acting_as(owner):
@@ -141,6 +165,62 @@ class ServerSession:
             if not rows:
                 return
             yield rows
+
+    def scan(
+        self, source: str, least: int, value: str, rows: str, receive: Callable[[bytes | None], bool], *parameters: Any
+    ) -> Iterator[None]:
+        """Call a function with a value of each row of one query that reads a table, as `batches_of` does.
+
+        The server is asked again after each value for which the function returns true, and then this yields. How often
+        it is asked shows in the number of the transaction's next subtransaction, so it must be public: it does not
+        depend on what is read as long as there are fewer such values than `least`, the least number of times.
+
+        Parameters
+        ----------
+        source : str
+            Qualified, quoted name of the table.
+        least : int
+            The least number of times, at least 1.
+        value : str
+            SQL of the value, which is bytes.
+        rows : str
+            SQL of the rows, from FROM to the end of a condition.
+        receive : Callable[[bytes | None], bool]
+            The function.
+        *parameters : bool, int, float, str, bytes or None, or a list of one of these
+            Of both texts.
+
+        Raises
+        ------
+        PermissionError
+            If this role may not read the table.
+        """
+        name = secrets.token_hex(8)
+        self._receivers[name], given = receive, (*parameters, name)
+        sql = f"select {rows} and dbdp_internal.receive(${len(given)}, {value})"
+        try:
+            with self.reading(source) as owner:
+                cursor = self._plpy.cursor(self._plan(sql, given), list(given))
+            for asked in count(1):
+                with acting_as(owner):
+                    is_over = len(cursor.fetch(1)) == 0
+                yield
+                if is_over and asked >= least:
+                    return
+        finally:
+            del self._receivers[name]
+
+    def receiver(self, name: str) -> Callable[[bytes | None], bool]:
+        """Return the function that a query of `scan` calls by a name.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        if name not in self._receivers:
+            raise ValueError(f"there is no read named {name!r}; only dbdp itself calls dbdp_internal.receive")
+        return self._receivers[name]
 
     def in_one_snapshot(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yield an iterator's items; its queries, which only read, all see one snapshot, taken at the first item.
@@ -183,8 +263,8 @@ class ServerSession:
             pass
 
     @contextmanager
-    def reading(self, source: str) -> Iterator[None]:
-        """Read a table within the block by the plan of `PLANNED`, with its owner's rights, if this role may read it.
+    def reading(self, source: str) -> Iterator[int | None]:
+        """Read a table within the block by the plan of `PLANNED`, as its owner, which is yielded, if this role may.
 
         A table's owner writes code that runs as soon as another role plans to read it: functions in its indexes, CHECK
         constraints and statistics, or a view put in its place. So that this code gains no rights, it runs as its owner,
@@ -195,9 +275,26 @@ class ServerSession:
         PermissionError
             If this role may not read the table.
         """
-        with acting_as(self._owner_of(source)):
+        owner = self._owner_of(source)
+        self._lock(source, owner)
+        with acting_as(owner):
             self._pin_plan()
-            yield
+            yield owner
+
+    def _lock(self, source: str, owner: int | None) -> None:
+        """Take every lock that reading a table may take, until the transaction ends.
+
+        While the server fetches a value that is stored out of line, it locks the table of such values and its index,
+        and every role sees that in pg_locks. So both are locked before, whatever the rows contain. To plan a statement
+        takes the locks (but not a plan that is kept). Only a superuser may read such a table. It has no code of others,
+        its name has a schema, and settings that the owner's code changed are reset before: no other code runs as one.
+        """
+        with acting_as(owner):
+            self._plpy.execute(f"select from {source} limit 0")
+        names = [row["name"] for row in self.query(_OUT_OF_LINE, source)]
+        with acting_as(SUPERUSER):
+            for name in names:
+                self._plpy.execute(f"select from {name} limit 0")
 
     def _pin_plan(self) -> None:
         """Set all that a plan depends on, until the block of `acting_as` ends."""

@@ -38,6 +38,16 @@ as $body$
 $body$;
 comment on function dbdp_internal.resume is 'internal: continue a read that dbdp suspended, in one snapshot';
 
+-- A query that reads a table passes on its rows by this function, so that how often it is asked does not tell how many
+-- they are. It runs as the table's owner.
+create or replace function dbdp_internal.receive(name text, piece bytea) returns bool
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython receive@
+$body$;
+comment on function dbdp_internal.receive is 'internal: pass on what a query of dbdp reads';
+
 create or replace function dbdp_internal.charge(dataset text, plan json, out ledger_id bigint, out wal_position pg_lsn)
 language plpython3u
 set client_min_messages = error

@@ -65,7 +65,8 @@ grant execute on function dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_
 grant execute on function dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp_internal.resume to dbdp_owner;
 -- A table is read with the rights of its owner, which may lack dbdp_data_owner if one of its members registered it.
 grant execute on function
-  dbdp_internal.array_bytes(float8[]), dbdp_internal.array_bytes(float4[]), dbdp_internal.array_size(float8[]), dbdp_internal.array_size(float4[])
+  dbdp_internal.array_bytes(float8[]), dbdp_internal.array_bytes(float4[]), dbdp_internal.array_size(float8[]), dbdp_internal.array_size(float4[]),
+  dbdp_internal.receive
 to public;
 grant execute on function
   dbdp_internal.sgd_epoch(bytea, bytea), dbdp_internal.count_errors(bytea, bytea, int), dbdp_internal.count_errors_transition,

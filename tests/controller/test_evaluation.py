@@ -223,10 +223,6 @@ class Watched(ClientSession):
         """Undo what the block did."""
         return self.connection.transaction(force_rollback=True)
 
-    def batches_of(self, source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
-        """Give the rows of one query that reads a table."""
-        yield self.query(sql, *parameters)
-
     def place(self, word: str) -> int:
         """Where the first statement with a word is; behind all others if there is none."""
         return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))

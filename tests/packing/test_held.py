@@ -19,7 +19,7 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing import held
-from dbdp.packing.stores import RecordsInMemory
+from dbdp.packing.stores import RecordFile, RecordsInMemory
 
 ROWS, FEATURES = 60_000, 3
 Refer = Callable[[int, int], bytes]
@@ -168,3 +168,14 @@ def test_no_row_is_held_after_an_error_between_the_shuffle_and_the_end_of_a_call
         assert held.size() == 4 * 8 * 4
         raise KeyboardInterrupt
     assert held.size() == 0
+
+
+@pytest.mark.parametrize("records", [0, 4])
+def test_a_file_is_closed_when_it_is_forgotten(tmp_path, records):
+    """Also if it is still empty, as after a cancel before the first record; it is not left to the collector."""
+    file = RecordFile(str(tmp_path), 8)
+    held.hold("t", file)
+    file.write(0, np.zeros((records, 8), np.uint8))
+    assert len(file.read(0, records)) == records  # the control: it is open
+    held.forget("t")
+    assert file._file.closed

@@ -171,9 +171,11 @@ class InThisProcess(ClientSession):
     def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
         return iter(self.query(sql, *parameters))
 
-    def batches_of(self, _source: str, size: int, sql: str, *parameters: Any) -> Iterator[list[Row]]:
-        rows = self.query(sql, *parameters)
-        return (rows[first : first + size] for first in range(0, len(rows), size))
+    def scan(
+        self, _source: str, least: int, value: str, rows: str, receive: Callable[[bytes], bool], *parameters: Any
+    ) -> Iterator[None]:
+        received = [receive(row["raw"]) for row in self.query(f"select {value} as raw {rows}", *parameters)]
+        return iter([None] * max(least, sum(received) + 1))
 
 
 @pytest.mark.parametrize("copy", COPIES)

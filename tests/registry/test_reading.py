@@ -47,18 +47,19 @@ RECORD = """
 from dbdp.registry.tables import reading
 from dbdp.sessions.server import ServerSession
 if not hasattr(ServerSession, 'whole'):
-    ServerSession.whole, ServerSession.pieces = ServerSession.batches_of, []
-    def batches_of(self, *given):
-        for batch in ServerSession.whole(self, *given):
-            ServerSession.pieces.append([len(row['raw'] or b'') for row in batch])
-            yield batch
-    ServerSession.batches_of = batches_of
+    ServerSession.whole, ServerSession.pieces = ServerSession.scan, []
+    def scan(self, source, least, value, rows, receive, *given):
+        def noted(piece):
+            ServerSession.pieces.append([len(piece or b'')])
+            return receive(piece)
+        return ServerSession.whole(self, source, least, value, rows, noted, *given)
+    ServerSession.scan = scan
 ServerSession.pieces.clear()
 """
 RESTORE = """
 from dbdp.sessions.server import ServerSession
 if hasattr(ServerSession, 'whole'):
-    ServerSession.batches_of = ServerSession.whole
+    ServerSession.scan = ServerSession.whole
     del ServerSession.whole
 """
 TOLD = """
@@ -102,7 +103,7 @@ def test_no_piece_is_larger_than_public_facts_allow_whatever_the_rows_widths(
 ):
     """A limit of 64 kB in place of 256 MB; one page of either table has more. Control: with the limit as it is."""
     names = [lay_out(connection, register, f"t{n}", layout, first_is_short=bool(n)) for n in (0, 1)]
-    connection.execute("set dbdp.pack_memory = '4MB'")
+    connection.execute("set dbdp.pack_memory = '256MB'")
     most: dict[int, list[int]] = {}
     for limit in (1 << 16, 1 << 28):
         python(f"from dbdp.registry.tables import reading; reading.MOST_BYTES = {limit}")
@@ -282,9 +283,13 @@ assert before["work_mem"] == "77kB"
     connection.execute(f"do $python$\n{code}\n$python$ language plpython3u")
 
 
-def test_nothing_is_resumed_that_was_not_suspended(connection):
-    with pytest.raises(psycopg.Error, match="no suspended read"):
-        connection.execute("select dbdp_internal.resume('0123456789abcdef')")
+@pytest.mark.parametrize(
+    "call", ["resume('0123456789abcdef')", "receive('0123456789abcdef', 'x')", "receive(null, null)"]
+)
+def test_nothing_is_resumed_or_received_that_was_not_begun(connection, call):
+    with pytest.raises(psycopg.Error, match=r"no (suspended )?read named .*; only dbdp itself calls") as error:
+        connection.execute(f"select dbdp_internal.{call}")
+    assert error.value.sqlstate == "DP001"
 
 
 PAUSED = """

@@ -113,7 +113,52 @@ def test_a_label_may_be_of_every_plain_type(connection, schema, register, kind, 
     assert labels(connection, name) == [-1.0] * 10 + [1.0] * 10
 
 
-@pytest.mark.parametrize("kind", ["char(5)", "varchar(5)", "text", "bpchar"])
+PADDED = {  # types whose casts may take memory by their padding, and how the message writes them
+    "bpchar": "bpchar",
+    "char(16385)": r"character\(16385\)",
+    "domain over bpchar": "bpchar",
+    "domain over a domain over char(16385)": r"character\(16385\)",
+}
+PARTS = {  # where a column may be in a registration
+    "label": {"features": {"a": [0, 20]}, "label": "c", "positive": "yes"},
+    "category": {"features": {"c": ["yes"]}},
+    "unit": {"features": {"a": [0, 20]}, "unit": "c", "max_rows": 2},
+    "public column": {"features": {"a": [0, 20]}, "public_columns": "{c}"},
+}
+
+
+def column_of_type(connection: psycopg.Connection, kind: str) -> None:
+    """A table k with a column c of a type, or of a domain over it."""
+    *domains, kind = kind.split(" over ")
+    for number, _ in enumerate(domains):
+        connection.execute(f"create domain padded_{number} as {kind}")
+        kind = f"padded_{number}"
+    connection.execute(f"create table k (a int, y int, c {kind}); insert into k values (1, 1, 'yes'), (0, 0, 'no')")
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", PADDED)
+def test_a_long_padded_type_is_refused(connection, schema, register, kind, part):
+    """The control is the longest one that is accepted."""
+    column_of_type(connection, kind)
+    with pytest.raises(psycopg.Error, match=rf"column 'c' .* is {PADDED[kind]}; .* alter its type to text, or to char"):
+        register("k", **PARTS[part])
+    connection.execute("alter table k alter c type char(16384)")
+    register("k", **PARTS[part])
+
+
+def test_a_column_made_longer_is_refused_before_the_charge(connection, schema, register, spent):
+    connection.execute("create table k as select 'yes'::char(3) as c, i % 2 as y from generate_series(1, 20) as i")
+    name = register("k", features={"c": ["yes", "no"]})
+    connection.execute("alter table k alter c type bpchar")
+    with pytest.raises(psycopg.Error, match=r"column 'c' .* was character when .* is now bpchar"):
+        connection.execute("select dbdp.dp_logreg(%s, 1)", (name,))
+    assert spent(name) == (0, 0)
+    connection.execute("alter table k alter c type char(9)")
+    connection.execute("select dbdp.dp_logreg(%s, 1)", (name,))
+
+
+@pytest.mark.parametrize("kind", ["char(5)", "varchar(5)", "text"])
 def test_only_the_declared_value_is_positive(connection, schema, register, kind):
     """Values that begin alike are other values."""
     connection.execute(f"create table k (a float8, y {kind})")

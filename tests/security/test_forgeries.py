@@ -2,14 +2,13 @@
 
 import json
 import random
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
 from attacker import TRAIN, attempt
+from observing import most_memory
 from released import released
 
 from dbdp.learning.losses import Logistic
@@ -168,12 +167,6 @@ HUGE = {
         ),
     ),
 }
-
-
-def most_memory(session: psycopg.Connection) -> int:
-    """The most memory that a backend has ever had, in bytes."""
-    text = Path(f"/proc/{session.info.backend_pid}/status").read_text(encoding="ascii")
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", text)[1])
 
 
 @pytest.mark.usefixtures("server_machine")

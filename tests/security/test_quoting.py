@@ -68,6 +68,8 @@ QUOTED = {
     "registry.registering.drop": _OF_SERVER,
     "registry.registering._check_distinct": _OF_SERVER,
     "registry.registering._canonical": _OF_SERVER,
+    "sessions.server.ServerSession._lock": _OF_SERVER,
+    "sessions.server.ServerSession.scan": "queries written in the modules that read tables, and a number",
     "sessions.session.temporary_table": _TEMPORARY,
     "interfaces.web.routes.lists.listed": "one of the lists of the module",
 }

@@ -101,51 +101,6 @@ def test_no_text_changes_a_word_of_the_answer(arena, owner, analyst):
     assert all(receipt == receipts[0] for receipt in receipts)
 
 
-LONG = 100_000_000  # bytes of a text, of which 1.1 MB are stored
-TEXT_TRAINED = {  # what may hold it: the rest of the registration, and the training
-    "u": ("unit => 'u', max_rows => 2", "select model from dbdp.dp_logreg(%s, 1, epochs => 1)"),
-    "g": (
-        "public_columns => '{g}'",
-        "select model from dbdp.dp_train_groups(%s, 'g', '{a,b}', 1, batch_size => 5, epochs => 1)",
-    ),
-    "k": ("mode => 'basic'", "select model from dbdp.dp_logreg(%s, 1, epochs => 1)"),
-    "y": ("mode => 'basic'", "select model from dbdp.dp_logreg(%s, 1, epochs => 1)"),
-}
-
-
-def most_memory(session: psycopg.Connection) -> int:
-    """The most bytes that a session's process has had in memory."""
-    status = Path(f"/proc/{session.info.backend_pid}/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process's memory")
-@pytest.mark.parametrize("column", others_slow(list(TEXT_TRAINED), "u", "g"))
-def test_no_text_of_one_row_takes_memory(arena, owner, column):
-    """Whatever a column is declared as; the control is a query of the owner's that does need the text."""
-    name, (declared, train) = f"long_{column}_{arena.names['owner']}", TEXT_TRAINED[column]
-    owner.execute(f"drop table if exists {name}; create table {name} (y text, u text, g text, k text, v float8)")
-    owner.execute(
-        f"insert into {name} select i % 2, 'u' || i % 30, chr(97 + i % 2), chr(97 + i % 2), i / 60.0 "
-        "from generate_series(1, 60) as i"
-    )
-    owner.execute(f"update {name} set {column} = repeat('x', {LONG}) where v = 1 / 60.0")
-    register = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 99, 1e-3, "
-    owner.execute(f"{register} {declared})", (name, name, '{"v": [0, 1], "k": ["a", "b"]}'))
-    allow(owner, name, arena.names["analyst"])
-    with arena.login("analyst") as fresh:
-        fresh.execute("select dbdp.about()")
-        before = most_memory(fresh)
-        fresh.execute(train, (name,))
-        assert most_memory(fresh) - before < LONG // 2
-    with arena.login("owner") as fresh:
-        before = most_memory(fresh)
-        fresh.execute(f"select max(length({column} || 'x')) from {arena.names['owner']}.{name}")
-        assert most_memory(fresh) - before > LONG
-    owner.execute("select dbdp.drop_dataset(%s)", (name,))
-    owner.execute(f"drop table {name}")
-
-
 def milliseconds(session: psycopg.Connection, name: str) -> float:
     """What a training takes of the processor: what its caller sees by the clock, without what other processes add."""
     spent = Path(f"/proc/{session.info.backend_pid}/schedstat")

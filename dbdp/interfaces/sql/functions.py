@@ -4,7 +4,14 @@ This module is imported in the server's hot path: the standard library and NumPy
 limits BLAS to one thread before NumPy is loaded.
 """
 
-from dbdp.interfaces.sql.interface import check_caller, in_own_transaction, interface, refusing, session  # isort: split
+from dbdp.interfaces.sql.interface import (  # isort: split
+    InterfaceError,
+    check_caller,
+    in_own_transaction,
+    interface,
+    refusing,
+    session,
+)
 
 import gc
 import json
@@ -38,6 +45,7 @@ from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import budgets, ledger, names, rights
 from dbdp.registry.tables import reading, records
+from dbdp.sessions.errors import PUBLIC_SQLSTATE
 
 
 @interface()
@@ -270,6 +278,17 @@ def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[
 def resume(name: str) -> Iterator[bytes]:
     """dbdp_internal.resume, with the caller's rights."""
     return session.resume(name)
+
+
+def receive(name: str, piece: bytes | None) -> bool:
+    """dbdp_internal.receive, as the owner of a table that is read, for each of its pages or rows."""
+    try:
+        call = session.receiver(name)
+    except ValueError as error:
+        text = str(error)
+    else:
+        return call(piece)
+    raise InterfaceError(text, PUBLIC_SQLSTATE)
 
 
 @interface(in_own_transaction, session.as_owner)

@@ -5,7 +5,7 @@ No statement here sorts, hashes or materialises rows, so that nothing is written
 in the server, where search_path is pinned to pg_catalog.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dbdp.sessions.server import ServerSession
@@ -13,7 +13,6 @@ from dbdp.sessions.session import Row
 
 MOST_BYTES = 1 << 28  # of records in memory at a time, whatever the setting: a value has 1 GB at most
 _MOST_ROWS = 1 << 14  # of a batch: more rows are not faster
-_ROW_BYTES = 512  # memory of a result's row besides its record
 _PAGE_HEADER, _LEAST_TUPLE = 24, 28  # bytes: a page has (block_size - 24) / 28 tuples at most, whatever they contain
 EVERY_PAGE = (0, 2**32 - 1)  # from the first one to before the last one that PostgreSQL may number
 
@@ -45,21 +44,15 @@ class Record:
 
 
 _TABLES = """
-select greatest(count(*), 1) as tables, current_setting('block_size')::int8 as block_size
+select coalesce(array_agg(relid::oid::int8 order by relid), array[$1::regclass::oid::int8]) as tables,
+       current_setting('block_size')::int8 as block_size
 from pg_partition_tree($1::regclass)
 where isleaf
 """
 
 # A partitioned table is read through its root, so that its own rights apply; pages with the same numbers in all
 # partitions are read together. The sizes are looked up after the snapshot is taken: all rows in it are below them.
-_BY_PAGES = """
-select (
-    select {value}
-    from {source} as source
-    where source.ctid >= format('(%s,0)', page.number)::tid
-    and source.ctid < format('(%s,0)', least(page.number + $2, {last}))::tid
-    and {where}
-) as raw
+_PAGES = """
 from (
     select generate_series(
         {first},
@@ -70,23 +63,34 @@ from (
         $2
     ) as number
 ) as page
+where true
 """
+_ON_PAGES = """(
+    select {value}
+    from {source} as source
+    where source.ctid >= format('(%s,0)', page.number)::tid
+    and source.ctid < format('(%s,0)', least(page.number + $2, {last}))::tid
+    and {where}
+)"""
+_COUNT_BY_PAGES = f"select {_ON_PAGES} as raw {_PAGES}"
 _JOINED = "string_agg({record}, ''::bytea)"
 
-_BY_ROWS = """
-select {value} as raw
+_ROWS = """
 from {source} as source
 where source.ctid >= '({first},0)'::tid
 and source.ctid < '({last},0)'::tid
-and {where}
 """
+_OF_ROW = "case when {where} then {value} end"
 
 _BY_PLACES = """
-select string_agg({record}, ''::bytea) as raw
+select coalesce(string_agg({record}, ''::bytea), '') as raw
 from {source} as source
 where source.ctid = any($2::tid[])
 and source.tableoid = $3::oid
 """
+
+
+Keep = Callable[[bytes], bytes]
 
 
 def records(
@@ -94,16 +98,19 @@ def records(
     source: str,
     record: Record,
     *,
+    most: int,
     memory: int,
     one_order: bool = False,
     within: tuple[int, int] = EVERY_PAGE,
+    keep: Keep = bytes,
 ) -> Iterator[bytes]:
-    """Yield the records of all rows, joined in pieces of at most a quarter of the memory; all from one snapshot.
+    """Yield the records of all rows, joined, `batch_size` of them at a time; all from one snapshot.
 
     They are read page by page where one page of each partition fits (one aggregate joins their records in the server),
-    else row by row. Proof that pieces are bounded: a page has at most (block_size - 24) / 28 tuples, so P pages of T
-    tables have at most P·T times as many, of `held` bytes each, which is at most `MOST_BYTES`; the product does not
-    depend on any row.
+    else row by row. Proof that what is received together is bounded: a page has at most (block_size - 24) / 28 tuples,
+    so P pages of T tables have at most P·T times as many, of `held` bytes each, which is at most `MOST_BYTES`; the
+    product does not depend on any row. Before it is received, fewer than `batch_size` records are there: more were
+    yielded.
 
     Parameters
     ----------
@@ -113,31 +120,80 @@ def records(
         Qualified, quoted name of the table.
     record : Record
         What is read of each row.
+    most : int
+        Public number of records that are kept at most: how often the server is asked depends on it, and not on how
+        many there are, or on how many pages.
     memory : int
         Bytes that reading may use.
     one_order : bool
         Whether the order must be the same in every session: table by table, whatever the memory.
     within : tuple[int, int]
         First page that is read, and the one after the last.
+    keep : Keep
+        Called with the records of each page, or row, in their order: returns those that are kept.
 
     Raises
     ------
     PermissionError
         If this role may not read the table.
     """
+    size, held = batch_size(record, memory) * len(record.blank), bytearray()
+
+    def receive(piece: bytes) -> bool:
+        held.extend(keep(piece))
+        return len(held) >= size
+
+    asked = most * len(record.blank) // size + 1
+    for _ in _scan(session, source, record, asked, receive, memory, one_order=one_order, within=within):
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    if held:
+        yield bytes(held)
+
+
+def scan(
+    session: ServerSession,
+    source: str,
+    record: Record,
+    receive: Callable[[bytes], None],
+    *,
+    memory: int,
+    one_order: bool = False,
+) -> None:
+    """Call a function with the records of all rows, some at a time, in one statement; otherwise as `records`."""
+
+    def received(piece: bytes) -> bool:
+        receive(piece)
+        return False
+
+    for _ in _scan(session, source, record, 1, received, memory, one_order=one_order, within=EVERY_PAGE):
+        pass
+
+
+def _scan(
+    session: ServerSession,
+    source: str,
+    record: Record,
+    asked: int,
+    receive: Callable[[bytes], bool],
+    memory: int,
+    *,
+    one_order: bool,
+    within: tuple[int, int],
+) -> Iterator[None]:
     tables, pages = _tables_and_pages(session, source, record, memory)
     if one_order and tables > 1:
         pages = 0
-    if pages:
-        query, value, rows, blank = _BY_PAGES, _JOINED.format(record=record.sql), 1, record.blank
-    else:
-        query, value, blank = _BY_ROWS, record.sql, b""
-        rows = max(1, min(_MOST_ROWS, _room(memory) // (record.held + _ROW_BYTES)))
-    sql = query.format(value=value, source=source, where=record.where, first=within[0], last=within[1])
-    for batch in session.batches_of(source, rows, sql, blank, pages, source, *record.parameters):
-        joined = [row["raw"] or record.blank for row in batch if row["raw"] is not None]
-        if joined:
-            yield joined[0] if len(joined) == 1 else b"".join(joined)
+    value, blank = (_JOINED.format(record=record.sql), record.blank) if pages else (record.sql, b"")
+    what, where = (_ON_PAGES, _PAGES) if pages else (_OF_ROW, _ROWS)
+    names = {"source": source, "where": record.where, "value": value, "first": within[0], "last": within[1]}
+
+    def received(piece: bytes | None) -> bool:
+        return piece is not None and receive(piece or record.blank)
+
+    sql = what.format(**names), where.format(**names)
+    return session.scan(source, asked, *sql, received, blank, pages, source, *record.parameters)
 
 
 def _room(memory: int) -> int:
@@ -151,8 +207,14 @@ def _tables_and_pages(session: ServerSession, source: str, record: Record, memor
     The second number is 0 if the records of one page may be too many.
     """
     facts = session.query(_TABLES, source)[0]
-    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * facts["tables"]
-    return facts["tables"], _room(memory) // each
+    tables = len(facts["tables"])
+    each = (facts["block_size"] - _PAGE_HEADER) // _LEAST_TUPLE * record.held * tables
+    return tables, _room(memory) // each
+
+
+def leaves(session: ServerSession, source: str) -> list[int]:
+    """Return the oids, ascending, of the tables that store the rows of a table: its partitions, or itself."""
+    return list(session.query(_TABLES, source)[0]["tables"])
 
 
 def pages_together(session: ServerSession, source: str, record: Record, memory: int) -> int:
@@ -169,7 +231,7 @@ def counted_by_pages(session: ServerSession, source: str, pages: int) -> list[in
         If this role may not read the table.
     """
     first, last = EVERY_PAGE
-    sql = _BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
+    sql = _COUNT_BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
     batches = session.batches_of(source, _MOST_ROWS, sql, b"", pages, source)
     return [row["raw"] for batch in batches for row in batch]
 
@@ -183,7 +245,7 @@ def stored_at(session: ServerSession, source: str, record: Record, table: int, p
 
 def batch_size(record: Record, memory: int) -> int:
     """Return how many records are read in one batch."""
-    return max(1, min(_MOST_ROWS, min(memory // 4, MOST_BYTES) // record.held))
+    return max(1, min(_MOST_ROWS, _room(memory) // record.held))
 
 
 _KIND = """

@@ -129,7 +129,7 @@ def on_pages(session: ServerSession, dataset: Dataset, first: int, last: int, me
     record, pages = _record_by_row(session, dataset, memory)
     if not (0 <= first < last <= reading.EVERY_PAGE[1] and last - first <= pages):
         raise ValueError(f"pages {first} to {last} are none, or more than {pages}; pass fewer pages")
-    return b"".join(reading.records(session, dataset.source, record, memory=memory, within=(first, last)))
+    return b"".join(reading.records(session, dataset.source, record, most=0, memory=memory, within=(first, last)))
 
 
 def _record_by_row(session: ServerSession, dataset: Dataset, memory: int) -> tuple[Record, int]:
@@ -153,12 +153,12 @@ def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes 
     """Yield a record for each slot, some at a time; with a capacity as many as it has, whatever the table contains."""
     if dataset.unit:
         public = dataset.source, dataset.unit, dataset.column_types, record
-        pieces = units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
-    elif dataset.capacity is None:
-        return reading.records(session, dataset.source, record, memory=memory, one_order=key is not None)
-    else:
-        pieces = session.in_one_snapshot(_drawn(session, dataset, record, key, memory))
-    return pieces if dataset.capacity is None else _filled(pieces, record, dataset.rows, memory)
+        return units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
+    if dataset.capacity is not None:
+        drawn = _drawn(session, dataset, record, key, memory)
+        return session.in_one_snapshot(_filled(drawn, record, dataset.rows, memory))
+    ordered = key is not None
+    return reading.records(session, dataset.source, record, most=dataset.rows, memory=memory, one_order=ordered)
 
 
 def _drawn(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
@@ -166,11 +166,15 @@ def _drawn(session: ServerSession, dataset: Dataset, record: Record, key: bytes 
     secret = hashlib.shake_256((key or os.urandom(units.KEY_BYTES)) + b"capacity").digest(units.KEY_BYTES)
     row_count = count(session, dataset.source, None, dataset.column_types)
     subset, seen = Subset.of(secret, row_count, dataset.rows), 0
-    for raw in reading.records(session, dataset.source, record, memory=memory, one_order=key is not None):
+
+    def chosen(raw: bytes) -> bytes:
+        nonlocal seen
         records = np.frombuffer(raw, f"V{len(record.blank)}")
-        if chosen := records[subset.contains(seen, seen + len(records))].tobytes():
-            yield chosen
-        seen += len(records)
+        first, seen = seen, seen + len(records)
+        return records[subset.contains(first, seen)].tobytes()
+
+    public = session, dataset.source, record
+    yield from reading.records(*public, most=dataset.rows, memory=memory, one_order=key is not None, keep=chosen)
 
 
 def _filled(pieces: Iterator[bytes], record: Record, slots: int, memory: int) -> Iterator[bytes]:
@@ -246,10 +250,12 @@ def read_by_group(
         parameters=(*_numbers_of(groups), record.blank),
     )
     if dataset.capacity is None:
-        pieces = reading.records(session, dataset.source, numbered, memory=memory)
+        pieces = reading.records(session, dataset.source, numbered, most=sum(sizes), memory=memory)
     else:
         drawn = _drawn_by_group(session, dataset, column, dict(zip(groups, sizes, strict=True)), numbered, memory)
-        pieces = session.in_one_snapshot(drawn)
+        pieces = session.in_one_snapshot(
+            _filled(drawn, numbered, sum(sizes), memory)
+        )  # none: in pieces of public sizes
     for raw in pieces:
         yield np.frombuffer(raw, layout)
 
@@ -261,15 +267,17 @@ def _drawn_by_group(
     counts = count_groups(session, dataset, column, list(sizes))
     subsets = [Subset.of(os.urandom(units.KEY_BYTES), *each) for each in zip(counts, sizes.values(), strict=True)]
     seen = np.zeros(len(sizes), np.int64)
-    for raw in reading.records(session, dataset.source, numbered, memory=memory):
+
+    def chosen(raw: bytes) -> bytes:
         records = np.frombuffer(raw, [("group", ">i4"), ("raw", f"V{len(numbered.blank) - 4}")])
         here = np.zeros(len(records), bool)
         for group in np.unique(records["group"]).tolist():
             (places,) = np.nonzero(records["group"] == group)
             here[places] = subsets[group].contains(int(seen[group]), int(seen[group]) + len(places))
             seen[group] += len(places)
-        if chosen := records[here].tobytes():
-            yield chosen
+        return records[here].tobytes()
+
+    yield from reading.records(session, dataset.source, numbered, most=sum(sizes.values()), memory=memory, keep=chosen)
     for group, (size, row_count) in enumerate(zip(sizes.values(), counts, strict=True)):
         blank = replace(numbered, blank=group.to_bytes(4, "big") + numbered.blank[4:])
         yield from _filled(iter(()), blank, max(0, size - row_count), memory)
@@ -279,8 +287,11 @@ def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: 
     """Return the number of rows with each of some values of a column."""
     number, counts = _group_number(session, dataset, column, groups), np.zeros(len(groups), np.int64)
     record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
-    for raw in reading.records(session, dataset.source, record, memory=_COUNTING_BYTES):
-        counts += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
+
+    def receive(raw: bytes) -> None:
+        counts[:] += np.bincount(np.frombuffer(raw, ">i4"), minlength=len(groups))
+
+    reading.scan(session, dataset.source, record, receive, memory=_COUNTING_BYTES)
     return list(map(int, counts))
 
 

@@ -8,7 +8,7 @@ pg_catalog.
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
 
 KEY_BYTES = 32
-# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values. Of a text no
-# more than so many characters are fetched: those that begin with the same ones are one unit, and protected together.
+# Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values. No text of
+# more than so many bytes is fetched: all of these are one unit, and protected together; no text is a byte of 0.
 _LONGEST_TEXT = 1 << 20
 UNIT_TYPES = {
     "smallint": "int8send(({})::int8)",
@@ -32,13 +32,15 @@ UNIT_TYPES = {
     "timestamp with time zone": "timestamptz_send({})",
     **dict.fromkeys(
         ("text", "character varying", "character"),
-        f"convert_to(substr(({{}})::text, 1, {_LONGEST_TEXT}), getdatabaseencoding())",
+        f"case when octet_length({{0}}) <= {_LONGEST_TEXT} then convert_to(({{0}})::text, getdatabaseencoding()) "
+        r"else '\x00'::bytea end",
     ),
 }
 # For a row with a unit: the unit's hash, and where the row is stored; in memory its mark too.
 _STORED = np.dtype([("unit", "S12"), ("table", ">u4"), ("page", ">u4"), ("line", ">u2")])
 ENTRY = np.dtype([*_STORED.descr, ("mark", "<u8")])
 _ENTRY = "substring(sha256($4 || {unit}), 1, 12) || oidsend(source.tableoid) || tidsend(source.ctid)"
+_ABOVE_ALL = b"\xff" * 13  # longer than a unit's hash
 _LEAST_WAITING = 1 << 12  # entries that are sorted together
 _COUNTING_BYTES = 1 << 26  # of memory, to count the units
 
@@ -88,58 +90,68 @@ def slots(
     """
 
     def read() -> Iterator[bytes]:
-        most, read_units = reading.batch_size(record, memory), 0
-        for places in selected_places(session, source, unit, types, key, memory):
-            flat = places[: None if capacity is None else capacity - read_units].ravel()
-            read_units += len(places)
+        most, tables = reading.batch_size(record, memory), reading.leaves(session, source)
+        for places in selected_places(session, source, unit, types, key, memory, capacity):
+            flat = places.ravel()
             for first in range(0, len(flat), most):
-                yield _records(session, source, record, flat[first : first + most])
-            if capacity is not None and read_units >= capacity:
-                return
+                yield _records(session, source, tables, record, flat[first : first + most])
 
     return session.in_one_snapshot(read())
 
 
-def _records(session: ServerSession, source: str, record: Record, entries: np.ndarray) -> bytes:
-    """Return the records of entries, in their order; they are read table by table, in the order of storage."""
+def _records(session: ServerSession, source: str, tables: Sequence[int], record: Record, entries: np.ndarray) -> bytes:
+    """Return the records of entries, in their order; they are read table by table, in the order of storage.
+
+    One statement reads each table, also if no entry is there, so that the number of statements is public.
+    """
     there = np.flatnonzero(entries["line"])  # lines of a page count from 1
     there = there[np.lexsort([entries[name][there] for name in ("line", "page", "table")])]
-    stored = (entries[name][there].tolist() for name in ("page", "line"))
-    places = [f"({page},{line})" for page, line in zip(*stored, strict=True)]
-    tables, begins = np.unique(entries["table"][there], return_index=True)
-    raw = b"".join(
-        reading.stored_at(session, source, record, int(table), places[begin:end])
-        for table, begin, end in zip(tables, begins, [*begins[1:], len(there)], strict=True)
-    )
+    stored = (entries[name][there].tolist() for name in ("page", "line", "table"))
+    places: dict[int, list[str]] = {table: [] for table in tables}
+    for page, line, table in zip(*stored, strict=True):
+        places.setdefault(table, []).append(f"({page},{line})")  # a partition may have been attached meanwhile
+    raw = b"".join(reading.stored_at(session, source, record, *each) for each in sorted(places.items()))
     records = np.repeat(np.frombuffer(record.blank, f"V{len(record.blank)}"), len(entries))
     records[there] = np.frombuffer(raw, records.dtype)
     return records.tobytes()
 
 
 def selected_places(
-    session: ServerSession, source: str, unit: Unit, types: Mapping[str, str], key: bytes | None, memory: int
+    session: ServerSession,
+    source: str,
+    unit: Unit,
+    types: Mapping[str, str],
+    key: bytes | None,
+    memory: int,
+    capacity: int | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield where the selected rows of all units are stored, shape (some units, r); missing rows are zero entries.
 
     Selected are a unit's rows with the least marks. Marks are independent uniform words by the rows' numbers in the
     order of reading: a uniformly random subset, independent of all other units (privacy.md §11.6).
+
+    With a capacity there are as many units as that: missing ones are zero entries, and passes that find no unit read
+    the table like the others. So the number of passes is public.
     """
-    column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
-    sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))
     secret = key or os.urandom(KEY_BYTES)
     names, marks = (hashlib.shake_256(secret + word).digest(KEY_BYTES) for word in (b"units", b"rows"))
-    record = Record(sql, bytes(_STORED.itemsize), 4 * ENTRY.itemsize, f"source.{column} is not null", (names,))
-    order, low = KeyedOrder(marks, 0), b""
-    while True:
-        least, seen = _Least(low, max(1, memory // 8 // (ENTRY.itemsize * unit.max_rows)), unit.max_rows), 0
-        for raw in reading.records(session, source, record, memory=memory // 4, one_order=key is not None):
-            stored = np.frombuffer(raw, _STORED)
-            least.add(_marked(stored, order.words(seen, seen + len(stored))))
-            seen += len(stored)
-        yield least.places()
-        if least.beyond is None:
-            return
-        low = least.beyond
+    record = _entry_record(session, unit, types, names)
+    together = max(1, memory // 8 // (ENTRY.itemsize * unit.max_rows))
+    low: bytes | None = b""
+    found = 0
+    while low is not None if capacity is None else found < capacity:
+        units = together if capacity is None else min(together, capacity - found)
+        least = _Least(low, units, unit.max_rows, KeyedOrder(marks, 0))
+        reading.scan(session, source, record, least.add, memory=memory // 4, one_order=key is not None)
+        yield least.places(0 if capacity is None else units)
+        low, found = least.beyond, found + units
+
+
+def _entry_record(session: ServerSession, unit: Unit, types: Mapping[str, str], names: bytes) -> Record:
+    """Return what is read of each row to find its unit, under a key."""
+    column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
+    sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))
+    return Record(sql, bytes(_STORED.itemsize), 4 * ENTRY.itemsize, f"source.{column} is not null", (names,))
 
 
 def _marked(stored: np.ndarray, marks: np.ndarray) -> np.ndarray:
@@ -151,7 +163,7 @@ def _marked(stored: np.ndarray, marks: np.ndarray) -> np.ndarray:
 
 
 class _Least:
-    """The entries with the least marks of each of the least units that are not below a bound.
+    """The entries with the least marks of each of the least units that are not below a bound; None is above all units.
 
     Attributes
     ----------
@@ -165,14 +177,18 @@ class _Least:
     lesser entries of it are stored.
     """
 
-    def __init__(self, low: bytes, units: int, rows: int) -> None:
+    def __init__(self, low: bytes | None, units: int, rows: int, marks: KeyedOrder) -> None:
         self.beyond: bytes | None = None
-        self._low, self._units, self._rows = low, units, rows
+        self._marks, self._seen = marks, 0
+        self._low, self._units, self._rows = _ABOVE_ALL if low is None else low, units, rows
         self._held = [np.zeros(0, ENTRY)]
         self._waiting = 0
 
-    def add(self, entries: np.ndarray) -> None:
-        """Add the entries of some more rows."""
+    def add(self, raw: bytes) -> None:
+        """Add the stored entries of some more rows; their marks are by their numbers in the order of reading."""
+        stored = np.frombuffer(raw, _STORED)
+        entries = _marked(stored, self._marks.words(self._seen, self._seen + len(stored)))
+        self._seen += len(stored)
         wanted = entries["unit"] >= self._low
         if self.beyond is not None:
             wanted &= entries["unit"] < self.beyond
@@ -181,12 +197,12 @@ class _Least:
         if self._waiting >= max(_LEAST_WAITING, self._units * self._rows):
             self._drop()
 
-    def places(self) -> np.ndarray:
-        """Return the entries by unit, shape (units, r)."""
+    def places(self, least: int) -> np.ndarray:
+        """Return the entries by unit, shape (units, r), and zero entries for units that are missing to `least`."""
         self._drop()
         [held] = self._held
         units, places = _numbered(held)
-        selected = np.zeros((units[-1] + 1 if len(units) else 0, self._rows), ENTRY)
+        selected = np.zeros((max([least, *units[-1:] + 1]), self._rows), ENTRY)
         selected[units, places] = held
         return selected
 

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import receive
+
+return receive(name, piece)
