@@ -287,14 +287,13 @@ class ServerSession:
         While the server fetches a value that is stored out of line, it locks the table of such values and its index,
         and every role sees that in pg_locks. So both are locked before, whatever the rows contain. To plan a statement
         takes the locks (but not a plan that is kept). Only a superuser may read such a table. It has no code of others,
-        its name has a schema, and settings that the owner's code changed are reset before: no other code runs as one.
+        and what the owner's code has set is reset before, search_path above all: no other code runs as a superuser.
         """
         with acting_as(owner):
             self._plpy.execute(f"select from {source} limit 0")
-        names = [row["name"] for row in self.query(_OUT_OF_LINE, source)]
         with acting_as(SUPERUSER):
-            for name in names:
-                self._plpy.execute(f"select from {name} limit 0")
+            for row in self.query(_OUT_OF_LINE, source):
+                self._plpy.execute(f"select from {row['name']} limit 0")
 
     def _pin_plan(self) -> None:
         """Set all that a plan depends on, until the block of `acting_as` ends."""
