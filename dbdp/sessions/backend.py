@@ -26,6 +26,16 @@ def identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
     return user, context
 
 
+def is_role_taken() -> bool:
+    """Return whether the session itself has the role in force, by login or SET ROLE: no code of another role runs.
+
+    Such code runs in a SECURITY DEFINER function, or where the server reads or maintains a table; both set the security
+    context, of which no setting tells.
+    """
+    user, context = identity()
+    return user.value == backend().GetOuterUserId() and not context.value
+
+
 # Bytes of BufferUsage, by the server's major version (executor/instrument.h): ten counts of blocks, then the times
 # spent on them, 16 bytes each in version 15, 8 bytes since 16. Versions 15 and 16 have two times for blocks and two for
 # temporary files; version 17 has two for shared blocks, two for local blocks and two for temporary files. WalUsage has

@@ -11,7 +11,16 @@ from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
-from dbdp.sessions.backend import LOCAL_USER, acting_as, as_role, backend, identity, settings_undone, uncounted
+from dbdp.sessions.backend import (
+    LOCAL_USER,
+    acting_as,
+    as_role,
+    backend,
+    identity,
+    is_role_taken,
+    settings_undone,
+    uncounted,
+)
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
@@ -216,11 +225,8 @@ class ServerSession:
         Allowed are the role that logged in; the role of SET ROLE, outside SECURITY DEFINER functions, whose owner may
         be a group; and dbdp_owner, as which only an interface runs that has checked its own caller.
         """
-        user, context = identity()
-        allowed = {backend().GetSessionUserId(), self._dbdp_owner()}
-        if not context.value & LOCAL_USER:
-            allowed.add(backend().GetOuterUserId())
-        if user.value not in allowed:
+        allowed = backend().GetSessionUserId(), self._dbdp_owner()
+        if identity()[0].value not in allowed and not is_role_taken():
             row = self.query(_IN_FORCE)[0]
             raise PermissionError(
                 f"dbdp was called by code that runs with the rights of {row['code']!r}, in a session of "

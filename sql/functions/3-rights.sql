@@ -3,13 +3,32 @@
 -- role's rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY
 -- DEFINER: each can check which role calls it, and the interfaces act as dbdp_owner only after that check.
 
+-- SET ROLE and code of that role have the same settings and the same current_user; only the server's security context
+-- differs. Python starts for this in sessions that used SET ROLE only.
+create or replace function dbdp_internal.is_role_taken() returns boolean
+language plpython3u
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $body$
+import sys
+
+if "MODULE_PATHNAME" not in sys.path:
+    sys.path.insert(0, "MODULE_PATHNAME")
+from dbdp.sessions.backend import is_role_taken
+
+return is_role_taken()
+$body$;
+comment on function dbdp_internal.is_role_taken is 'internal: whether the session itself took the role in force, by SET ROLE, so that no code of another role calls';
+
 create or replace function dbdp_internal.caller() returns name
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
 begin atomic
   select case
-    when current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner') then session_user
+    when current_user in (session_user, 'dbdp_owner') then session_user
+    when current_user <> pg_catalog.current_setting('role')::name then current_user
+    when dbdp_internal.is_role_taken() then session_user
     else current_user
   end;
 end;

@@ -388,6 +388,42 @@ def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(trapper, 
     assert owner.execute(f"select {query}").fetchone() == ("1,1,1,2,1,1,t",)
 
 
+# What runs the code of a table's owner as that owner: {t} is its table, with an index on {f}.
+MAINTAINED = {
+    "analyze": "analyze {t}",
+    "vacuum": "vacuum analyze {t}",
+    "reindex": "reindex table {t}",
+    "an index": "create index on {t} (({f}(i) + 1))",
+    "a refresh": "refresh materialized view {t}_m",
+    "a definer": "select {d}()",
+}
+
+
+@pytest.mark.parametrize("maintained", others_slow(list(MAINTAINED), "analyze", "a definer"))
+def test_code_of_a_role_sees_its_own_part_after_set_role(trapper, superuser, owner, maintained):
+    """As the same role without SET ROLE; the control: the session itself sees its login's part after SET ROLE."""
+    query = SEEN.format(d=trapper.dataset, m=trapper.model, o=trapper.arena.names["owner"])
+    rival, group = trapper.schema, "dbdp_data_owner"
+    trapper.prepare(f"{rival}.note(current_user, {query})", "")
+    places = {rival: (f"{rival}.own", superuser), group: (f"{rival}.of_group", trapper.arena.session("owner"))}
+    trapper.admin.execute(f"grant create on schema {rival} to {group}")
+    for role, (table, session) in places.items():
+        trapper.admin.execute(f"""
+            create table {table} as select 1 as i; create index on {table} ({rival}.f_of(i));
+            create materialized view {table}_m as select {rival}.f() as i;
+            create function {table}_d() returns int language sql security definer as 'select {rival}.f()';
+            alter table {table} owner to {role}; alter materialized view {table}_m owner to {role};
+            alter function {table}_d() owner to {role}""")
+        trapper.noted()
+        for acting in ("reset role", f"set role {role}"):
+            session.execute(acting)
+            session.execute(MAINTAINED[maintained].format(t=table, f=f"{rival}.f_of", d=f"{table}_d"))
+            assert set(trapper.noted()) == {(role, "0,0,0,0,0,0,f"), (role, "done")}, acting
+            assert session.execute(f"select {query}").fetchone() == ("1,1,1,2,1,1,t",)
+        session.execute("reset role")
+        trapper.admin.execute(f"drop table {table}; drop materialized view {table}_m; drop function {table}_d")
+
+
 def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(trapper, owner):
     """Also where the session has used the model before; the control is the session's own call."""
     for function in ("predict", "predict_probability"):
