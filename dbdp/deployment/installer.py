@@ -33,6 +33,7 @@ PACKAGE = Path(__file__).parents[1]
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
 FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
 MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # an update runs all other parts again
+SOUND_OBJECTS = "schema/0-sound-objects.sql"  # reads only, and is what an update runs first
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
@@ -395,9 +396,10 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     control = (source.sql / "dbdp.control").read_text()
     parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
-    again = [script for name, script in parts.items() if name not in MADE_ONCE]
+    first = [(source.sql / "upgrade" / "before.sql").read_text(), parts[SOUND_OBJECTS]]
+    again = [script for name, script in parts.items() if name not in (SOUND_OBJECTS, *MADE_ONCE)]
     for version, migrations in _migrations(source).items():
-        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
+        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(first + migrations + again)
     for name in files.keys() - {"dbdp.control"}:
         files[name] = f"{PINNED}{files[name]}"
     values = {"@python_directory@": str(python_directory), "@version@": __version__}

@@ -117,6 +117,25 @@ end
 """
 
 
+# A table of the extension on which another role's code stands, or may at any time: a trigger runs as dbdp_owner.
+_PLANTED = """
+select c.oid::regclass::text as name
+from pg_depend as d
+join pg_class as c on c.oid = d.objid
+where d.refclassid = 'pg_extension'::regclass
+and d.refobjid = (select e.oid from pg_extension as e where e.extname = 'dbdp')
+and d.classid = 'pg_class'::regclass
+and (
+    exists (select from pg_trigger as g where g.tgrelid = c.oid and not g.tgisinternal)
+    or exists (
+        select from aclexplode(c.relacl) as a where a.privilege_type = 'TRIGGER' and a.grantee <> c.relowner
+    )
+)
+order by name
+limit 1
+"""
+
+
 class Transactions:
     """The locks of the current transaction that an interface took itself; owners' code has no rights under them."""
 
@@ -135,6 +154,11 @@ class Transactions:
         recorded are excepted, an interface took them, which reads with the restricted rights of the relation's owner;
         but only where the session's roles have no right to use the relation, as then no other statement did.
         """
+        for row in self._session.query(_PLANTED):
+            raise PermissionError(
+                f"a role other than its owner put a trigger on {row['name']}, or may, which would run with the rights "
+                "of dbdp; ask the administrator to run `dbdp doctor`, which prints the SQL that ends it"
+            )
         for row in self._foreign():
             if row["may_use"] or _lock(row) not in self._taken:
                 raise PermissionError(_refusal(row))

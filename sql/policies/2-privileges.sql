@@ -1,5 +1,31 @@
-revoke all on all functions in schema dbdp, dbdp_internal from public;
-revoke all on all tables in schema dbdp from public;
+-- All rights on the extension's objects are granted in this file. Default privileges, those of the superuser who installs for
+-- example, may have added others, and so may a grant: with TRIGGER on a table a role's code runs as dbdp_owner.
+do $revoked$
+declare
+  given record;
+begin
+  for given in
+    select r.grantee, pg_catalog.array_agg(distinct r.object) as objects
+    from dbdp_internal.rights as r
+    group by r.grantee
+  loop
+    for place in 1 .. pg_catalog.cardinality(given.objects) loop
+      execute pg_catalog.format('revoke all on %s from %s cascade', given.objects[place], given.grantee);
+    end loop;
+    if given.grantee not in ('public', 'dbdp_owner', 'dbdp_predictor', 'dbdp_analyst', 'dbdp_data_owner', 'pg_read_all_stats')
+    then
+      raise warning 'dbdp: revoked the rights of % on % objects of the extension, such as %', given.grantee,
+        pg_catalog.cardinality(given.objects), given.objects[1]
+      using hint = 'default privileges (\ddp in psql) or a grant gave them; make a view of your own for what a role shall see';
+    end if;
+  end loop;
+end
+$revoked$;
+
+-- Each function has its own rights. A table is read as its owner, who may have no role of dbdp's, but calls array_bytes.
+grant usage on schema dbdp, dbdp_internal to public;
+grant create on schema dbdp to dbdp_owner; -- the odometers of each dataset
+grant usage on type dbdp.released, dbdp.released_group to public;
 
 -- Functions that act as dbdp_owner are marked by client_min_messages = error. Their callers see the result or the error,
 -- and nothing in between: with the values of these parameters that a caller may set, the server would print plans, with
@@ -156,6 +182,8 @@ grant execute on function
   dbdp_internal.loss_transition, dbdp_internal.loss_sum(bytea, bytea, text, float8),
   dbdp_internal.label_transition, dbdp_internal.label_counts(bytea, int, int)
 to dbdp_data_owner;
+
+grant select on dbdp_internal.rights to dbdp_predictor;
 
 -- Statistics.
 grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;

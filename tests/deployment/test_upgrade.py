@@ -7,21 +7,19 @@ predicted.
 """
 
 import json
-import lzma
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from pairs import others_slow
 from released import released
+from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
 from dbdp.deployment import installer
 from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import Budget
 
-RELEASED = Path(__file__).parent / "released"  # the scripts as they were released, packed
 STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))
 EVERY_STATE = pytest.mark.parametrize("state", STATES)
 OF_ONE_SCHEMA = pytest.mark.parametrize("state", [state for state in STATES if state < "0.3"])
@@ -88,35 +86,6 @@ select config::regclass::text, condition from pg_extension, unnest(extconfig, ex
 where extname = 'dbdp'""",
     "version": "select extversion from pg_extension where extname = 'dbdp'",
 }
-
-
-def version_of(state: str) -> str:
-    return state.partition("+")[0]
-
-
-def unpacked(name: str) -> str:
-    return lzma.decompress((RELEASED / f"{name}.sql.xz").read_bytes()).decode()
-
-
-@pytest.fixture
-def make_old(server_machine: None, make_database: Callable[[], str], server_url: str) -> Iterator[Callable[[str], str]]:
-    """Make databases with the extension of a released version."""
-    with psycopg.connect(server_url) as connection:
-        share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
-    written: list[Path] = []
-
-    def make(state: str) -> str:
-        version = version_of(state)
-        written.append(Path(share) / "extension" / f"dbdp--{version}.sql")
-        written[-1].write_text(unpacked(f"dbdp--{state}"))
-        url = make_database()
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"create extension dbdp schema pg_catalog version '{version}' cascade")
-        return url
-
-    yield make
-    for path in written:
-        path.unlink(missing_ok=True)
 
 
 def catalogue(url: str) -> dict[str, set[tuple]]:
