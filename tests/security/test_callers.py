@@ -274,6 +274,38 @@ def name_of(trapper: Trapper, victim: str) -> str:
     return "postgres" if victim == "superuser" else trapper.arena.names[victim]
 
 
+# Types of one's own that are made of another role's domain {d}, and a value.
+NESTED = {
+    "the domain": ("create table {v} (x {d})", "1"),
+    "a domain": ("create domain {v}_type as {d}; create table {v} (x {v}_type)", "1"),
+    "an array": ("create table {v} (x {d}[])", "{{1}}"),
+    "a domain over an array": ("create domain {v}_type as {d}[]; create table {v} (x {v}_type)", "{{1}}"),
+    "a row": ("create type {v}_type as (x {d}); create table {v} (x {v}_type)", "(1)"),
+    "a table's row": ("create table {v}_type (x {d}); create table {v} (x {v}_type)", "(1)"),
+    "a range": ("create type {v}_type as range (subtype = {d}); create table {v} (x {v}_type)", "[1,2]"),
+    "a multirange": (
+        "create type {v}_type as range (subtype = {d}, multirange_type_name = {v}_many); create table {v} (x {v}_many)",
+        "{{[1,2]}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("nested", NESTED)
+def test_no_type_within_ones_own_types_acts(trapper, nested):
+    """The control: the domain's check runs, and the owner does the same in its place."""
+    before, owner = trapper.ledger(), trapper.arena.session("owner")
+    trapper.prepare(trapper.act("grant training"), "")
+    name, domain = f"nested_{secrets.token_hex(4)}", f"{trapper.schema}.d_{secrets.token_hex(4)}"
+    trapper.session.execute(f"create domain {domain} as int check ({trapper.schema}.f_of(value) = 1)")
+    made, value = (text.format(v=name, d=domain) for text in NESTED[nested])
+    owner.execute(made)
+    owner.execute(f"insert into {name} values ('{value}')")
+    assert {done for _, done in trapper.noted()} == {"DP001"}
+    assert trapper.ledger() == before
+    owner.execute(f"drop table {name}; do $$ begin perform {trapper.act('grant training')}; end $$")
+    assert trapper.ledger() != before
+
+
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("trigger", ["trigger {n}", "constraint trigger {n}"])
 def test_no_trigger_of_another_role_on_a_table_of_ones_own_acts(trapper, superuser, trigger, level):
