@@ -396,10 +396,9 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     control = (source.sql / "dbdp.control").read_text()
     parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
-    first = [(source.sql / "upgrade" / "before.sql").read_text(), parts[SOUND_OBJECTS]]
     again = [script for name, script in parts.items() if name not in (SOUND_OBJECTS, *MADE_ONCE)]
     for version, migrations in _migrations(source).items():
-        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(first + migrations + again)
+        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
     for name in files.keys() - {"dbdp.control"}:
         files[name] = f"{PINNED}{files[name]}"
     values = {"@python_directory@": str(python_directory), "@version@": __version__}
@@ -427,14 +426,18 @@ def fingerprint(source: Source | None = None) -> str:
 
 
 def _migrations(source: Source) -> dict[str, list[str]]:
-    """Return, for each earlier version, the hand-written steps from it to this one, in order.
+    """Return, for each earlier version, what comes before an update, and the hand-written steps from it, in order.
 
     A step, sql/upgrade/<from>--<to>.sql, changes what the parts in MADE_ONCE created, and drops the functions whose
     arguments or results changed; the other parts are run again after the last step.
     """
     steps = {path.stem.partition("--")[0]: path.read_text() for path in (source.sql / "upgrade").glob("*--*.sql")}
     versions = sorted(steps, key=lambda version: [int(number) for number in version.split(".")])
-    return {version: [steps[later] for later in versions[place:]] for place, version in enumerate(versions)}
+    first = [source.sql / "upgrade" / "before.sql", source.sql / SOUND_OBJECTS] if steps else []
+    return {
+        version: [*(part.read_text() for part in first), *(steps[later] for later in versions[place:])]
+        for place, version in enumerate(versions)
+    }
 
 
 def _with_bodies(part: Path, source: Source) -> str:

@@ -47,15 +47,16 @@ begin atomic
 end;
 comment on function dbdp_internal.own_roles is 'internal: the roles that the caller is a member of, itself included';
 
--- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads.
-create or replace view dbdp.own_datasets as
+-- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads. They are
+-- barriers: a cheap function of the reader's, or an error, would see the rows that a condition of the view leaves out.
+create or replace view dbdp.own_datasets with (security_barrier) as
 select d.id
 from dbdp.dataset as d
 where d.registered_by = any ((select dbdp_internal.own_roles())::name[])
 or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
 comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered. For a superuser all, also those of dropped roles';
 
-create or replace view dbdp.open_datasets as
+create or replace view dbdp.open_datasets with (security_barrier) as
 select o.id
 from dbdp.own_datasets as o
 union
@@ -65,13 +66,13 @@ where a.revoked_at is null
 and a.role = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.open_datasets is 'internal: datasets that the caller may train on: its own, and those of its allowances';
 
-create or replace view dbdp.granted_models as
+create or replace view dbdp.granted_models with (security_barrier) as
 select g.model_id as id
 from dbdp.prediction_grant as g
 where g.role = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.granted_models is 'internal: models with which the caller was granted prediction';
 
-create or replace view dbdp.granted_names as
+create or replace view dbdp.granted_names with (security_barrier) as
 select g.name
 from dbdp.name_grant as g
 where g.role = any ((select dbdp_internal.own_roles())::name[])
@@ -84,7 +85,7 @@ comment on view dbdp.granted_names is 'internal: names of models that the caller
 alter view dbdp.granted_names owner to dbdp_owner;
 -- Run times of trainings may depend on rows a little. PostgreSQL shows members of pg_read_all_stats, such as pg_monitor,
 -- those of every statement already.
-create or replace view dbdp.watched_datasets as
+create or replace view dbdp.watched_datasets with (security_barrier) as
 select o.id
 from dbdp.own_datasets as o
 union
@@ -98,7 +99,7 @@ alter view dbdp.open_datasets owner to dbdp_owner;
 alter view dbdp.granted_models owner to dbdp_owner;
 alter view dbdp.watched_datasets owner to dbdp_owner;
 
--- It reads as dbdp_owner too; a condition of the reader's is not evaluated on rows that the reader may not see.
+-- It reads as dbdp_owner too.
 create or replace view dbdp.stat_datasets_details with (security_barrier) as
 select d.id as period,
        d.name as dataset,

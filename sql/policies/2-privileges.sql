@@ -21,6 +21,8 @@ begin
   end loop;
 end
 $revoked$;
+-- Also where PostgreSQL's own defaults give nothing: rights that are written down are compared by pg_dump.
+revoke all on all tables in schema dbdp from public;
 
 -- Each function has its own rights. A table is read as its owner, who may have no role of dbdp's, but calls array_bytes.
 grant usage on schema dbdp, dbdp_internal to public;

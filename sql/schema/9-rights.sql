@@ -1,7 +1,7 @@
 -- Every right on an object of the extension that its owner did not have anyway: sql/policies/2-privileges.sql revokes what
 -- is listed before it grants, and `dbdp doctor` compares the list with the one of this version. Odometers are no members of
 -- the extension, so that objects are found by their schema; nobody but a superuser and dbdp_owner creates others there.
-create or replace view dbdp_internal.rights as
+create or replace view dbdp_internal.rights with (security_invoker) as
 select o.object,
        o.part,
        case a.grantee when 0 then 'public' else a.grantee::pg_catalog.regrole::text end as grantee,
