@@ -25,6 +25,7 @@ import psycopg
 from psycopg import sql
 
 from dbdp import __version__
+from dbdp.deployment.dependents import used_by_others
 from dbdp.sessions.connections import PATH, opened
 from dbdp.sessions.urls import libpq_url
 
@@ -711,6 +712,8 @@ def create_extension(connection: psycopg.Connection) -> None:
             return
         try:
             connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
+        except psycopg.errors.DependentObjectsStillExist as error:
+            raise InstallError(used_by_others(connection, error.diag.message_detail or str(error))) from None
         except psycopg.errors.InvalidParameterValue:
             raise InstallError(
                 f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "

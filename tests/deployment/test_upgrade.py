@@ -7,6 +7,7 @@ predicted.
 """
 
 import json
+import secrets
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -421,6 +422,43 @@ def test_an_installation_brings_an_older_database_up_to_date(make_old, state):
     installer.install(url)
     with psycopg.connect(url) as connection:
         assert connect(connection).query("select count(*) as number from dbdp.history") == [{"number": 0}]
+
+
+USERS = {
+    "a view": ("create view {s}.v as select dbdp.dp_explain('x', epsilon => 1, delta => 1e-6) as p", "view {s}.v"),
+    "a view of a view": (
+        "create view {s}.v as select dbdp.dp_explain('x', epsilon => 1, delta => 1e-6) as p; "
+        "create materialized view {s}.w as table {s}.v with no data",
+        "view {s}.v",
+    ),
+    "a default": (
+        "create table {s}.t (c json default dbdp.dp_explain('x', epsilon => 1, delta => 1e-6))",
+        "default value for column c of table {s}.t",
+    ),
+    "a function": (
+        "create function {s}.f() returns json language sql "
+        "begin atomic select dbdp.dp_explain('x', epsilon => 1, delta => 1e-6); end",
+        "function {s}.f()",
+    ),
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_an_update_names_who_uses_what_it_drops(make_old, user):
+    """With its owner, and SQL after which the installation goes through."""
+    url, name = make_old("0.2.0"), f"user_{secrets.token_hex(4)}"
+    made, shown = (text.format(s=name) for text in USERS[user])
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create role {name}; create schema {name} authorization {name}")
+        connection.execute(
+            f"grant execute on all functions in schema dbdp to {name}; set role {name}; {made}; reset role"
+        )
+        with pytest.raises(installer.InstallError) as refused:
+            installer.install(url)
+        assert f"{shown} of {name}" in str(refused.value)
+        connection.execute(str(refused.value).split("`")[1].encode())
+        installer.install(url)
+        connection.execute(f"drop owned by {name} cascade; drop role {name}")
 
 
 @EVERY_STATE
