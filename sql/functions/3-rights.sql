@@ -34,6 +34,17 @@ begin atomic
 end;
 comment on function dbdp_internal.caller is 'internal: the role with the privileges that apply: the one that logged in, or the owner of code that runs with its owner''s privileges';
 
+-- Since PostgreSQL 16 a member may neither inherit a role's rights nor take the role, and only administer it: then it has none
+-- of them. Before, whoever is a member can take the role.
+create or replace function dbdp_internal.membership() returns text
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select case when pg_catalog.current_setting('server_version_num')::int >= 160000 then 'usage, set' else 'member' end;
+end;
+comment on function dbdp_internal.membership is 'internal: what pg_has_role is asked for, so that members who only administer a role do not count';
+
 create or replace function dbdp_internal.own_roles() returns name[]
 language sql
 stable parallel safe
@@ -42,7 +53,7 @@ begin atomic
   select array(
     select r.rolname
     from pg_catalog.pg_roles as r
-    where pg_catalog.pg_has_role((select dbdp_internal.caller()), r.oid, 'member')
+    where pg_catalog.pg_has_role((select dbdp_internal.caller()), r.oid, (select dbdp_internal.membership()))
   );
 end;
 comment on function dbdp_internal.own_roles is 'internal: the roles that the caller is a member of, itself included';
@@ -53,7 +64,7 @@ create or replace view dbdp.own_datasets with (security_barrier) as
 select d.id
 from dbdp.dataset as d
 where d.registered_by = any ((select dbdp_internal.own_roles())::name[])
-or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
+or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', (select dbdp_internal.membership())); -- a superuser is, and nobody else
 comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered. For a superuser all, also those of dropped roles';
 
 create or replace view dbdp.open_datasets with (security_barrier) as

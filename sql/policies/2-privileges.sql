@@ -87,7 +87,7 @@ grant update (versions) on dbdp.model_name to dbdp_owner;
 grant delete on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner;
 grant update (granted_at) on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner; -- to lock a row, no more
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
-grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
+grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
 
 grant execute on function dbdp_internal.shuffle, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate to dbdp_owner;
 grant execute on function dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp_internal.resume to dbdp_owner;
@@ -159,7 +159,7 @@ grant execute on function
   dbdp_internal.row_sent(record), dbdp_internal.row_sent(float8), dbdp_internal.row_sent(boolean), dbdp_internal.row_sent(text[]),
   dbdp_internal.row_sent(json),
   dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes(record), dbdp_internal.base_type, dbdp_internal.model_description,
-  dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
+  dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
   dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
@@ -188,7 +188,7 @@ to dbdp_data_owner;
 grant select on dbdp_internal.rights to dbdp_predictor;
 
 -- Statistics.
-grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;
+grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;
 grant execute on function dbdp_internal.dataset_spent to dbdp_data_owner;
 grant select on dbdp.stat_datasets, dbdp.stat_datasets_details to pg_read_all_stats, dbdp_data_owner;
 

@@ -81,6 +81,23 @@ def test_an_analyst_trains_explains_predicts_and_lists(connection, dataset, role
     assert released == (roles["analyst"],)
 
 
+def test_members_who_only_administer_a_role_have_none_of_its_rights(connection):
+    """Since PostgreSQL 16. The control: members who may take the role, or inherit its rights, have them."""
+    granted = {"member": "", "admin": "with admin option"}
+    if connection.info.server_version >= 160000:
+        granted |= {"admin": "with admin true, inherit false, set false", "heir": "with inherit true, set false"}
+        granted |= {"taker": "with inherit false, set true"}
+    with connection.transaction(force_rollback=True):
+        connection.execute("create role crowd")
+        for role, option in granted.items():
+            connection.execute(f"create role {role} in role dbdp_predictor; grant crowd to {role} {option}")
+            connection.execute(f"set session authorization {role}")
+            sql = "select 'crowd' = any (dbdp_internal.own_roles())"
+            is_member = role != "admin" or connection.info.server_version < 160000
+            assert connection.execute(sql).fetchone() == (is_member,), role
+            connection.execute("reset session authorization")
+
+
 VIEWS = """
 select c.oid::regclass::text, coalesce(c.reloptions, '{}') && '{security_barrier=true,security_invoker=true}'
 from pg_class as c
