@@ -1,7 +1,7 @@
 -- Rights belong to the role that logged in: SET ROLE neither adds nor removes any. Code that runs with the rights of
 -- another role, such as a SECURITY DEFINER function or code that the server runs while it maintains a table, has that
--- role's rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY
--- DEFINER: each can check which role calls it, and the interfaces act as dbdp_owner only after that check.
+-- role's rights: it sees that role's part of the ledger, in any session. No interface of the extension is SECURITY
+-- DEFINER: each can check which role calls it, and acts as dbdp_owner only after that check.
 
 -- SET ROLE and code of that role have the same settings and the same current_user; only the server's security context
 -- differs. Python starts for this in sessions that used SET ROLE only.

@@ -158,7 +158,7 @@ grant execute on function
   dbdp_internal.row_bytes(float8), dbdp_internal.row_bytes(boolean), dbdp_internal.row_bytes(text[]), dbdp_internal.row_bytes(json),
   dbdp_internal.row_sent(record), dbdp_internal.row_sent(float8), dbdp_internal.row_sent(boolean), dbdp_internal.row_sent(text[]),
   dbdp_internal.row_sent(json),
-  dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes(record), dbdp_internal.base_type, dbdp_internal.model_description,
+  dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes(record), dbdp_internal.base_type, dbdp_internal.model_description, dbdp_internal.described, dbdp_internal.vouched,
   dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
