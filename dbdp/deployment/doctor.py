@@ -276,7 +276,7 @@ def _roles(server: Server) -> Iterator[Finding]:
 
 def _objects(server: Server) -> Iterator[Finding]:
     """Compare the rights on the extension's objects, and what stands on its tables, with the lists of this version."""
-    findings = [finding for check in (_code_of_others, _rights_of_others) for finding in check(server)]
+    findings = [finding for check in (_code_of_others, _rights_of_others, _writers) for finding in check(server)]
     yield from findings or [Finding("objects", OK, "those of this version, with the rights that it grants")]
 
 
@@ -300,6 +300,21 @@ def _rights_of_others(server: Server) -> Iterator[Finding]:
         yield Finding("objects", FAULT, f"not of dbdp: {'; '.join(foreign)}", " ".join(foreign.values()))
     if missing:
         yield Finding("objects", FAULT, f"missing: {'; '.join(missing)}", _with_parts(server))
+
+
+_WRITERS = (
+    "select string_agg(quote_ident(r.rolname), ', ' order by r.rolname) from pg_roles as r "
+    "where not r.rolsuper and r.rolname <> 'pg_write_all_data' and pg_has_role(r.oid, 'pg_write_all_data', 'usage')"
+)
+
+
+def _writers(server: Server) -> Iterator[Finding]:
+    """Yield advice about roles that PostgreSQL lets write everything: no right on an odometer is listed for them."""
+    if roles := server.value(_WRITERS):
+        observation = (
+            f"{roles} may turn odometers, and so stop trainings, or refund charges without a row in the ledger"
+        )
+        yield Finding("pg_write_all_data", ADVICE, observation, f"revoke pg_write_all_data from {roles};")
 
 
 def _with_parts(server: Server) -> str:

@@ -138,6 +138,11 @@ FAULTS = {
         "create trigger t before update on dbdp.ledger for each row execute function "
         "suppress_redundant_updates_trigger()",
     ),
+    "who writes everything": (
+        "pg_write_all_data",
+        ADVICE,
+        "create role etl in role pg_write_all_data",
+    ),
     "a policy": ("objects", FAULT, "create policy p on dbdp.ledger using (true)"),
     "an index": ("objects", FAULT, "create index on dbdp.ledger (epsilon)"),
     "statistics": ("objects", FAULT, "create statistics dbdp.s on id, epsilon from dbdp.ledger"),
