@@ -119,7 +119,8 @@ def _functions(functions: Any) -> Iterator[str]:
         yield f"### {name}"
         for (comment, roles), same in groupby(versions, lambda each: (each["comment"], each["roles"])):
             signatures = "\n".join(_signature(each) for each in same)
-            allowed = ", ".join(f"`{role}`" for role in roles if role != "dbdp_owner") or "only `dbdp_owner`"
+            nobody = "only `dbdp_owner`" if roles else "only superusers"
+            allowed = ", ".join(f"`{role}`" for role in roles if role != "dbdp_owner") or nobody
             yield f"{_sentence(comment)}\n\n```text\n{signatures}\n```\n\nMay call: {allowed}."
 
 

@@ -15,8 +15,9 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from dbdp import __version__
+from dbdp.deployment import catalogue
 from dbdp.deployment.about import about
-from dbdp.deployment.installer import ROLES, Source, remedy_of_connection
+from dbdp.deployment.installer import ROLES, SOUND_OBJECTS, Source, remedy_of_connection
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession
@@ -161,6 +162,8 @@ def _of_server(server: Server) -> Iterator[Finding]:
         yield _python(server)
         missing = [*_roles(server)]
         yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
+        if not missing:
+            yield from _objects(server)
     if not server.value("select to_regrole('dbdp_owner') is null"):
         for check in checks:
             yield from check(server)
@@ -263,10 +266,7 @@ def _python(server: Server) -> Finding:
 def _roles(server: Server) -> Iterator[Finding]:
     absent = [role for role in ROLES if server.value("select to_regrole($1) is null", role)]
     if absent:
-        parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
-        pin = shlex.quote(f"set search_path = {PATH}")
-        remedy = f"psql {server.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
-        yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", remedy)
+        yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", _with_parts(server))
         return
     for role, member in _MEMBERS:
         if not server.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
@@ -277,7 +277,57 @@ def _roles(server: Server) -> Iterator[Finding]:
         yield Finding("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
 
 
-_PARTS_OF_ROLES = ("schema/2-roles.sql", "policies/2-privileges.sql")  # both can be run again
+def _objects(server: Server) -> Iterator[Finding]:
+    """Compare the rights on the extension's objects, and what stands on its tables, with the lists of this version."""
+    findings = [finding for check in (_code_of_others, _rights_of_others, _writers) for finding in check(server)]
+    yield from findings or [Finding("objects", OK, "those of this version, with the rights that it grants")]
+
+
+def _code_of_others(server: Server) -> Iterator[Finding]:
+    try:
+        server.session.query((Source.installed().sql / SOUND_OBJECTS).read_text())
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        yield Finding("objects", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
+
+
+def _rights_of_others(server: Server) -> Iterator[Finding]:
+    def query(sql: str) -> list[tuple[str, ...]]:
+        return server.connection.execute(sql.encode()).fetchall()
+
+    try:
+        foreign, missing = catalogue.foreign(query), catalogue.missing(query)
+    except psycopg.errors.InsufficientPrivilege:
+        yield Finding("objects", UNKNOWN, f"{server.role} may not see their rights", "connect as a superuser")
+        return
+    if foreign:
+        yield Finding("objects", FAULT, f"not of dbdp: {'; '.join(foreign)}", " ".join(foreign.values()))
+    if missing:
+        yield Finding("objects", FAULT, f"missing: {'; '.join(missing)}", _with_parts(server))
+
+
+_WRITERS = (
+    "select string_agg(quote_ident(r.rolname), ', ' order by r.rolname) from pg_roles as r "
+    "where not r.rolsuper and r.rolname <> 'pg_write_all_data' and pg_has_role(r.oid, 'pg_write_all_data', 'usage')"
+)
+
+
+def _writers(server: Server) -> Iterator[Finding]:
+    """Yield advice about roles that PostgreSQL lets write everything: no right on an odometer is listed for them."""
+    if roles := server.value(_WRITERS):
+        observation = (
+            f"{roles} may turn odometers, and so stop trainings, or refund charges without a row in the ledger"
+        )
+        yield Finding("pg_write_all_data", ADVICE, observation, f"revoke pg_write_all_data from {roles};")
+
+
+def _with_parts(server: Server) -> str:
+    """Return the command that makes roles, policies and rights again."""
+    parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
+    pin = shlex.quote(f"set search_path = {PATH}")
+    return f"psql {server.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
+
+
+_PARTS_OF_ROLES = ("schema/2-roles.sql", "policies/1-rows.sql", "policies/2-privileges.sql")  # can be run again
 _CHECK_OF_ROLES = "schema/3-sound-roles.sql"  # which reads only
 
 

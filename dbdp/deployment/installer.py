@@ -26,6 +26,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from dbdp import __version__
+from dbdp.deployment.dependents import used_by_others
 from dbdp.sessions import support
 from dbdp.sessions.connections import PATH, libpq_url, opened
 
@@ -33,6 +34,7 @@ PACKAGE = Path(__file__).parents[1]
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
 FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
 MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # an update runs all other parts again
+SOUND_OBJECTS = "schema/0-sound-objects.sql"  # reads only, and is what an update runs first
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
@@ -397,7 +399,7 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     control = (source.sql / "dbdp.control").read_text()
     parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
-    again = [script for name, script in parts.items() if name not in MADE_ONCE]
+    again = [script for name, script in parts.items() if name not in (SOUND_OBJECTS, *MADE_ONCE)]
     for version, migrations in _migrations(source).items():
         files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
     for name in files.keys() - {"dbdp.control"}:
@@ -427,14 +429,18 @@ def fingerprint(source: Source | None = None) -> str:
 
 
 def _migrations(source: Source) -> dict[str, list[str]]:
-    """Return, for each earlier version, the hand-written steps from it to this one, in order.
+    """Return, for each earlier version, what comes before an update, and the hand-written steps from it, in order.
 
     A step, sql/upgrade/<from>--<to>.sql, changes what the parts in MADE_ONCE created, and drops the functions whose
     arguments or results changed; the other parts are run again after the last step.
     """
     steps = {path.stem.partition("--")[0]: path.read_text() for path in (source.sql / "upgrade").glob("*--*.sql")}
     versions = sorted(steps, key=lambda version: [int(number) for number in version.split(".")])
-    return {version: [steps[later] for later in versions[place:]] for place, version in enumerate(versions)}
+    first = [source.sql / "upgrade" / "before.sql", source.sql / SOUND_OBJECTS] if steps else []
+    return {
+        version: [*(part.read_text() for part in first), *(steps[later] for later in versions[place:])]
+        for place, version in enumerate(versions)
+    }
 
 
 def _with_bodies(part: Path, source: Source) -> str:
@@ -715,6 +721,8 @@ def create_extension(connection: psycopg.Connection) -> None:
             return
         try:
             connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
+        except psycopg.errors.DependentObjectsStillExist as error:
+            raise InstallError(used_by_others(connection, error.diag.message_detail or str(error))) from None
         except psycopg.errors.InvalidParameterValue:
             raise InstallError(
                 f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "

@@ -367,8 +367,8 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
 def check_owner(session: ServerSession, source: str) -> None:
     """Raise PermissionError unless the role that logged in owns the table."""
     row = session.query(
-        "select pg_has_role(session_user, c.relowner, 'member') as may, c.relowner::regrole::text as owner "
-        "from pg_class as c where c.oid = $1::regclass",
+        "select pg_has_role(session_user, c.relowner, dbdp_internal.membership()) as may, "
+        "c.relowner::regrole::text as owner from pg_class as c where c.oid = $1::regclass",
         source,
     )[0]
     if not row["may"]:

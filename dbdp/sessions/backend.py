@@ -27,6 +27,16 @@ def identity() -> tuple[ctypes.c_uint, ctypes.c_int]:
     return user, context
 
 
+def is_role_taken() -> bool:
+    """Return whether the session itself has the role in force, by login or SET ROLE: no code of another role runs.
+
+    Such code runs in a SECURITY DEFINER function, or where the server reads or maintains a table; both set the security
+    context, of which no setting tells.
+    """
+    user, context = identity()
+    return user.value == backend().GetOuterUserId() and not context.value
+
+
 _METERS = ("pgBufferUsage", "pgWalUsage")  # counts of this process, from which EXPLAIN takes differences
 
 
@@ -129,6 +139,25 @@ def uncounted() -> Iterator[None]:
         counting.value, calls.value = before
 
 
+_TO_NOBODY = 0  # of dest.h, DestNone
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Send the client no message of the block, whatever its level; the server's log is as it was.
+
+    No setting stops `raise info`. An error within a statement of the block becomes a Python exception, which is shown
+    after the block. One that ends the session closes the connection without its words.
+    """
+    to = ctypes.c_int.in_dll(backend(), "whereToSendOutput")
+    before = to.value
+    to.value = _TO_NOBODY
+    try:
+        yield
+    finally:
+        to.value = before
+
+
 @contextmanager
 def as_role(user: ctypes.c_uint, added: int) -> Iterator[None]:
     """Run the block as a role, with added restrictions; the server resets both itself if the transaction aborts."""
@@ -152,7 +181,7 @@ def settings_undone() -> Iterator[None]:
 
 @contextmanager
 def acting_as(owner: int | None) -> Iterator[None]:
-    """Run the block as a role (None: the current one), restricted and without statistics; reset its settings after."""
+    """Run the block as a role (None: the current one), restricted, silent, uncounted; reset its settings after."""
     user = identity()[0] if owner is None else ctypes.c_uint(owner)
-    with as_role(user, LOCAL_USER | _RESTRICTED), uncounted(), settings_undone():
+    with silent(), as_role(user, LOCAL_USER | _RESTRICTED), uncounted(), settings_undone():
         yield

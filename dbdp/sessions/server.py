@@ -21,6 +21,7 @@ from dbdp.sessions.backend import (
     as_role,
     backend,
     identity,
+    is_role_taken,
     settings_undone,
     uncounted,
 )
@@ -326,11 +327,8 @@ class ServerSession:
         Allowed are the role that logged in; the role of SET ROLE, outside SECURITY DEFINER functions, whose owner may
         be a group; and dbdp_owner, as which only an interface runs that has checked its own caller.
         """
-        user, context = identity()
-        allowed = {backend().GetSessionUserId(), self._dbdp_owner()}
-        if not context.value & LOCAL_USER:
-            allowed.add(backend().GetOuterUserId())
-        if user.value not in allowed:
+        allowed = backend().GetSessionUserId(), self._dbdp_owner()
+        if identity()[0].value not in allowed and not is_role_taken():
             row = self.query(_IN_FORCE)[0]
             raise PermissionError(
                 f"dbdp was called by code that runs with the rights of {row['code']!r}, in a session of "

@@ -1,7 +1,24 @@
 -- Rights belong to the role that logged in: SET ROLE neither adds nor removes any. Code that runs with the rights of
 -- another role, such as a SECURITY DEFINER function or code that the server runs while it maintains a table, has that
--- role's rights: it sees that role's part of the ledger, in any session. No function of the extension is SECURITY
--- DEFINER: each can check which role calls it, and the interfaces act as dbdp_owner only after that check.
+-- role's rights: it sees that role's part of the ledger, in any session. No interface of the extension is SECURITY
+-- DEFINER: each can check which role calls it, and acts as dbdp_owner only after that check.
+
+-- SET ROLE and code of that role have the same settings and the same current_user; only the server's security context
+-- differs. Python starts for this in sessions that used SET ROLE only.
+create or replace function dbdp_internal.is_role_taken() returns boolean
+language plpython3u
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $body$
+import sys
+
+if "MODULE_PATHNAME" not in sys.path:
+    sys.path.insert(0, "MODULE_PATHNAME")
+from dbdp.sessions.backend import is_role_taken
+
+return is_role_taken()
+$body$;
+comment on function dbdp_internal.is_role_taken is 'internal: whether the session itself took the role in force, by SET ROLE, so that no code of another role calls';
 
 create or replace function dbdp_internal.caller() returns name
 language sql
@@ -9,11 +26,24 @@ stable parallel safe
 set search_path = pg_catalog, pg_temp
 begin atomic
   select case
-    when current_user in (session_user, pg_catalog.current_setting('role')::name, 'dbdp_owner') then session_user
+    when current_user in (session_user, 'dbdp_owner') then session_user
+    when current_user <> pg_catalog.current_setting('role')::name then current_user
+    when dbdp_internal.is_role_taken() then session_user
     else current_user
   end;
 end;
 comment on function dbdp_internal.caller is 'internal: the role with the privileges that apply: the one that logged in, or the owner of code that runs with its owner''s privileges';
+
+-- Since PostgreSQL 16 a member may neither inherit a role's rights nor take the role, and only administer it: then it has none
+-- of them. Before, whoever is a member can take the role.
+create or replace function dbdp_internal.membership() returns text
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select case when pg_catalog.current_setting('server_version_num')::int >= 160000 then 'usage, set' else 'member' end;
+end;
+comment on function dbdp_internal.membership is 'internal: what pg_has_role is asked for, so that members who only administer a role do not count';
 
 create or replace function dbdp_internal.own_roles() returns name[]
 language sql
@@ -23,20 +53,21 @@ begin atomic
   select array(
     select r.rolname
     from pg_catalog.pg_roles as r
-    where pg_catalog.pg_has_role((select dbdp_internal.caller()), r.oid, 'member')
+    where pg_catalog.pg_has_role((select dbdp_internal.caller()), r.oid, (select dbdp_internal.membership()))
   );
 end;
 comment on function dbdp_internal.own_roles is 'internal: the roles that the caller is a member of, itself included';
 
--- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads.
-create or replace view dbdp.own_datasets as
+-- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads. They are
+-- barriers: a cheap function of the reader's, or an error, would see the rows that a condition of the view leaves out.
+create or replace view dbdp.own_datasets with (security_barrier) as
 select d.id
 from dbdp.dataset as d
 where d.registered_by = any ((select dbdp_internal.own_roles())::name[])
-or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', 'member'); -- a superuser is, and nobody else
+or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', (select dbdp_internal.membership())); -- a superuser is, and nobody else
 comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered. For a superuser all, also those of dropped roles';
 
-create or replace view dbdp.open_datasets as
+create or replace view dbdp.open_datasets with (security_barrier) as
 select o.id
 from dbdp.own_datasets as o
 union
@@ -46,13 +77,13 @@ where a.revoked_at is null
 and a.role = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.open_datasets is 'internal: datasets that the caller may train on: its own, and those of its allowances';
 
-create or replace view dbdp.granted_models as
+create or replace view dbdp.granted_models with (security_barrier) as
 select g.model_id as id
 from dbdp.prediction_grant as g
 where g.role = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.granted_models is 'internal: models with which the caller was granted prediction';
 
-create or replace view dbdp.granted_names as
+create or replace view dbdp.granted_names with (security_barrier) as
 select g.name
 from dbdp.name_grant as g
 where g.role = any ((select dbdp_internal.own_roles())::name[])
@@ -65,7 +96,7 @@ comment on view dbdp.granted_names is 'internal: names of models that the caller
 alter view dbdp.granted_names owner to dbdp_owner;
 -- Run times of trainings may depend on rows a little. PostgreSQL shows members of pg_read_all_stats, such as pg_monitor,
 -- those of every statement already.
-create or replace view dbdp.watched_datasets as
+create or replace view dbdp.watched_datasets with (security_barrier) as
 select o.id
 from dbdp.own_datasets as o
 union
@@ -79,7 +110,7 @@ alter view dbdp.open_datasets owner to dbdp_owner;
 alter view dbdp.granted_models owner to dbdp_owner;
 alter view dbdp.watched_datasets owner to dbdp_owner;
 
--- It reads as dbdp_owner too; a condition of the reader's is not evaluated on rows that the reader may not see.
+-- It reads as dbdp_owner too.
 create or replace view dbdp.stat_datasets_details with (security_barrier) as
 select d.id as period,
        d.name as dataset,

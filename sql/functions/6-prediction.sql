@@ -20,7 +20,7 @@ end;
 comment on function dbdp_internal.base_type is 'internal: the base type of a domain, or the type itself';
 
 -- All that a scorer needs: declaration, coefficients or network, and for rows the columns of their type.
-create or replace function dbdp_internal.model_description(model bigint, row_type oid default 0) returns text
+create or replace function dbdp_internal.described(model bigint, row_type oid) returns text
 language sql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -28,6 +28,8 @@ set quote_all_identifiers = off
 set extra_float_digits = 1 -- a coefficient is written with all its digits, whatever the session has set
 begin atomic
   select pg_catalog.json_build_object(
+    'name', m.name,
+    'version', m.version,
     'declaration', m.declaration,
     'coefficients', m.coefficients,
     'intercept', m.intercept,
@@ -55,6 +57,37 @@ begin atomic
     ))::text
   from dbdp.model as m
   where m.id = model and not m.is_summary;
+end;
+comment on function dbdp_internal.described is 'internal: the text of model_description, which no session has vouched for';
+
+-- A parallel worker cannot query in PL/Python, so `learn` is passed the description, and a false one would decide for the
+-- role until its session ends. So model_description, which reads with the rights of the caller, has this session vouch for
+-- its text, and learn takes no other. `vouched` is the only function that runs with its owner's rights, a superuser's:
+-- whatever it is passed, the text that `vouch` remembers is the stored model's, and nobody sees it.
+create or replace function dbdp_internal.vouch(model bigint, row_type oid, description text) returns boolean
+language plpython3u
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $body$
+@plpython vouch@
+$body$;
+comment on function dbdp_internal.vouch is 'internal: remember that a description is the stored one of a model, for learn';
+
+create or replace function dbdp_internal.vouched(model bigint, row_type oid) returns boolean
+language sql
+stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select dbdp_internal.vouch(model, row_type, dbdp_internal.described(model, row_type));
+end;
+comment on function dbdp_internal.vouched is 'internal: remember the stored description of a model, for learn';
+
+create or replace function dbdp_internal.model_description(model bigint, row_type oid default 0) returns text
+language sql
+stable parallel safe
+set search_path = pg_catalog, pg_temp
+begin atomic
+  select case when dbdp_internal.vouched(model, row_type) then dbdp_internal.described(model, row_type) end;
 end;
 comment on function dbdp_internal.model_description is 'internal: the description of a released model that predict parses';
 
@@ -364,7 +397,7 @@ return coalesce(
   case
     when dbdp_internal.fits(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'), '@kind@') then null
     when dbdp_internal.learn_for(
-      model, 3802::oid, dbdp_internal.model_description(model), '@kind@',
+      model, 3802::oid, dbdp_internal.model_description(model, 3802::oid), '@kind@',
       pg_catalog.convert_to(features::text, 'UTF8'))
     then dbdp_internal.@of@(model, 3802::oid, pg_catalog.convert_to(features::text, 'UTF8'))
   end);

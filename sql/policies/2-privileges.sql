@@ -1,5 +1,33 @@
-revoke all on all functions in schema dbdp, dbdp_internal from public;
+-- All rights on the extension's objects are granted in this file. Default privileges, those of the superuser who installs for
+-- example, may have added others, and so may a grant: with TRIGGER on a table a role's code runs as dbdp_owner.
+do $revoked$
+declare
+  given record;
+begin
+  for given in
+    select r.grantee, pg_catalog.array_agg(distinct r.object) as objects
+    from dbdp_internal.rights as r
+    group by r.grantee
+  loop
+    for place in 1 .. pg_catalog.cardinality(given.objects) loop
+      execute pg_catalog.format('revoke all on %s from %s cascade', given.objects[place], given.grantee);
+    end loop;
+    if given.grantee not in ('public', 'dbdp_owner', 'dbdp_predictor', 'dbdp_analyst', 'dbdp_data_owner', 'pg_read_all_stats')
+    then
+      raise warning 'dbdp: revoked the rights of % on % objects of the extension, such as %', given.grantee,
+        pg_catalog.cardinality(given.objects), given.objects[1]
+      using hint = 'default privileges (\ddp in psql) or a grant gave them; make a view of your own for what a role shall see';
+    end if;
+  end loop;
+end
+$revoked$;
+-- Also where PostgreSQL's own defaults give nothing: rights that are written down are compared by pg_dump.
 revoke all on all tables in schema dbdp from public;
+
+-- Each function has its own rights. A table is read as its owner, who may have no role of dbdp's, but calls array_bytes.
+grant usage on schema dbdp, dbdp_internal to public;
+grant create on schema dbdp to dbdp_owner; -- the odometers of each dataset
+grant usage on type dbdp.released, dbdp.released_group to public;
 
 -- Functions that act as dbdp_owner are marked by client_min_messages = error. Their callers see the result or the error,
 -- and nothing in between: with the values of these parameters that a caller may set, the server would print plans, with
@@ -59,7 +87,7 @@ grant update (versions) on dbdp.model_name to dbdp_owner;
 grant delete on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner;
 grant update (granted_at) on dbdp.prediction_grant, dbdp.name_grant to dbdp_owner; -- to lock a row, no more
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
-grant execute on function dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
+grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
 
 grant execute on function dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate to dbdp_owner;
 grant execute on function dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp_internal.resume to dbdp_owner;
@@ -131,8 +159,8 @@ grant execute on function
   dbdp_internal.row_bytes(float8), dbdp_internal.row_bytes(boolean), dbdp_internal.row_bytes(text[]), dbdp_internal.row_bytes(json),
   dbdp_internal.row_sent(record), dbdp_internal.row_sent(float8), dbdp_internal.row_sent(boolean), dbdp_internal.row_sent(text[]),
   dbdp_internal.row_sent(json),
-  dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes(record), dbdp_internal.base_type, dbdp_internal.model_description,
-  dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
+  dbdp_internal.model_number, dbdp_internal.table_rows, dbdp_internal.row_bytes(record), dbdp_internal.base_type, dbdp_internal.model_description, dbdp_internal.described, dbdp_internal.vouched,
+  dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
   dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
@@ -158,8 +186,10 @@ grant execute on function
   dbdp_internal.label_transition, dbdp_internal.label_counts(bytea, int, int)
 to dbdp_data_owner;
 
+grant select on dbdp_internal.rights to dbdp_predictor;
+
 -- Statistics.
-grant execute on function dbdp_internal.caller, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;
+grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.dataset_spent to pg_read_all_stats;
 grant execute on function dbdp_internal.dataset_spent to dbdp_data_owner;
 grant select on dbdp.stat_datasets, dbdp.stat_datasets_details to pg_read_all_stats, dbdp_data_owner;
 

@@ -16,8 +16,5 @@ end
 $roles$;
 grant dbdp_predictor to dbdp_analyst;
 grant dbdp_analyst to dbdp_data_owner;
--- Every function has its own rights. A table is read as its owner, who may have no role of dbdp's, but calls array_bytes.
-grant usage on schema dbdp, dbdp_internal to public;
-grant create on schema dbdp to dbdp_owner; -- the odometers of each dataset
 comment on schema dbdp is 'functions for users (training, prediction, budgets, grants), and the tables of the registry and the ledger';
 comment on schema dbdp_internal is 'internal functions, called by dbdp and its clients. They may change with any version';

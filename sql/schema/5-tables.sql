@@ -41,8 +41,10 @@ create table dbdp.model_name (
   owned_by name not null default session_user, -- the role that used it first; no other adds a version
   dataset text not null,
   registered_by name not null,
-  versions int not null default 0
+  versions int not null default 0,
+  folded text -- the same for names that differ in case or compatible characters; null for names of former versions
 );
+create unique index model_name_folded on dbdp.model_name (folded);
 
 create table dbdp.ledger (
   id bigint generated always as identity primary key,

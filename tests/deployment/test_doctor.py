@@ -121,6 +121,33 @@ FAULTS = {
     "a member": ("roles", FAULT, "create role intruder; grant dbdp_owner to intruder"),
     "a login": ("roles", FAULT, "alter role dbdp_predictor login createdb"),
     "a schema that can be dropped": ("schema of the extension", FAULT, IN_PUBLIC),
+    "a right of others": ("objects", FAULT, "grant trigger on dbdp.ledger to pg_monitor with grant option"),
+    "a right on an odometer": (
+        "objects",
+        FAULT,
+        "create sequence dbdp.charge_0; alter sequence dbdp.charge_0 owner to dbdp_owner; "
+        "grant update on sequence dbdp.charge_0 to public",
+    ),
+    "a right that is lost": ("objects", FAULT, "revoke execute on function dbdp.dp_train from dbdp_analyst"),
+    "a policy that is lost": ("objects", FAULT, "drop policy visible on dbdp.model"),
+    "a foreign key": ("objects", FAULT, "create table strange (id int8 references dbdp.model)"),
+    "a rule": ("objects", FAULT, "create rule r as on insert to dbdp.ledger do also notify charged"),
+    "a child": ("objects", FAULT, "create table child () inherits (dbdp.outcome)"),
+    "a trigger": (
+        "objects",
+        FAULT,
+        "create trigger t before update on dbdp.ledger for each row execute function "
+        "suppress_redundant_updates_trigger()",
+    ),
+    "who writes everything": (
+        "pg_write_all_data",
+        ADVICE,
+        "create role etl in role pg_write_all_data",
+    ),
+    "a policy": ("objects", FAULT, "create policy p on dbdp.ledger using (true)"),
+    "an index": ("objects", FAULT, "create index on dbdp.ledger (epsilon)"),
+    "statistics": ("objects", FAULT, "create statistics dbdp.s on id, epsilon from dbdp.ledger"),
+    "a publication": ("objects", FAULT, "create publication p for table dbdp.ledger"),
     "no temporary tables": ("temporary tables", FAULT, "revoke temporary on database dbdp from public"),
     "no size": ("dbdp.pack_memory", FAULT, "alter database dbdp set dbdp.pack_memory = 'much'"),
     "no fsync": ("fsync", FAULT, "alter system set fsync = off; select pg_reload_conf()"),

@@ -208,7 +208,7 @@ def test_odometers_of_another_owner_refuse_to_train(used, make_database):
     copy = make_database()
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used, "--no-owner")) == ""
     refused = refusal(copy)
-    assert "is missing or does not belong to dbdp_owner" in refused
+    assert "is missing or does not belong to dbdp_owner only" in refused
     assert "after a restore without owners give both back by alter sequence" in refused
     with psycopg.connect(copy, autocommit=True) as connection:
         for name in ("charge_1", "leak_1", "charge_2", "leak_2"):

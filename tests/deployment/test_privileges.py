@@ -81,6 +81,71 @@ def test_an_analyst_trains_explains_predicts_and_lists(connection, dataset, role
     assert released == (roles["analyst"],)
 
 
+def test_members_who_only_administer_a_role_have_none_of_its_rights(connection):
+    """Since PostgreSQL 16. The control: members who may take the role, or inherit its rights, have them."""
+    granted = {"member": "", "admin": "with admin option"}
+    if connection.info.server_version >= 160000:
+        granted |= {"admin": "with admin true, inherit false, set false", "heir": "with inherit true, set false"}
+        granted |= {"taker": "with inherit false, set true"}
+    with connection.transaction(force_rollback=True):
+        connection.execute("create role crowd")
+        for role, option in granted.items():
+            connection.execute(f"create role {role} in role dbdp_predictor; grant crowd to {role} {option}")
+            connection.execute(f"set session authorization {role}")
+            sql = "select 'crowd' = any (dbdp_internal.own_roles())"
+            is_member = role != "admin" or connection.info.server_version < 160000
+            assert connection.execute(sql).fetchone() == (is_member,), role
+            connection.execute("reset session authorization")
+
+
+VIEWS = """
+select c.oid::regclass::text, coalesce(c.reloptions, '{}') && '{security_barrier=true,security_invoker=true}'
+from pg_class as c
+where c.relnamespace in ('dbdp'::regnamespace, 'dbdp_internal'::regnamespace)
+and c.relkind = 'v'"""
+
+
+def test_every_view_is_a_barrier_or_its_readers(connection):
+    """Else a cheap function of the reader's would see rows before the view's condition does."""
+    views = dict(connection.execute(VIEWS).fetchall())
+    assert len(views) > 15
+    assert [name for name, is_safe in views.items() if not is_safe] == []
+
+
+INTERNAL = ("own_datasets", "open_datasets", "granted_models", "granted_names", "watched_datasets")
+LEAKING = ("own_datasets", "granted_names")
+LEAK = """
+create function pg_temp.leak(value text) returns boolean language plpgsql immutable cost 0.0000001
+as $$ begin perform nextval('pg_temp.seen'); return true; end $$"""
+
+
+@pytest.mark.parametrize("view", INTERNAL)
+def test_no_view_shows_rows_to_a_function_of_its_reader(connection, dataset, roles, view):
+    """The control: without the barrier the function sees rows of others, in at least two of them."""
+    if view == "watched_datasets":
+        connection.execute(f"grant select on dbdp.watched_datasets to {roles['stranger']}")
+    name = f"{dataset}_m"
+    (model,) = connection.execute(TRAIN.replace(")", ", name => %s)"), (dataset, name)).fetchone()
+    connection.execute("select dbdp.grant_prediction(%s, %s)", (model, roles["analyst"]))
+    connection.execute("select dbdp.grant_prediction(%s, %s)", (name, roles["analyst"]))
+    connection.execute(f"grant dbdp_predictor to {roles['stranger']}")
+    seen, column = [], "name" if view == "granted_names" else "id"
+    for barrier in (True, False):
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"alter view dbdp.{view} set (security_barrier = {barrier})")
+            with acting(connection, roles["stranger"]):
+                connection.execute("create temporary sequence seen")
+                connection.execute(LEAK)
+                for scan in ("indexscan", "indexonlyscan", "bitmapscan"):
+                    connection.execute(f"set local enable_{scan} = off")
+                for cost in ("0.0025", "1.7e308"):
+                    connection.execute(f"set local cpu_operator_cost = {cost}")
+                    look = f"select * from dbdp.{view} where pg_temp.leak({column}::text)"
+                    assert connection.execute(look).fetchall() == []
+                seen.append(connection.execute("select is_called from pg_temp.seen").fetchone()[0])
+    assert seen == [False, view in LEAKING]
+
+
 OF_NOBODY = {
     "a greater allowance": "update dbdp.allowance set charge_limit = null",
     "an allowance of his own": "insert into dbdp.allowance (dataset_id, role) values (1, session_user)",

@@ -7,21 +7,20 @@ predicted.
 """
 
 import json
-import lzma
+import secrets
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from pairs import others_slow
 from released import released
+from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
 from dbdp.deployment import installer
 from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import Budget
 
-RELEASED = Path(__file__).parent / "released"  # the scripts as they were released, packed
 STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))
 EVERY_STATE = pytest.mark.parametrize("state", STATES)
 OF_ONE_SCHEMA = pytest.mark.parametrize("state", [state for state in STATES if state < "0.3"])
@@ -88,35 +87,6 @@ select config::regclass::text, condition from pg_extension, unnest(extconfig, ex
 where extname = 'dbdp'""",
     "version": "select extversion from pg_extension where extname = 'dbdp'",
 }
-
-
-def version_of(state: str) -> str:
-    return state.partition("+")[0]
-
-
-def unpacked(name: str) -> str:
-    return lzma.decompress((RELEASED / f"{name}.sql.xz").read_bytes()).decode()
-
-
-@pytest.fixture
-def make_old(server_machine: None, make_database: Callable[[], str], server_url: str) -> Iterator[Callable[[str], str]]:
-    """Make databases with the extension of a released version."""
-    with psycopg.connect(server_url) as connection:
-        share = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]
-    written: list[Path] = []
-
-    def make(state: str) -> str:
-        version = version_of(state)
-        written.append(Path(share) / "extension" / f"dbdp--{version}.sql")
-        written[-1].write_text(unpacked(f"dbdp--{state}"))
-        url = make_database()
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(f"create extension dbdp schema pg_catalog version '{version}' cascade")
-        return url
-
-    yield make
-    for path in written:
-        path.unlink(missing_ok=True)
 
 
 def catalogue(url: str) -> dict[str, set[tuple]]:
@@ -452,6 +422,43 @@ def test_an_installation_brings_an_older_database_up_to_date(make_old, state):
     installer.install(url)
     with psycopg.connect(url) as connection:
         assert connect(connection).query("select count(*) as number from dbdp.history") == [{"number": 0}]
+
+
+USERS = {
+    "a view": ("create view {s}.v as select dbdp.dp_explain('x', epsilon => 1, delta => 1e-6) as p", "view {s}.v"),
+    "a view of a view": (
+        "create view {s}.v as select dbdp.dp_explain('x', epsilon => 1, delta => 1e-6) as p; "
+        "create materialized view {s}.w as table {s}.v with no data",
+        "view {s}.v",
+    ),
+    "a default": (
+        "create table {s}.t (c json default dbdp.dp_explain('x', epsilon => 1, delta => 1e-6))",
+        "default value for column c of table {s}.t",
+    ),
+    "a function": (
+        "create function {s}.f() returns json language sql "
+        "begin atomic select dbdp.dp_explain('x', epsilon => 1, delta => 1e-6); end",
+        "function {s}.f()",
+    ),
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_an_update_names_who_uses_what_it_drops(make_old, user):
+    """With its owner, and SQL after which the installation goes through."""
+    url, name = make_old("0.2.0"), f"user_{secrets.token_hex(4)}"
+    made, shown = (text.format(s=name) for text in USERS[user])
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"create role {name}; create schema {name} authorization {name}")
+        connection.execute(
+            f"grant execute on all functions in schema dbdp to {name}; set role {name}; {made}; reset role"
+        )
+        with pytest.raises(installer.InstallError) as refused:
+            installer.install(url)
+        assert f"{shown} of {name}" in str(refused.value)
+        connection.execute(str(refused.value).split("`")[1].encode())
+        installer.install(url)
+        connection.execute(f"drop owned by {name} cascade; drop role {name}")
 
 
 @EVERY_STATE

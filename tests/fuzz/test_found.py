@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import call, create, register
+from making import ANALYST, call, create, register
 from test_calls import COLUMNS, DATASETS, PLANS, ROWS
 from values import Table
 from watch import Watch
@@ -118,6 +118,7 @@ def test_events_within_events_without_end_are_none():
 
 # --- what a session stores of a model ---------------------------------------------------------------------
 
+VOUCHING = f"grant execute on function dbdp_internal.vouch to {ANALYST}"  # as if what is learned were stored
 ARRAY = struct.pack("<5i3d", 1, 0, 701, 3, 1, 0.1, 0.2, 0.3)
 
 
@@ -145,9 +146,11 @@ def network(outputs: int, parameters: int | None = None) -> dict[str, Any]:
 def test_a_network_that_is_not_its_datasets_is_not_learned(watched_analyst, fields, message):
     """With more outputs than classes the backend read beyond the list of classes."""
     watch = watched_analyst
+    watch.ledger.execute(VOUCHING)
     watch.allowed = ("38000",)
     learn, predict = (
-        "select dbdp_internal.learn(7, 0::oid, %s, 'classes')",
+        "select dbdp_internal.learn(7, 0::oid, d, 'classes') from (values (%s)) as v (d) "
+        "where dbdp_internal.vouch(7, 0::oid, d)",
         "select dbdp_internal.predict_class(7, 0::oid, %s)",
     )
     assert message in watch.attempt(learn, [described(**fields)]).message
@@ -166,7 +169,11 @@ def test_columns_of_no_type_are_not_learned(watched_analyst, column):
     declaration = {"label": "y", "positive": "1", "features": {"c": ["a"] if kind else [0, 1]}}
     fields = described(declaration=declaration, coefficients=[1.0], intercept=0.0, columns={"c": column})
     sound = json.loads(fields) | {"columns": {"c": ["text", -1, "i"] if kind else ["double precision", 8, "d"]}}
-    learn = "select dbdp_internal.learn(7, 23::oid, %s, 'binary')"
+    watch.ledger.execute(VOUCHING)
+    learn = (
+        "select dbdp_internal.learn(7, 23::oid, d, 'binary') from (values (%s)) as v (d) "
+        "where dbdp_internal.vouch(7, 23::oid, d)"
+    )
     assert watch.attempt(learn, [fields]).error is not None
     assert watch.attempt(learn, [json.dumps(sound)]).rows == [(True,)]
 

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import strategies as st
-from making import create, register
+from making import ANALYST, create, register
 from test_calls import COLUMNS, DATASETS, ROWS
 from values import FLOATS, NUMERICS, REALS, VALUES, Table, arrays, mutated
 from watch import SHARES, Watch
@@ -88,15 +88,17 @@ def test_every_row_is_predicted_or_refused(watch, models, share):
 
 @pytest.mark.parametrize("share", SHARES)
 def test_a_forged_description_of_a_model_harms_nothing(watch, watched_analyst, models, share):
-    """dbdp_internal.learn stores the description in the session's own process."""
+    """Not even one that the server vouches for, as if it were stored: dbdp_internal.learn parses it."""
     analyst = watched_analyst
     analyst.allowed = REFUSALS
+    watch.ledger.execute(f"grant execute on function dbdp_internal.vouch to {ANALYST}")
     watch.connection.execute("grant select on classes, vectors to public")
     tables = {oid: name for oid, name in watch.ledger.execute(ROW_TYPES).fetchall()}
     sound = [(description(watch.ledger, model, kind), kind) for model in models.values() for kind in (0, *tables)]
 
     def check(case: tuple[str, int, str, list[str]]) -> None:
         described, row_type, kind, values = case
+        analyst.attempt("select dbdp_internal.vouch(%s::int8, %s::oid, %s)", [FORGED, row_type, described])
         analyst.attempt("select dbdp_internal.learn(%s::int8, %s::oid, %s, %s)", [FORGED, row_type, described, kind])
         for interface in FUNCTIONS_BY_KIND.get(kind, INTERFACES):
             if row_type:

@@ -274,6 +274,38 @@ def name_of(trapper: Trapper, victim: str) -> str:
     return "postgres" if victim == "superuser" else trapper.arena.names[victim]
 
 
+# Types of one's own that are made of another role's domain {d}, and a value.
+NESTED = {
+    "the domain": ("create table {v} (x {d})", "1"),
+    "a domain": ("create domain {v}_type as {d}; create table {v} (x {v}_type)", "1"),
+    "an array": ("create table {v} (x {d}[])", "{{1}}"),
+    "a domain over an array": ("create domain {v}_type as {d}[]; create table {v} (x {v}_type)", "{{1}}"),
+    "a row": ("create type {v}_type as (x {d}); create table {v} (x {v}_type)", "(1)"),
+    "a table's row": ("create table {v}_type (x {d}); create table {v} (x {v}_type)", "(1)"),
+    "a range": ("create type {v}_type as range (subtype = {d}); create table {v} (x {v}_type)", "[1,2]"),
+    "a multirange": (
+        "create type {v}_type as range (subtype = {d}, multirange_type_name = {v}_many); create table {v} (x {v}_many)",
+        "{{[1,2]}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("nested", NESTED)
+def test_no_type_within_ones_own_types_acts(trapper, nested):
+    """The control: the domain's check runs, and the owner does the same in its place."""
+    before, owner = trapper.ledger(), trapper.arena.session("owner")
+    trapper.prepare(trapper.act("grant training"), "")
+    name, domain = f"nested_{secrets.token_hex(4)}", f"{trapper.schema}.d_{secrets.token_hex(4)}"
+    trapper.session.execute(f"create domain {domain} as int check ({trapper.schema}.f_of(value) = 1)")
+    made, value = (text.format(v=name, d=domain) for text in NESTED[nested])
+    owner.execute(made)
+    owner.execute(f"insert into {name} values ('{value}')")
+    assert {done for _, done in trapper.noted()} == {"DP001"}
+    assert trapper.ledger() == before
+    owner.execute(f"drop table {name}; do $$ begin perform {trapper.act('grant training')}; end $$")
+    assert trapper.ledger() != before
+
+
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("trigger", ["trigger {n}", "constraint trigger {n}"])
 def test_no_trigger_of_another_role_on_a_table_of_ones_own_acts(trapper, superuser, trigger, level):
@@ -386,6 +418,42 @@ def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(trapper, 
         session.execute(trapper.plant("a view"))
         assert {done for _, done in trapper.noted()} == {"0,0,0,0,0,0,f", "done"}
     assert owner.execute(f"select {query}").fetchone() == ("1,1,1,2,1,1,t",)
+
+
+# What runs the code of a table's owner as that owner: {t} is its table, with an index on {f}.
+MAINTAINED = {
+    "analyze": "analyze {t}",
+    "vacuum": "vacuum analyze {t}",
+    "reindex": "reindex table {t}",
+    "an index": "create index on {t} (({f}(i) + 1))",
+    "a refresh": "refresh materialized view {t}_m",
+    "a definer": "select {d}()",
+}
+
+
+@pytest.mark.parametrize("maintained", others_slow(list(MAINTAINED), "analyze", "a definer"))
+def test_code_of_a_role_sees_its_own_part_after_set_role(trapper, superuser, owner, maintained):
+    """As the same role without SET ROLE; the control: the session itself sees its login's part after SET ROLE."""
+    query = SEEN.format(d=trapper.dataset, m=trapper.model, o=trapper.arena.names["owner"])
+    rival, group = trapper.schema, "dbdp_data_owner"
+    trapper.prepare(f"{rival}.note(current_user, {query})", "")
+    places = {rival: (f"{rival}.own", superuser), group: (f"{rival}.of_group", trapper.arena.session("owner"))}
+    trapper.admin.execute(f"grant create on schema {rival} to {group}")
+    for role, (table, session) in places.items():
+        trapper.admin.execute(f"""
+            create table {table} as select 1 as i; create index on {table} ({rival}.f_of(i));
+            create materialized view {table}_m as select {rival}.f() as i;
+            create function {table}_d() returns int language sql security definer as 'select {rival}.f()';
+            alter table {table} owner to {role}; alter materialized view {table}_m owner to {role};
+            alter function {table}_d() owner to {role}""")
+        trapper.noted()
+        for acting in ("reset role", f"set role {role}"):
+            session.execute(acting)
+            session.execute(MAINTAINED[maintained].format(t=table, f=f"{rival}.f_of", d=f"{table}_d"))
+            assert set(trapper.noted()) == {(role, "0,0,0,0,0,0,f"), (role, "done")}, acting
+            assert session.execute(f"select {query}").fetchone() == ("1,1,1,2,1,1,t",)
+        session.execute("reset role")
+        trapper.admin.execute(f"drop table {table}; drop materialized view {table}_m; drop function {table}_d")
 
 
 def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(trapper, owner):

@@ -233,6 +233,71 @@ TAKEN = (
 )
 
 
+SAYING = ("debug", "log", "info", "notice", "warning")
+READING = {  # calls that read the table as its owner, by a role that may read it
+    "training": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
+    "rows": "select * from dbdp_internal.table_rows('{s}.{n}', null, 9)",
+    "check": "select dbdp_internal.check_rows('{n}')",
+    "shuffle": "create temporary table if not exists b (block_no int8, block bytea); "
+    "select dbdp_internal.shuffle('{n}', 'pg_temp.b')",
+}
+
+
+@pytest.fixture
+def loud(arena: Arena, owner: psycopg.Connection, spied: str) -> Iterator[str]:
+    """A table that speaks at every level when a query on it is planned; then it may end in an error."""
+    schema = arena.names["owner"]
+    words = " ".join(f"raise {level} 'from the owner';" for level in SAYING)
+    owner.execute(
+        f"create or replace function {schema}.loud() returns text language plpgsql as $$ begin {words} "
+        "if current_setting('application_name') = 'fails' then perform 1 / 0; end if; "
+        "if current_setting('application_name') = 'sleeps' then perform pg_sleep(60); end if; return ''; end $$"
+    )
+    owner.execute(
+        f"create or replace function {schema}.say(int) returns int language plpgsql immutable "
+        f"as $$ begin perform {schema}.loud(); return $1; end $$"
+    )
+    owner.execute(f"create index on {spied} (y) where {schema}.say(1) = y")
+    owner.execute(f"grant select on {spied} to public")
+    yield spied
+
+
+def heard(session: psycopg.Connection, sql: str) -> list[str]:
+    """The messages of a statement, but for those of dbdp itself."""
+    messages: list[str] = []
+    session.add_notice_handler(lambda each: messages.append(str(each.severity_nonlocalized)))
+    session.execute("set client_min_messages = debug1")
+    attempt(session, sql)
+    return [word for word in messages if word != "DEBUG"]
+
+
+@pytest.mark.parametrize("call", others_slow(list(READING), "training", "rows"))
+def test_code_of_an_owner_says_nothing_to_the_reader(arena, owner, loud, call):
+    """At any level, also INFO, which no setting stops. The control: the reader's own query hears all of it."""
+    sql = READING[call].format(n=loud, s=arena.names["owner"])
+    with arena.login("owner") as fresh:
+        assert heard(fresh, sql) == []
+    with arena.login("owner") as fresh:
+        assert heard(fresh, f"select from {loud} where y = 1") == ["LOG", "INFO", "NOTICE", "WARNING"]
+
+
+@pytest.mark.parametrize("ending", ["fails", "sleeps"])
+def test_a_session_hears_again_after_code_of_an_owner(arena, owner, loud, ending):
+    """After an error, or a cancel, within the code; the error itself is shown too."""
+    sql = READING["rows"].format(n=loud, s=arena.names["owner"])
+    with arena.login("owner") as fresh, ThreadPoolExecutor(1) as pool:
+        fresh.execute(f"set application_name = '{ending}'")
+        running = pool.submit(attempt, fresh, sql)
+        while not running.done():
+            if ending == "sleeps":
+                fresh.cancel_safe()
+            time.sleep(0.1)
+        assert running.result() == ("22012" if ending == "fails" else "57014")
+        assert heard(fresh, "do $$ begin raise notice 'heard'; end $$") == ["NOTICE"]
+        assert heard(fresh, sql.replace("null, 9", "null, -1")) == []
+        assert attempt(fresh, "select 1 / 0") == "22012"
+
+
 def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, spied):
     """Where the owner's own session plans a query they do: that is the control."""
     orders(arena, owner, TAKEN)

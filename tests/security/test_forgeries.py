@@ -32,24 +32,68 @@ def forged(session: psycopg.Connection, model: int) -> str:
     return json.dumps(json.loads(description) | {"coefficients": [0, 0, 0], "intercept": 50})
 
 
-def test_a_forged_model_decides_for_its_forger_alone(arena, admin, owner, analyst, dataset):
-    """A pool may give one backend to several roles, and a function of another role may run in the forger's session."""
+@pytest.mark.parametrize("call", ["learn", "try_learn"])
+def test_no_forged_description_is_learned(analyst, dataset, call):
+    """Whoever passes it, a function that alice meets in a view too. The control: the server's own text is learned."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
-    for kind in ("colleague", "owner"):
-        analyst.execute("select dbdp.grant_prediction(%s, %s)", (model, arena.names[kind]))
+    [(true,)] = analyst.execute(PROBABILITY, (model,)).fetchall()
+    description = forged(analyst, model)
+    analyst.execute("discard all")
+    sql = FORGED.replace("learn", call)
+    if call == "learn":
+        with pytest.raises(psycopg.Error, match=r"the description of model .* is not the server's; call dbdp\.predict"):
+            analyst.execute(sql, (model, description))
+    else:
+        assert analyst.execute(sql, (model, description)).fetchone() == (None,)
+    assert analyst.execute(PROBABILITY, (model,)).fetchone() == (true,)
+    own = f"select dbdp_internal.learn({model}, 0, dbdp_internal.model_description({model}), 'binary')"
+    assert analyst.execute(own).fetchone() == (True,)
+
+
+def test_no_text_is_vouched_for_but_the_servers(arena, analyst, owner, dataset):
+    """The one function with its owner's rights shows and lends nothing: a model's number is no right to it."""
+    model = owner.execute(TRAIN, (dataset,)).fetchone()[0]
+    assert attempt(analyst, "select dbdp_internal.vouch(%s, 0, %s)", model, forged(owner, model)) == "42501"
+    assert analyst.execute(f"select dbdp_internal.vouched({model}, 0)").fetchone() == (True,)
+    assert analyst.execute(f"select dbdp_internal.described({model}, 0)").fetchone() == (None,)
+    for description in (forged(owner, model), None):
+        assert attempt(analyst, FORGED, model, description) == "DP001"
+    assert attempt(analyst, PROBABILITY, model) == "DP001"
+
+
+def test_a_forged_number_of_a_name_is_not_remembered(arena, analyst, dataset):
+    """In the statement that predicts. The control: the name's own number is."""
+    named = TRAIN.replace("epochs", "name => '{}', epochs")
+    numbers = [
+        analyst.execute(named.format(f"{dataset}_{letter}"), (dataset,)).fetchone()[0] for letter in ("right", "wrong")
+    ]
+    forging = (
+        "dbdp_internal.note_number('{d}_right', {n}, 'binary', date_part('epoch', statement_timestamp())) is not null"
+    )
+    predict = f"select dbdp.predict_probability('{dataset}_right', array[.1, .2, .3])"
+    answers = []
+    for number in numbers:
+        analyst.execute("discard all")
+        analyst.execute(PROBABILITY, (numbers[1],))  # it has a scorer
+        analyst.execute(PROBABILITY, (numbers[0],))
+        answers.append(analyst.execute(f"{predict} where {forging.format(d=dataset, n=number)}").fetchone())
+    assert answers[0] == answers[1] == analyst.execute(predict).fetchone()
+    assert answers[0] != analyst.execute(PROBABILITY, (numbers[1],)).fetchone()
+
+
+def test_scorers_of_one_role_are_none_of_anothers(arena, admin, owner, analyst, dataset):
+    """A pool may give one backend to several roles, and a function of another role may run in the session."""
+    model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
+    analyst.execute("select dbdp.grant_prediction(%s, %s)", (model, arena.names["owner"]))
     [(true,)] = analyst.execute(PROBABILITY, (model,)).fetchall()
     owner.execute(
         f"create function decide() returns float8 language sql security definer as $$ {PROBABILITY % model} $$"
     )
-    sql = f"select {arena.names['owner']}.decide()"
     admin.execute(f"set session authorization {arena.names['analyst']}")
-    admin.execute(PROBABILITY, (model,))
-    admin.execute(FORGED, (model, forged(analyst, model)))
-    assert admin.execute(PROBABILITY, (model,)).fetchone() == (1.0,)  # of the forger's own
-    assert admin.execute(sql).fetchone() == (true,)
-    admin.execute(FORGED, (model, forged(analyst, model)))
-    admin.execute(f"set session authorization {arena.names['colleague']}")
     assert admin.execute(PROBABILITY, (model,)).fetchone() == (true,)
+    assert admin.execute(f"select {arena.names['owner']}.decide()").fetchone() == (true,)
+    admin.execute(f"set session authorization {arena.names['colleague']}")
+    assert attempt(admin, PROBABILITY, model) == "DP001"
     admin.execute("reset session authorization")
     owner.execute("drop function decide()")
 
@@ -217,8 +261,9 @@ def test_predictions_determine_a_linear_model(analyst, dataset):
     assert 2 * (scores[1:] - scores[0]) == pytest.approx(weights, rel=1e-5, abs=1e-6)
 
 
-def test_no_forged_description_brings_a_backend_down(analyst, dataset):
-    """An analyst may call the internal functions of prediction, with columns of any length and alignment."""
+def test_no_forged_description_brings_a_backend_down(arena, admin, analyst, dataset):
+    """Not even one that the server vouches for, with columns of any length and alignment."""
+    admin.execute(f"grant execute on function dbdp_internal.vouch to {arena.names['analyst']}")
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("create temporary table forged_rows as select 1.5::float8 as v, 'a'::text as k, 3::int2 as i")
     [(row_type,)] = analyst.execute("select 'forged_rows'::regtype::oid::int8").fetchall()
@@ -232,6 +277,7 @@ def test_no_forged_description_brings_a_backend_down(analyst, dataset):
             for align in ("d", "", "cccccc", "\u0000"):
                 forging = columns | {column: [columns[column][0], length, align]}
                 description = json.dumps(sound | {"columns": forging}).replace("\\u0000", "?")
+                analyst.execute("select dbdp_internal.vouch(%s, %s::oid, %s)", (model, row_type, description))
                 attempt(analyst, "select dbdp_internal.learn(%s, %s::oid, %s, 'binary')", model, row_type, description)
                 attempt(
                     analyst,
@@ -253,6 +299,7 @@ def test_no_forged_description_brings_a_backend_down(analyst, dataset):
         attempt(analyst, "select dbdp_internal.predict_stored(%s, %s, 0)", model, row)
         attempt(analyst, "select dbdp_internal.predict(%s, 0::oid, %s)", model, row)
     assert analyst.execute("select 1").fetchone() == (1,)
+    admin.execute(f"revoke execute on function dbdp_internal.vouch from {arena.names['analyst']}")
 
 
 def test_the_bytes_of_a_value_are_its_own_and_no_others(arena, analyst):

@@ -47,6 +47,20 @@ def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback
     assert "Traceback" in refusal(connection, "select dbdp_internal.check_rows(null)").context
 
 
+def test_a_refusal_is_shown_to_the_role_that_was_refused(connection, dataset):
+    """Code of another role, in the same session, neither sees nor takes it."""
+    last = "select message from dbdp_internal.last_refusal()"
+    with connection.transaction(force_rollback=True):
+        connection.execute("create role other in role dbdp_data_owner")
+        for role in ("other", "none"):
+            connection.execute("select dbdp_internal.try_revoke_training(%s, 'nobody')", (dataset,))
+            connection.execute(f"set role {role}")
+            shown = connection.execute(last).fetchone()[0]
+            assert (shown is None) == (role == "other")
+            connection.execute("reset role")
+        assert connection.execute(last).fetchone() == (None,)  # once
+
+
 def test_what_is_missing_is_named_with_something_to_pass(connection):
     names = [name for (name,) in connection.execute(PAIRS).fetchall()]
     for name in set(names) - NEEDS_NOTHING:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dbdp.sessions.backend import identity
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
 
 
@@ -25,17 +26,19 @@ class Outcome(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-_last: list[Outcome] = []  # of the call that ended last, if `last_refusal` has not returned it
+_last: list[tuple[int, Outcome]] = []  # the role, and how its call ended last, if `last_refusal` has not returned it
 
 
 def record(outcome: Outcome) -> None:
-    """Store how the last call ended."""
-    _last[:] = [outcome]
+    """Store how the last call ended, for the role in force."""
+    _last[:] = [(identity()[0].value, outcome)]
 
 
 def last_refusal() -> Outcome:
-    """Return how the last call ended, once: a second time it is a success."""
-    return _last.pop() if _last else Outcome()
+    """Return how the last call of the role in force ended, once: after that, and for other roles, it is a success."""
+    if not _last or _last[0][0] != identity()[0].value:
+        return Outcome()
+    return _last.pop()[1]
 
 
 def recorded(function: Callable[..., Any], *arguments: Any) -> Any:

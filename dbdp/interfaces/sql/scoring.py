@@ -8,6 +8,7 @@ loaded with the first one.
 
 import bisect
 import ctypes
+import hashlib
 import json
 import math
 import operator
@@ -531,12 +532,15 @@ _FUNCTIONS = {
 }
 _LABELS = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
 _MISSING = "model is required, e.g. its name, or its number in dbdp.models"
+_vouched: dict[tuple[int, int], bytes] = {}  # hashes of what the server stores, by model and row type
+_names: dict[int, tuple[str | None, int | None]] = {}  # name and version, of models whose scorers were created
 _checks: dict[tuple[str, int, int], Callable[[bytes | None], None]] = {}  # of arrays and JSON, by kind, model and type
 
 
 def forget() -> None:
     """Drop all scorers."""
     _checks.clear()
+    _names.clear()
     for scorers in _scorers.values():
         scorers.forget()
 
@@ -591,9 +595,38 @@ def remember(name: str, number: int, kind: str, statement: float) -> int:
     int
         The number.
     """
-    if kind in _scorers:
+    if kind in _scorers and _is_name(name, number):
         _scorers[kind].remember(name, number, statement)
     return number
+
+
+def _is_name(name: str, number: int) -> bool:
+    """Return whether a name, `name@version` or number written as text means a model with a scorer."""
+    own, version = _names.get(number, (None, None))
+    return name == str(number) or (own is not None and name in (own, f"{own}@{version}"))
+
+
+def vouch(model: int, row_type: int, description: str | None) -> bool:
+    """Remember that a description is the one that the server stores; only `dbdp_internal.vouched` may call it."""
+    if description is not None:
+        if len(_vouched) >= MOST_KNOWN:
+            _vouched.clear()
+        _vouched[model, row_type] = _hash(description)
+    return True
+
+
+def _hash(description: str) -> bytes:
+    return hashlib.sha256(description.encode()).digest()
+
+
+def _check_vouched(model: int | None, row_type: int, description: str | None) -> None:
+    """Raise ValueError for a description that `vouch` was not passed for the model and rows of the type."""
+    if model is None or description is None or _vouched.get((model, row_type)) == _hash(description):
+        return
+    raise ValueError(
+        f"the description of model {model} is not the server's; call dbdp.predict, or pass the result of "
+        "dbdp_internal.model_description of the same model and type of rows"
+    )
 
 
 def no_model(name: str | None, known: list[str]) -> None:
@@ -676,6 +709,9 @@ def _learned(model: int | None, row_type: int, description: str | None, kind: st
     if declaration.kind != kind:
         raise ValueError(f"model {model} predicts {_LABELS[declaration.kind]}; call {_FUNCTIONS[declaration.kind]}")
     make = _of_json if row_type == json_rows.TYPE else _scorers_of
+    if len(_names) >= 4 * MOST_KNOWN:
+        forget()
+    _names[model] = described.get("name"), described.get("version")
     _scorers[kind].add(model, row_type, *make(declaration, described, row_type))
     return declaration
 
@@ -695,9 +731,14 @@ def _scorers_of(declaration: Declaration, described: dict[str, Any], row_type: i
     return _of_classes(declaration, described, make) if declaration.kind == "classes" else make(declaration, described)
 
 
+def _learn_vouched(model: int | None, row_type: int, description: str | None, *more: Any) -> bool:
+    _check_vouched(model, row_type, description)
+    return (learn_for if len(more) > 1 else learn)(model, row_type, description, *more)
+
+
 def try_learn(*arguments: Any) -> bool | None:
     """Create the scorers as `learn` or, for features, `learn_for` does; a refusal is recorded for `accepted`."""
-    learned: bool | None = outcomes.recorded(learn if len(arguments) == 4 else learn_for, *arguments)
+    learned: bool | None = outcomes.recorded(_learn_vouched, *arguments)
     return learned
 
 

@@ -257,7 +257,7 @@ def _finding(period: Period) -> str | None:
     """Return what is wrong with a period, as text; None if nothing is."""
     limits = (period.budget.charge_limit, period.budget.leak_limit)
     if period.spent is None:
-        return "an odometer is missing, or does not belong to dbdp_owner; training is refused"
+        return "an odometer is missing, or another role than dbdp_owner may change it; training is refused"
     if _any_above(period.height, period.spent) or _any_above(period.recorded, period.spent):
         return "the odometers show less than the ledger: they were wound back; training is refused"
     if _any_above(period.spent, limits):

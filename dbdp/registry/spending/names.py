@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dbdp import checks
 from dbdp.registry.datasets import Dataset
+from dbdp.registry.spending import spelling
 from dbdp.sessions.errors import LOCK_NOT_AVAILABLE
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
@@ -38,8 +39,8 @@ class Version(NamedTuple):
 
 UNNAMED = Version()
 _RESERVE = """
-insert into dbdp.model_name (name, dataset, registered_by)
-select $1, d.name, d.registered_by
+insert into dbdp.model_name (name, folded, dataset, registered_by)
+select $1, $3, d.name, d.registered_by
 from dbdp.dataset as d
 where d.id = $2
 on conflict do nothing
@@ -54,6 +55,7 @@ and n.owned_by = any (dbdp_internal.own_roles())
 and (n.dataset, n.registered_by) = (d.name, d.registered_by)
 returning n.versions as version
 """
+_ALIKE = "select n.name, n.folded from dbdp.model_name as n where n.name = $1 or n.folded = $2 or n.folded is null"
 _OWN_DATASET = (
     "select n.dataset from dbdp.model_name as n where n.name = $1 and n.owned_by = any (dbdp_internal.own_roles())"
 )
@@ -75,7 +77,8 @@ def reserve(session: ServerSession, dataset: Dataset, name: Any) -> Version:
     checks.model_name(name)
     try:
         with session.waiting_at_most(_MOST_WAIT):
-            session.query(_RESERVE, name, dataset.id)
+            _check_spelling(session, name)
+            session.query(_RESERVE, name, dataset.id, spelling.folded(name))
             rows = session.query(_NEXT, name, dataset.id)
     except Exception as error:  # plpy's exceptions have names in the server only
         if session.failure(error)[0] != LOCK_NOT_AVAILABLE:
@@ -87,7 +90,21 @@ def reserve(session: ServerSession, dataset: Dataset, name: Any) -> Version:
         return Version(name, rows[0]["version"])
     if own := session.query(_OWN_DATASET, name):
         raise ValueError(f"name {name!r} is of models of dataset {own[0]['dataset']!r}; choose another name")
+    _check_spelling(session, name)  # another transaction's, which was first
     raise ValueError(f"name {name!r} belongs to another role; choose another name")
+
+
+def _check_spelling(session: ServerSession, name: str) -> None:
+    """Raise ValueError for a new name that people could take for another, or not see; an old one stays usable."""
+    others = {row["name"]: row["folded"] for row in session.query(_ALIKE, name, spelling.folded(name))}
+    if name in others:
+        return
+    spelling.check(name)
+    if any((form or spelling.folded(other)) == spelling.folded(name) for other, form in others.items()):
+        raise ValueError(
+            f"name {name!r} differs from a name in use by the case of its letters only; write it as that, or choose "
+            "another name"
+        )
 
 
 def reserved(session: ServerSession, ledger: int) -> Version:

@@ -98,9 +98,9 @@ class Account:
         if spent is None:
             names = " or ".join(f"dbdp.{word}_{self.id}" for word in self.words)
             raise ValueError(
-                f"an odometer of {self.title}, {names}, is missing or does not belong to dbdp_owner, so that the "
+                f"an odometer of {self.title}, {names}, is missing or does not belong to dbdp_owner only, so that the "
                 f"amount spent is unknown; after a restore without owners give both back by alter sequence … owned by "
-                f"none, and owner to dbdp_owner; else {_REMEDY}"
+                f"none, and owner to dbdp_owner; revoke the rights on them that `dbdp doctor` lists; else {_REMEDY}"
             )
         if spent[0] < self.recorded[0] or spent[1] < self.recorded[1]:
             raise ValueError(
@@ -133,11 +133,17 @@ from pg_class as c
 where c.oid in (to_regclass($1), to_regclass($2))
 and c.relkind = 'S'
 and pg_has_role(current_user, c.relowner, 'usage')
+and not exists (
+    select
+    from aclexplode(c.relacl) as a
+    where a.grantee <> c.relowner
+    and a.privilege_type in ('UPDATE', 'USAGE')
+)
 """
 
 
 def read(session: Session, owner: int, words: tuple[str, str] = OF_DATASET) -> Amounts | None:
-    """Return the charge and the leak spent, in units; None if an odometer is missing, or belongs to another role."""
+    """Return the charge and the leak spent, in units; None if an odometer is missing, or not dbdp_owner's alone."""
     names = [f"dbdp.{word}_{owner}" for word in words]
     if session.query(_OWN_SEQUENCE, *names)[0]["number"] < len(names):
         return None

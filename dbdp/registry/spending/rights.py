@@ -223,5 +223,6 @@ def _check_role(session: ServerSession, role: str) -> None:
 
 def _warn_without(session: ServerSession, role: str, needed: str, action: str) -> None:
     """Warn the caller if a role may not call the functions that its new right is for."""
-    if not session.query("select pg_has_role($1::name, $2::name, 'member') as may", role, needed)[0]["may"]:
+    is_member = "select pg_has_role($1::name, $2::name, dbdp_internal.membership()) as may"
+    if not session.query(is_member, role, needed)[0]["may"]:
         session.warn(f"role {role!r} is not a member of {needed}, and so may not {action} yet; grant {needed} to it")

@@ -19,7 +19,7 @@ join pg_namespace as n on n.oid = c.relnamespace
 where c.relkind = 'r'
 and c.relpersistence = 'p'
 and n.nspname not in ('pg_catalog', 'information_schema', 'pg_toast', 'dbdp')
-and pg_has_role(c.relowner, 'member')
+and pg_has_role(c.relowner, dbdp_internal.membership())
 and not exists (select from dbdp.dataset as d where d.source = c.oid and d.dropped_at is null)
 order by name
 limit 1000

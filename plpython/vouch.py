@@ -1,0 +1,1 @@
+return SD["dbdp"].vouch(model, row_type, description)
