@@ -309,7 +309,7 @@ def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
     for field in ("kind", "classes", "label_bounds", "columns", "plain_features", "intercept"):
         if getattr(trained, field) != getattr(dataset.declaration, field):
             raise ValueError(
-                f"model {model} was trained with another declaration than that of dataset {dataset.name!r} in "
+                f"the declaration of model {model} differs from that of dataset {dataset.name!r} in "
                 f"{field.removeprefix('plain_')}; choose a dataset with the same declaration: see declaration in "
                 "dbdp.datasets and dbdp.model"
             )
