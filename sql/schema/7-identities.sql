@@ -62,7 +62,8 @@ alter table dbdp.name_grant
   drop constraint if exists name_grant_pkey,
   add constraint name_grant_pkey primary key (name, role_id);
 
--- PL/pgSQL, whose plans last as long as the session: policies and views call these functions in every query.
+-- PL/pgSQL, whose plans last as long as the session: policies and views call these functions in every query. Identities
+-- may be names, of dumps before 0.4.0: a cast within the CASE would be evaluated by the planner, and fail.
 create or replace function dbdp_internal.identity_of(role_name name) returns name
 language plpgsql
 stable parallel safe
@@ -91,7 +92,7 @@ begin
     from dbdp.installation as i
     left join dbdp.former_role as f on f.identity = $1
     join pg_catalog.pg_roles as r
-      on r.oid = coalesce(f.role, case when split_part($1, '/', 2) = i.id then split_part($1, '/', 1)::oid end)
+      on r.oid = coalesce(f.role, (case when split_part($1, '/', 2) = i.id then split_part($1, '/', 1) end)::oid)
   );
 end
 $body$;
@@ -112,7 +113,7 @@ begin
     from dbdp.installation as i
     left join dbdp.former_role as f on f.identity = $1
     left join pg_catalog.pg_roles as r
-      on r.oid = coalesce(f.role, case when split_part($1, '/', 2) = i.id then split_part($1, '/', 1)::oid end)
+      on r.oid = coalesce(f.role, (case when split_part($1, '/', 2) = i.id then split_part($1, '/', 1) end)::oid)
   );
 end
 $body$;

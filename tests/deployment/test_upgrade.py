@@ -394,6 +394,24 @@ def test_an_update_of_a_used_database_changes_no_budget_charge_model_or_predicti
     assert {what for what in before if changed[what] != before[what]} == lost
 
 
+def test_an_update_gives_rights_to_the_roles_of_that_moment(old_roles, make_used):
+    """A name without a role is a former role's, and one that is created later has none of its rights."""
+    url = make_used("0.3.0")
+    with psycopg.connect(url, autocommit=True) as connection:
+        before = connection.execute("select count(*) from dbdp.allowance where role = 'old_anna'").fetchone()
+        assert before > (0,)
+        connection.execute("drop owned by old_anna; drop role old_anna")
+    with updated(url) as connection:
+        connection.execute("create role old_anna in role dbdp_analyst")
+        shown = {role for (role,) in connection.execute("select role from dbdp.allowances")}
+        assert "former old_anna" in shown
+        assert connection.execute("select * from dbdp.unconfirmed_roles").fetchall() == []
+        for role, models in (("old_app", 1), ("old_anna", 0)):
+            connection.execute(f"set session authorization {role}")
+            assert connection.execute("select count(*) from dbdp.models").fetchone() == (models,)
+            connection.execute("reset session authorization")
+
+
 @EVERY_USED_STATE
 def test_an_allowance_of_a_former_version_may_spend_what_it_could_and_shows_what_it_guarantees(
     old_roles, make_used, state
