@@ -6,6 +6,8 @@ import psycopg
 import pytest
 from people import People
 
+pytestmark = pytest.mark.security
+
 
 @pytest.fixture
 def people(connection: psycopg.Connection) -> Iterator[People]:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from people import People
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pg_dump")]
+pytestmark = [pytest.mark.security, pytest.mark.slow, pytest.mark.usefixtures("pg_dump")]
 NAMES = ("anna", "berta", "carl", "dora")
 TEAMS = ("team", "crew")
 DATASETS = ("d", "e")
