@@ -160,6 +160,7 @@ def _of_server(server: Server) -> Iterator[Finding]:
     if extension.state == OK:
         yield from _place(server)
         yield _python(server)
+        yield from _without_role(server)
         missing = [*_roles(server)]
         yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
         if not missing:
@@ -352,6 +353,35 @@ def _own_rights(server: Server) -> Finding:
             return Finding("role", OK, f"{server.role}, a member of {role}, may {may}")
     observation = f"{server.role} is not a member of {', '.join(_RIGHTS)}"
     return Finding("role", FAULT, observation, f"grant dbdp_analyst to {server.role};")
+
+
+_WITHOUT_ROLE = """
+select array_agg(distinct format('%s (%s)', dbdp_internal.role_name(g.identity, g.known), g.identity))
+from (
+    select d.registered_by_id, d.registered_by from dbdp.dataset as d where d.dropped_at is null
+    union select a.role_id, a.role from dbdp.allowance as a where a.revoked_at is null
+    union select p.role_id, p.role from dbdp.prediction_grant as p
+    union select n.role_id, n.role from dbdp.name_grant as n
+) as g (identity, known)
+join dbdp.identities as i on i.identity = g.identity
+where i.role is null and i.is_unconfirmed = $1::bool
+"""
+
+
+def _without_role(server: Server) -> Iterator[Finding]:
+    """Yield advice about rights of roles that do not exist here; they are in nobody's hands."""
+    if not server.is_superuser:
+        return
+    if waiting := server.value(_WITHOUT_ROLE, True):
+        observation = f"roles of a restored dump, which have no rights until they are confirmed: {', '.join(waiting)}"
+        yield Finding("roles of a dump", ADVICE, observation, "dbdp confirm-roles")
+    if gone := server.value(_WITHOUT_ROLE, False):
+        observation = f"rights of roles that do not exist any more: {', '.join(gone)}"
+        remedy = (
+            "revoke their grants as dbdp.allowances shows them; for a successor: create role … nologin; select "
+            "dbdp.confirm_role('the identity in parentheses', 'that role'); grant that role to the successor;"
+        )
+        yield Finding("dropped roles", ADVICE, observation, remedy)
 
 
 def _settings(server: Server) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ def renew(
         check_capacity(capacity)
     types = registering.check_source(session, renewed)
     registering.end(session, former["id"])
-    renewal = registering.Renewal(former["id"], reason, former["registered_by"], former["answer_seconds"])
+    renewal = registering.Renewal(former["id"], reason, former["answer_seconds"])
     registering.enter(session, renewed, types, renewal)
 
 

@@ -13,6 +13,7 @@ from dbdp.checks import nearest
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
 from dbdp.registry.declarations import Declaration, Unit
+from dbdp.registry.spending import identities
 from dbdp.registry.tables import units
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
@@ -133,12 +134,12 @@ select d.id,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted,
        (
-           select pg_catalog.json_object_agg(a.role, a.rdp_order)
+           select pg_catalog.json_object_agg(dbdp_internal.role_name(a.role_id, a.role), a.rdp_order)
            from dbdp.allowance as a
            where a.dataset_id = d.id
            and a.revoked_at is null
            and a.rdp_order is not null
-           and a.role = any (dbdp_internal.own_roles())
+           and a.role_id = any (dbdp_internal.own_roles())
            and not d.id in (select o.id from dbdp.own_datasets as o)
        )::pg_catalog.text as allowance_orders
 from dbdp.dataset as d
@@ -166,6 +167,8 @@ def unknown(session: Session, name: str | None) -> ValueError:
         return ValueError("dataset is required, e.g. dataset => a name from dbdp.datasets")
     known = [row["name"] for row in session.query(_OPEN) if row["name"] != name]
     similar = nearest(name, known) or nearest(name.rpartition(".")[2], known)  # of `public.loans`
+    if waiting := identities.waiting(session):
+        return ValueError(waiting)
     text = f"dataset {name!r} is not registered; see dbdp.datasets, or call dbdp.register_dataset"
     return ValueError(f"{text}{similar}")
 

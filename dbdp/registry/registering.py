@@ -14,7 +14,7 @@ from dbdp.learning.rows import blocks
 from dbdp.registry.datasets import LONGEST_PADDED, check_kind, column_types, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
-from dbdp.registry.spending import odometers, rights
+from dbdp.registry.spending import identities, odometers, rights
 from dbdp.registry.tables import records
 from dbdp.registry.tables.units import UNIT_TYPES
 from dbdp.sessions.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
@@ -39,15 +39,12 @@ class Renewal:
         Id of the registration that it renews.
     reason : str | None
         Why, for the record.
-    registered_by : str | None
-        The role that registered the dataset, whichever role renews it.
     answer_seconds : int | None
         The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     """
 
     period: int | None = None
     reason: str | None = None
-    registered_by: str | None = None
     answer_seconds: int | None = None
 
 
@@ -84,6 +81,7 @@ def register(session: ServerSession, registration: Registration) -> None:
         types = check_source(session, registration)  # again, now that the table is locked
         check_opened(session, source)
         _check_new(session, registration.name, source)
+        identities.check_confirmed(session)
         enter(session, registration, types)
 
 
@@ -103,10 +101,13 @@ def enter(session: ServerSession, registration: Registration, types: dict[str, s
         session,
         """
 insert into dbdp.dataset (name, source, source_name, rows, declaration, column_types, epsilon, delta, mode,
-                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason, registered_by,
-                          answer_seconds, capacity)
-values ($1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
-        $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, coalesce($16::name, session_user), $17::int4, $18::int8)
+                          rdp_order, charge_limit, leak_limit, unit, max_rows, renews, reason, answer_seconds, capacity,
+                          registered_by, registered_by_id)
+select $1, $2::regclass, $2, $3, $4::json, $5::json, $6, $7, $8,
+       $9::float8, $10, $11, $12, $13::int4, $14::int4, $15, $16::int4, $17::int8,
+       coalesce(renewed.registered_by, session_user), renewed.registered_by_id
+from (values ($14::int4)) as this (renews)
+left join dbdp.dataset as renewed on renewed.id = this.renews
 returning id""",
         registration.name,
         source,

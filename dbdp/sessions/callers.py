@@ -195,7 +195,13 @@ where d.refclassid = 'pg_extension'::regclass
 and d.refobjid = (select e.oid from pg_extension as e where e.extname = 'dbdp')
 and d.classid = 'pg_class'::regclass
 and (
-    exists (select from pg_trigger as g where g.tgrelid = c.oid and not g.tgisinternal)
+    exists (
+        select
+        from pg_trigger as g
+        where g.tgrelid = c.oid
+        and not g.tgisinternal
+        and g.tgfoid is distinct from to_regprocedure('dbdp_internal.identify()') -- which only superusers may use
+    )
     or exists (
         select from aclexplode(c.relacl) as a where a.privilege_type = 'TRIGGER' and a.grantee <> c.relowner
     )

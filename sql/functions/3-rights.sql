@@ -46,24 +46,28 @@ end;
 comment on function dbdp_internal.membership is 'internal: what pg_has_role is asked for, so that members who only administer a role do not count';
 
 create or replace function dbdp_internal.own_roles() returns name[]
-language sql
+language plpgsql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
-begin atomic
-  select array(
-    select r.rolname
+as $body$
+begin
+  return array(
+    select coalesce(f.identity, (r.oid || '/' || i.id)::name)
     from pg_catalog.pg_roles as r
+    cross join dbdp.installation as i
+    left join dbdp.former_role as f on f.role = r.oid
     where pg_catalog.pg_has_role((select dbdp_internal.caller()), r.oid, (select dbdp_internal.membership()))
   );
-end;
-comment on function dbdp_internal.own_roles is 'internal: the roles that the caller is a member of, itself included';
+end
+$body$;
+comment on function dbdp_internal.own_roles is 'internal: the identities of the roles that the caller is a member of, itself included';
 
 -- These views read as dbdp_owner, whose policies do not use them; the functions in them run as the role that reads. They are
 -- barriers: a cheap function of the reader's, or an error, would see the rows that a condition of the view leaves out.
 create or replace view dbdp.own_datasets with (security_barrier) as
 select d.id
 from dbdp.dataset as d
-where d.registered_by = any ((select dbdp_internal.own_roles())::name[])
+where d.registered_by_id = any ((select dbdp_internal.own_roles())::name[])
 or pg_catalog.pg_has_role((select dbdp_internal.caller()), 'dbdp_owner', (select dbdp_internal.membership())); -- a superuser is, and nobody else
 comment on view dbdp.own_datasets is 'internal: datasets that the caller, or a role of which it is a member, registered. For a superuser all, also those of dropped roles';
 
@@ -74,23 +78,23 @@ union
 select a.dataset_id
 from dbdp.allowance as a
 where a.revoked_at is null
-and a.role = any ((select dbdp_internal.own_roles())::name[]);
+and a.role_id = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.open_datasets is 'internal: datasets that the caller may train on: its own, and those of its allowances';
 
 create or replace view dbdp.granted_models with (security_barrier) as
 select g.model_id as id
 from dbdp.prediction_grant as g
-where g.role = any ((select dbdp_internal.own_roles())::name[]);
+where g.role_id = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.granted_models is 'internal: models with which the caller was granted prediction';
 
 create or replace view dbdp.granted_names with (security_barrier) as
 select g.name
 from dbdp.name_grant as g
-where g.role = any ((select dbdp_internal.own_roles())::name[])
+where g.role_id = any ((select dbdp_internal.own_roles())::name[])
 union
 select n.name
 from dbdp.model_name as n
-where n.owned_by = any ((select dbdp_internal.own_roles())::name[]);
+where n.owned_by_id = any ((select dbdp_internal.own_roles())::name[]);
 comment on view dbdp.granted_names is 'internal: names of models that the caller may predict with: its own, and those granted to it';
 
 alter view dbdp.granted_names owner to dbdp_owner;
@@ -114,7 +118,7 @@ alter view dbdp.watched_datasets owner to dbdp_owner;
 create or replace view dbdp.stat_datasets_details with (security_barrier) as
 select d.id as period,
        d.name as dataset,
-       d.registered_by,
+       dbdp_internal.role_name(d.registered_by_id, d.registered_by) as registered_by,
        d.registered_at,
        s.charges,
        s.releases,
@@ -205,7 +209,7 @@ comment on function dbdp_internal.allowance_spent is 'internal: the spent and th
 
 create or replace view dbdp.allowances_details with (security_invoker) as
 select d.name as dataset,
-       a.role,
+       dbdp_internal.role_name(a.role_id, a.role) as role,
        a.epsilon,
        a.delta,
        spent.left_share,
@@ -250,8 +254,29 @@ comment on column dbdp.allowances_details.charged is 'Largest sum of charges, an
 comment on column dbdp.allowances_details.leak_limit is 'Largest sum of δ, and the sum so far';
 comment on column dbdp.allowances_details.leaked is 'Largest sum of δ, and the sum so far';
 comment on column dbdp.allowances_details.rdp_order is 'The Rényi order of its charges';
-comment on column dbdp.allowances_details.granted_by is 'The role that granted it';
+comment on column dbdp.allowances_details.granted_by is 'The role that granted it, by its name then';
 comment on column dbdp.allowances_details.granted_at is 'When it was granted';
+
+create or replace view dbdp.prediction_grants with (security_invoker) as
+select g.model_id as model,
+       null as name,
+       dbdp_internal.role_name(g.role_id, g.role) as role,
+       g.granted_by,
+       g.granted_at
+from dbdp.prediction_grant as g
+union all
+select null,
+       g.name,
+       dbdp_internal.role_name(g.role_id, g.role),
+       g.granted_by,
+       g.granted_at
+from dbdp.name_grant as g;
+comment on view dbdp.prediction_grants is 'which roles may predict with a model, or with all models of a name, besides those that released it or registered its dataset';
+comment on column dbdp.prediction_grants.model is 'Number of the model; null for all models of a name';
+comment on column dbdp.prediction_grants.name is 'The name; null for one model';
+comment on column dbdp.prediction_grants.role is 'The role that may predict';
+comment on column dbdp.prediction_grants.granted_by is 'The role that granted it, by its name then';
+comment on column dbdp.prediction_grants.granted_at is 'When it was granted';
 
 create or replace function dbdp.grant_training(dataset text, role name, epsilon float8 default null) returns void
 language plpython3u
@@ -300,3 +325,23 @@ comment on function dbdp.revoke_prediction(bigint, name) is
 'end a role''s grant to predict with a model. A session that has used the model can use it until the session ends. For the role that released it, or registered its dataset.';
 comment on function dbdp.revoke_prediction(text, name) is
 'end a role''s grant to predict with the models of a name. Grants of single models stay. For the role that owns the name, or registered its dataset.';
+
+create or replace function dbdp.confirm_role(former name, role name default null) returns void
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing confirm_role@
+$body$;
+comment on function dbdp.confirm_role is
+'after a restore, give a role the rights of the role of the dump: of the same name by default. For a superuser; for the owner of a table if the role has rights on that owner''s tables only, and the same name.';
+
+create or replace function dbdp.retire_role(former name) returns void
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing retire_role@
+$body$;
+comment on function dbdp.retire_role is
+'after a restore, record that no role here is this role of the dump: its rights end. For the same roles as dbdp.confirm_role.';

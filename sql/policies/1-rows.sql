@@ -35,18 +35,18 @@ create policy managed on dbdp.dataset to dbdp_owner
 using (true) with check (true);
 
 create policy visible on dbdp.allowance for select to dbdp_predictor
-using (role = any ((select dbdp_internal.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
+using (role_id = any ((select dbdp_internal.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
 create policy managed on dbdp.allowance to dbdp_owner
 using (true) with check (true);
 
 create policy visible on dbdp.ledger for select to dbdp_predictor
-using (charged_by = any ((select dbdp_internal.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
+using (charged_by_id = any ((select dbdp_internal.own_roles())::name[]) or dataset_id in (select o.id from dbdp.own_datasets as o));
 create policy managed on dbdp.ledger to dbdp_owner
 using (true) with check (true);
 
 create policy visible on dbdp.model for select to dbdp_predictor, dbdp_owner
 using (
-  released_by = any ((select dbdp_internal.own_roles())::name[])
+  released_by_id = any ((select dbdp_internal.own_roles())::name[])
   or dataset_id in (select o.id from dbdp.own_datasets as o)
   or id in (select g.id from dbdp.granted_models as g)
   or name in (select g.name from dbdp.granted_names as g)
@@ -56,11 +56,11 @@ with check (true);
 
 create policy visible on dbdp.prediction_grant for select to dbdp_predictor
 using (
-  role = any ((select dbdp_internal.own_roles())::name[])
+  role_id = any ((select dbdp_internal.own_roles())::name[])
   or model_id in (
     select m.id
     from dbdp.model as m
-    where m.released_by = any ((select dbdp_internal.own_roles())::name[])
+    where m.released_by_id = any ((select dbdp_internal.own_roles())::name[])
     or m.dataset_id in (select o.id from dbdp.own_datasets as o)
   )
 );
@@ -69,15 +69,15 @@ using (true) with check (true);
 
 create policy visible on dbdp.model_name for select to dbdp_predictor
 using (
-  owned_by = any ((select dbdp_internal.own_roles())::name[])
-  or registered_by = any ((select dbdp_internal.own_roles())::name[])
+  owned_by_id = any ((select dbdp_internal.own_roles())::name[])
+  or registered_by_id = any ((select dbdp_internal.own_roles())::name[])
 );
 create policy managed on dbdp.model_name to dbdp_owner
 using (true) with check (true);
 
 create policy visible on dbdp.name_grant for select to dbdp_predictor -- its own, and of the names that it may grant
 using (
-  role = any ((select dbdp_internal.own_roles())::name[])
+  role_id = any ((select dbdp_internal.own_roles())::name[])
   or exists (select from dbdp.model_name as n where n.name = name_grant.name)
 );
 create policy managed on dbdp.name_grant to dbdp_owner

@@ -89,6 +89,16 @@ grant update (granted_at) on dbdp.prediction_grant, dbdp.name_grant to dbdp_owne
 grant usage on sequence dbdp.model_id_seq to dbdp_owner;
 grant execute on function dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.model_number to dbdp_owner;
 
+-- Identities of roles.
+grant execute on function dbdp_internal.identity_of, dbdp_internal.role_of, dbdp_internal.role_name
+to dbdp_owner, dbdp_predictor, pg_read_all_stats;
+grant select on dbdp.installation, dbdp.former_role to dbdp_owner, dbdp_predictor, pg_read_all_stats;
+grant update (role, confirmed_by, confirmed_at) on dbdp.former_role to dbdp_owner;
+grant insert on dbdp.former_role to dbdp_owner; -- an identity that is no role any more
+grant select on dbdp.identities, dbdp.identity_uses to dbdp_owner;
+grant select on dbdp.unconfirmed_roles to dbdp_owner, dbdp_data_owner;
+grant execute on function dbdp.confirm_role, dbdp.retire_role to dbdp_data_owner;
+
 grant execute on function dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate to dbdp_owner;
 grant execute on function dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp_internal.resume to dbdp_owner;
 -- A table is read with the rights of its owner, which may lack dbdp_data_owner if one of its members registered it.
@@ -168,7 +178,7 @@ grant select on
 to dbdp_predictor;
 grant select on
   dbdp.dataset, dbdp.datasets, dbdp.datasets_details, dbdp.ledger, dbdp.allowance, dbdp.allowances, dbdp.allowances_details, dbdp.prediction_grant, dbdp.model_name,
-  dbdp.name_grant
+  dbdp.name_grant, dbdp.prediction_grants
 to dbdp_analyst;
 
 grant execute on function

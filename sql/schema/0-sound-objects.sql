@@ -19,6 +19,7 @@ begin
     from own as o
     join pg_catalog.pg_trigger as t on t.tgrelid = o.oid
     where not t.tgisinternal
+    and t.tgfoid is distinct from pg_catalog.to_regprocedure('dbdp_internal.identify()') -- which only superusers may use
     union all
     select pg_catalog.format('rule %I on %s', r.rulename, o.name),
            pg_catalog.format('drop rule %I on %s;', r.rulename, o.name)

@@ -2,7 +2,7 @@
 create table if not exists dbdp.allowance (
   id int generated always as identity primary key,
   dataset_id int not null references dbdp.dataset,
-  role name not null, -- not an oid, which a dump would not preserve
+  role name not null, -- when it was granted; sql/schema/7-identities.sql adds role_id, whom it belongs to
   epsilon float8,
   delta float8,
   rdp_order float8, -- of its charges, in mode renyi; null if that of the dataset

@@ -113,6 +113,12 @@ def refusal(url: str) -> str:
     return error.value.diag.message_primary
 
 
+def confirm(url: str) -> None:
+    """Confirm, as the administrator, that the roles of the dump are those of the same names here."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("select dbdp.confirm_role(role_name) from dbdp.unconfirmed_roles where is_role_here")
+
+
 def goes_on(url: str) -> None:
     """Training, renewal and registration go on where they were."""
     before = odometers(url)
@@ -136,6 +142,9 @@ def test_a_dump_has_the_ledger_and_what_was_spent(used, make_database, tmp_path,
         assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={file}", copy) == ""
     else:
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
+    assert [("unconfirmed dbdp_analyst", 7.0, 5.0)] in ledger_tables(copy)
+    assert "nobody confirmed that role 'postgres'" in refusal(copy)
+    confirm(copy)
     assert [("dbdp_analyst", 7.0, 5.0)] in ledger_tables(used) == ledger_tables(copy)
     assert odometers(copy) == odometers(used) == [(10**9, 0), (25 * 10**8, 0)]
     with psycopg.connect(copy, autocommit=True) as connection:
@@ -156,6 +165,7 @@ def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_cr
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade")
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dump) == ""
+    confirm(copy)
     assert ledger_tables(copy) == ledger_tables(used)
 
 
@@ -177,6 +187,7 @@ def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(used, pr
         file = str(tmp_path / "dump")
         assert run("pg_dump", "--format=custom", f"--file={file}", used) == ""
         assert run("pg_restore", "--exit-on-error", f"--dbname={copy}", file) == ""
+        confirm(copy)
         assert ledger_tables(copy) == ledger_tables(used)
         goes_on(copy)
     finally:
@@ -193,6 +204,7 @@ def test_data_without_odometers_refuses_to_train(used, make_database):
         connection.execute("grant select on kept to dbdp_owner")
     complaint = run("psql", "--quiet", copy, given=dumped(used, "--data-only", "--schema=dbdp", "--extension=dbdp"))
     assert 'relation "dbdp.charge_1" does not exist' in complaint
+    confirm(copy)
     assert "an odometer of the budget of dataset 'kept', dbdp.charge_2 or dbdp.leak_2, is missing" in refusal(copy)
     with psycopg.connect(copy, autocommit=True) as connection:
         assert connect(connection).budget("kept")["epsilon_left"] == 0
@@ -207,6 +219,7 @@ def test_data_without_odometers_refuses_to_train(used, make_database):
 def test_odometers_of_another_owner_refuse_to_train(used, make_database):
     copy = make_database()
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used, "--no-owner")) == ""
+    confirm(copy)
     refused = refusal(copy)
     assert "is missing or does not belong to dbdp_owner only" in refused
     assert "after a restore without owners give both back by alter sequence" in refused
@@ -232,6 +245,7 @@ def test_a_renamed_table_is_still_registered(used, make_database, change):
         connection.execute(f"create schema moved; grant usage on schema moved to dbdp_owner; {change}")
     copy = make_database()
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used)) == ""
+    confirm(copy)
     goes_on(copy)
 
 
@@ -240,6 +254,7 @@ def test_a_table_that_was_dropped_is_missing_in_the_copy_too(used, make_database
         connection.execute("drop table kept")
     copy = make_database()
     assert run("psql", "--quiet", "--set=ON_ERROR_STOP=1", copy, given=dumped(used)) == ""
+    confirm(copy)
     assert odometers(copy) == odometers(used)
     assert "table public.kept of dataset 'kept' was dropped" in refusal(copy)
     with psycopg.connect(copy, autocommit=True) as connection:

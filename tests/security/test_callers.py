@@ -407,7 +407,7 @@ SEEN = """concat_ws(',',
     (select count(*) from dbdp.allowances_details where dataset = '{d}'),
     (select count(*) from dbdp.own_datasets where id in (select id from dbdp.dataset where name = '{d}')),
     (select count(*) from dbdp.open_datasets as o join dbdp.dataset as d on d.id = o.id where d.name = '{d}'),
-    '{o}' = any (dbdp_internal.own_roles()))"""
+    dbdp_internal.identity_of('{o}') = any (dbdp_internal.own_roles()))"""
 
 
 def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(trapper, superuser, owner):

@@ -139,6 +139,29 @@ def doctor(as_json: AsJson = False, url: Url = None) -> None:
         raise click.exceptions.Exit(1)
 
 
+@app.command("confirm-roles")
+def confirm_roles(
+    every: Annotated[bool, option("--all", help="Confirm each that has a role of its name here.")] = False,
+    former: Annotated[str | None, option("--role", help="Confirm this one: its name in the dump.")] = None,
+    now: Annotated[str | None, option("--as", help="With --role: its name here; default the same.")] = None,
+    retired: Annotated[str | None, option("--retire", help="End the rights of this one: no role here is it.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List the roles of a restored dump that have no rights yet, or confirm which roles they are."""
+    if now is not None and former is None:
+        raise ValueError(f"--as {now} needs the name in the dump; add --role, or leave it out")
+    with opened(url) as database:
+        if every:
+            for row in [row for row in database.unconfirmed_roles() if row["is_role_here"]]:
+                database.confirm_role(row["identity"], row["role_name"])
+        if former is not None:
+            database.confirm_role(former, now)
+        if retired is not None:
+            database.retire_role(retired)
+        show(database.unconfirmed_roles(), as_json, "roles without rights")
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 

@@ -1,7 +1,7 @@
 """The module of each command of `dbdp`, and the first line of its help, so that `dbdp --help` imports no command."""
 
 _MODULES = {
-    "machine": ("demo", "install", "uninstall", "doctor", "web", "reproduce", "server"),
+    "machine": ("demo", "install", "uninstall", "doctor", "confirm-roles", "web", "reproduce", "server"),
     "owner": (
         *("register", "redeclare", "renew", "raise-capacity", "answer-at-multiples"),
         *("grant-training", "revoke-training", "allowances", "grant-prediction", "revoke-prediction"),
@@ -18,6 +18,7 @@ SUMMARIES = {
     "install": "Copy the extension's files to the server and create the extension.",
     "uninstall": "Drop the extension, with all datasets, budgets and models of that database.",
     "doctor": "Check this machine and a server, and print remedies. Exit code 1 if there is a fault.",
+    "confirm-roles": "List the roles of a restored dump that have no rights yet, or confirm which roles they are.",
     "web": "Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link.",
     "reproduce": "Train the papers' experiments again, in a clone of the source. Resumes an interrupted run.",
     "server": "The private PostgreSQL of this virtual environment.",

@@ -754,6 +754,52 @@ class Database:
         """
         self.query("select dbdp.revoke_prediction($1::text, $2)", str(model), role)
 
+    def unconfirmed_roles(self) -> list[Row]:
+        """Return the roles of a restored dump that wait for confirmation, as a data owner or a superuser.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.unconfirmed_roles for each.
+        """
+        return self.query("select * from dbdp.unconfirmed_roles order by role_name, identity")
+
+    def confirm_role(self, former: str, role: str | None = None) -> None:
+        """Give a role the rights of a role of a restored dump.
+
+        Parameters
+        ----------
+        former : str
+            Name of the role in the dump, or its identity.
+        role : str, optional
+            The role here; by default that of the same name.
+
+        Raises
+        ------
+        ValueError
+            If no such role waits, or the one here does not exist, or has rights already.
+        PermissionError
+            If a superuser must decide.
+        """
+        self.query("select dbdp.confirm_role($1, $2)", former, role)
+
+    def retire_role(self, former: str) -> None:
+        """Record that no role here is a role of a restored dump, so that its rights end.
+
+        Parameters
+        ----------
+        former : str
+            Name of the role in the dump, or its identity.
+
+        Raises
+        ------
+        ValueError
+            If no such role waits.
+        PermissionError
+            If a superuser must decide.
+        """
+        self.query("select dbdp.retire_role($1)", former)
+
     def allowances(self) -> list[Row]:
         """Return the grants to train that this role may see: role, dataset, limit and spending of each.
 

@@ -31,6 +31,7 @@ _EXAMPLES = {
     "metric": "metric => 'accuracy', or another one in docs/evaluation.md",
     "target": "target => the column to regress on the others, such as the label",
     "role": "role => a name from pg_roles",
+    "former": "former => a role_name of dbdp.unconfirmed_roles",
     "capacity": "capacity => 10000, the largest number of rows or units to read",
     "column_name": "column_name => a column of numbers",
     "reason": "reason => 'approved by the board', for the record",

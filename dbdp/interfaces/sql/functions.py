@@ -43,7 +43,7 @@ from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.writers import named, table_name
 from dbdp.registry import amendments, datasets, registering, releases
 from dbdp.registry.registration import Registration
-from dbdp.registry.spending import budgets, ledger, names, rights
+from dbdp.registry.spending import budgets, identities, ledger, names, rights
 from dbdp.registry.tables import reading, records
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
 
@@ -102,6 +102,20 @@ def revoke_prediction(model: int | str, role: str) -> None:
     """dbdp.revoke_prediction, as dbdp_owner."""
     check_not_null(model=model, role=role)
     rights.revoke_prediction(session, model, role)
+
+
+@refusing(in_own_transaction, session.as_owner)
+def confirm_role(former: str, role: str | None) -> None:
+    """dbdp.confirm_role, as dbdp_owner."""
+    check_not_null(former=former)
+    identities.confirm(session, former, role)
+
+
+@refusing(in_own_transaction, session.as_owner)
+def retire_role(former: str) -> None:
+    """dbdp.retire_role, as dbdp_owner."""
+    check_not_null(former=former)
+    identities.retire(session, former)
 
 
 @refusing(in_own_transaction, session.as_owner)

@@ -187,18 +187,39 @@ def check(session: Session) -> list[dict[str, Any]]:
             "recorded": _shown(period.recorded[0], CHARGE_UNITS),
             "unrecorded": _shown(period.unrecorded, CHARGE_UNITS),
             "ok": not (finding := _finding(period)),
-            "finding": finding,
+            "finding": finding or _without_role(session, period),
         }
         for period in _periods(session, _OWN)
     ]
 
 
+_WITHOUT_ROLE = """
+select dbdp_internal.role_name(g.identity, g.known)::text as name
+from (
+    select d.registered_by_id, d.registered_by from dbdp.dataset as d where d.id = $1 and d.dropped_at is null
+    union
+    select a.role_id, a.role from dbdp.allowance as a where a.dataset_id = $1 and a.revoked_at is null
+) as g (identity, known)
+where dbdp_internal.role_of(g.identity) is null
+order by name
+"""
+
+
+def _without_role(session: Session, period: Period) -> str | None:
+    """Return which rights on a period belong to no role, as text; None if all do. They do no harm."""
+    listed = ", ".join(row["name"] for row in session.query(_WITHOUT_ROLE, period.id)) if period.is_open else ""
+    if not listed:
+        return None
+    return f"rights without a role: {listed}; revoke them, or see dbdp.unconfirmed_roles after a restore"
+
+
 UNKNOWN: dict[str, float | None] = dict.fromkeys(("charged", "leaked", "left_share", "epsilon_left"))
 _SEEN_ALLOWANCE = """
-select a.id, a.dataset_id, a.role::text as role, a.epsilon, a.delta, a.rdp_order, a.charge_limit, a.leak_limit
+select a.id, a.dataset_id, dbdp_internal.role_name(a.role_id, a.role)::text as role,
+       a.epsilon, a.delta, a.rdp_order, a.charge_limit, a.leak_limit
 from dbdp.allowance as a
 where a.id = $1
-and (a.role = any (dbdp_internal.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
+and (a.role_id = any (dbdp_internal.own_roles()) or a.dataset_id in (select o.id from dbdp.own_datasets as o))
 """
 
 

@@ -16,7 +16,7 @@ from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.spending import names, rights
+from dbdp.registry.spending import identities, names, rights
 from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts, NotCoveredError
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Session
@@ -50,6 +50,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     """
     if not isinstance(plan.get("algorithm"), str):
         raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the algorithm's name")
+    identities.check_confirmed(session)
     session.synchronous_standbys()  # raises before the charge if the standbys could not be awaited after it
     release = Release.from_data(plan.get("guarantee"))
     costs, plan_json = dataset.budget.cost(release), json.dumps(plan)
@@ -133,14 +134,14 @@ def _notify(session: Session, dataset_id: int, spent: Spent) -> None:
 
 _ALLOWANCES = """
 select a.id,
-       a.role::text as role,
-       a.role = session_user as is_personal,
+       dbdp_internal.role_name(a.role_id, a.role)::text as role,
+       a.role_id = dbdp_internal.identity_of(session_user) as is_personal,
        a.epsilon, a.rdp_order, a.charge_limit, a.leak_limit
 from dbdp.allowance as a
 where a.dataset_id = $1
 and a.revoked_at is null
-and a.role = any (dbdp_internal.own_roles())
-order by a.role
+and a.role_id = any (dbdp_internal.own_roles())
+order by role
 for no key update
 """
 
@@ -212,10 +213,17 @@ def note(
     session.query(sql, ledger, outcome, model, detail)
 
 
+_OWN_CHARGE = """
+select l.dataset_id as dataset
+from dbdp.ledger as l
+where l.id = $1
+and l.charged_by_id = dbdp_internal.identity_of(session_user)
+"""
+
+
 def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> None:
     """Raise ValueError unless this role made the charge, of that dataset (in the server, as dbdp_owner)."""
-    sql = "select dataset_id as dataset from dbdp.ledger where id = $1 and charged_by = session_user"
-    rows = session.query(sql, ledger) if type(ledger) is int and ledger < 2**63 else []
+    rows = session.query(_OWN_CHARGE, ledger) if type(ledger) is int and ledger < 2**63 else []
     if not rows:
         raise ValueError(f"charge {ledger} is not in the ledger, or another role made it; see dbdp.history")
     if dataset_id not in (None, rows[0]["dataset"]):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dbdp import checks
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.spending import spelling
+from dbdp.registry.spending import identities, spelling
 from dbdp.sessions.errors import LOCK_NOT_AVAILABLE
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
@@ -39,8 +39,8 @@ class Version(NamedTuple):
 
 UNNAMED = Version()
 _RESERVE = """
-insert into dbdp.model_name (name, folded, dataset, registered_by)
-select $1, $3, d.name, d.registered_by
+insert into dbdp.model_name (name, folded, dataset, registered_by, registered_by_id)
+select $1, $3, d.name, d.registered_by, d.registered_by_id
 from dbdp.dataset as d
 where d.id = $2
 on conflict do nothing
@@ -51,13 +51,13 @@ set versions = n.versions + 1
 from dbdp.dataset as d
 where n.name = $1
 and d.id = $2
-and n.owned_by = any (dbdp_internal.own_roles())
-and (n.dataset, n.registered_by) = (d.name, d.registered_by)
+and n.owned_by_id = any (dbdp_internal.own_roles())
+and (n.dataset, n.registered_by_id) = (d.name, d.registered_by_id)
 returning n.versions as version
 """
 _ALIKE = "select n.name, n.folded from dbdp.model_name as n where n.name = $1 or n.folded = $2 or n.folded is null"
 _OWN_DATASET = (
-    "select n.dataset from dbdp.model_name as n where n.name = $1 and n.owned_by = any (dbdp_internal.own_roles())"
+    "select n.dataset from dbdp.model_name as n where n.name = $1 and n.owned_by_id = any (dbdp_internal.own_roles())"
 )
 
 
@@ -140,8 +140,8 @@ def is_name(model: int | str) -> bool:
 
 
 _NAMED = """
-select n.owned_by::text as owned_by,
-       n.owned_by = any (dbdp_internal.own_roles()) or n.registered_by = any (dbdp_internal.own_roles()) as own
+select dbdp_internal.role_name(n.owned_by_id, n.owned_by)::text as owned_by,
+       n.owned_by_id = any (dbdp_internal.own_roles()) or n.registered_by_id = any (dbdp_internal.own_roles()) as own
 from dbdp.model_name as n
 where n.name = $1
 """
@@ -173,6 +173,6 @@ def revoke(session: ServerSession, name: str, role: str) -> None:
         If the role does not have the right too.
     """
     check_own(session, name, action="revoke prediction with it")
-    sql = "delete from dbdp.name_grant where name = $1 and role = $2::name returning name"
+    sql = f"delete from dbdp.name_grant where name = $1 and {identities.NAMED} returning name"
     if not session.query(sql, name, role):
-        raise ValueError(f"role {role!r} was not granted prediction by the name {name!r}; see dbdp.name_grant")
+        raise ValueError(f"role {role!r} was not granted prediction by the name {name!r}; see dbdp.prediction_grants")

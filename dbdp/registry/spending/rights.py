@@ -7,7 +7,7 @@ role without a right, a dataset or a model looks as if it did not exist.
 from typing import Any
 
 from dbdp.registry import datasets
-from dbdp.registry.spending import names, odometers
+from dbdp.registry.spending import identities, names, odometers
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row
 
@@ -17,7 +17,7 @@ select d.id,
        d.source::text as source,
        d.source::oid::int8 as source_oid,
        d.source_name,
-       d.registered_by::text as registered_by,
+       dbdp_internal.role_name(d.registered_by_id, d.registered_by)::text as registered_by,
        d.id in (select o.id from dbdp.own_datasets as o) as own,
        d.declaration::text as declaration,
        d.column_types::text as column_types,
@@ -58,7 +58,7 @@ select a.id, coalesce(a.rdp_order, d.rdp_order) as rdp_order
 from dbdp.allowance as a
 join dbdp.dataset as d on d.id = a.dataset_id
 where a.dataset_id = $1
-and a.role = $2::name
+and a.role_id = dbdp_internal.identity_of($2::name)
 for no key update of a
 """
 _GRANT_TRAINING = """
@@ -116,7 +116,7 @@ def revoke_training(session: ServerSession, name: str, role: str) -> None:
     row = registered(session, name, action="revoke training on it")
     ended = session.query(
         "update dbdp.allowance set revoked_at = now() "
-        "where dataset_id = $1 and role = $2::name and revoked_at is null returning id",
+        f"where dataset_id = $1 and {identities.NAMED} and revoked_at is null returning id",
         row["id"],
         role,
     )
@@ -163,22 +163,22 @@ def revoke_prediction(session: ServerSession, model: int | str, role: str) -> No
     model = names.number(session, model)
     _check_released(session, model, action="revoke prediction with it")
     ended = session.query(
-        "delete from dbdp.prediction_grant where model_id = $1 and role = $2::name returning model_id", model, role
+        f"delete from dbdp.prediction_grant where model_id = $1 and {identities.NAMED} returning model_id", model, role
     )
     if not ended:
-        raise ValueError(f"role {role!r} was not granted prediction with model {model}; see dbdp.prediction_grant")
+        raise ValueError(f"role {role!r} was not granted prediction with model {model}; see dbdp.prediction_grants")
 
 
 _LOCKED_PREDICTIONS = """
 select from dbdp.prediction_grant as g
 where g.model_id = $1
-and g.role = any (dbdp_internal.own_roles())
+and g.role_id = any (dbdp_internal.own_roles())
 for key share
 """
 _LOCKED_NAMES = """
 select from dbdp.name_grant as g
 where g.name = (select m.name from dbdp.model as m where m.id = $1)
-and g.role = any (dbdp_internal.own_roles())
+and g.role_id = any (dbdp_internal.own_roles())
 for key share
 """
 
@@ -194,8 +194,8 @@ def lock_predictions(session: ServerSession, release: int) -> None:
 
 # The policy of dbdp.model holds for dbdp_owner too.
 _RELEASED = """
-select m.released_by::text as released_by,
-       m.released_by = any (dbdp_internal.own_roles())
+select dbdp_internal.role_name(m.released_by_id, m.released_by)::text as released_by,
+       m.released_by_id = any (dbdp_internal.own_roles())
            or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.model as m
 where m.id = $1
@@ -219,6 +219,7 @@ def _check_role(session: ServerSession, role: str) -> None:
         raise ValueError(f"role {role!r} does not exist; create it first, or write its name as in pg_roles")
     if role == "dbdp_owner":
         raise ValueError("dbdp_owner is for the extension's functions, and nobody logs in as it; name another role")
+    identities.check_confirmed(session, role)
 
 
 def _warn_without(session: ServerSession, role: str, needed: str, action: str) -> None:

@@ -368,7 +368,11 @@ select a.role::text as role,
 from dbdp.allowances_details as a
 join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
 where d.name = $1
-and a.role = any (dbdp_internal.own_roles())
+and a.role in (
+    select dbdp_internal.role_name(g.role_id, g.role)
+    from dbdp.allowance as g
+    where g.dataset_id = d.id and g.role_id = any (dbdp_internal.own_roles())
+)
 and not d.id in (select o.id from dbdp.own_datasets as o)
 and (a.role = session_user or not exists (
     select from dbdp.allowances_details as own where own.dataset = $1 and own.role = session_user

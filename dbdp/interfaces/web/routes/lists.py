@@ -14,7 +14,13 @@ select (select p.id from dbdp.dataset as p where p.name = d.name and p.dropped_a
        d.name as dataset, d.source, d.rows, d.declaration::text as declaration, d.epsilon, d.delta, d.mode,
        d.unit, d.max_rows, d.capacity, d.place as files, d.renews, d.reason,
        d.registered_by, d.registered_at, now() as now,
-       d.registered_by = any (dbdp_internal.own_roles()) as own,
+       exists (
+           select
+           from dbdp.dataset as p
+           join dbdp.own_datasets as o on o.id = p.id
+           where p.name = d.name
+           and p.dropped_at is null
+       ) as own,
        row_number() over (order by d.name) as place,
        concat_ws(' ', d.name, d.source, d.place, d.mode, d.unit, d.registered_by, d.declaration::text) as words
 from dbdp.datasets_details as d
@@ -40,8 +46,9 @@ select a.*, d.own, d.epsilon as dataset_epsilon,
        concat_ws(' ', a.role, a.dataset, a.granted_by) as words
 from dbdp.allowances_details as a
 join (
-  select name, epsilon, registered_by = any (dbdp_internal.own_roles()) as own
-  from dbdp.datasets_details
+  select name, epsilon, id in (select o.id from dbdp.own_datasets as o) as own
+  from dbdp.dataset
+  where dropped_at is null
 ) as d on d.name = a.dataset
 """
 _PAGE = """

@@ -24,7 +24,7 @@ ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
 _MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
 select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt,
-       r.released_by = any (dbdp_internal.own_roles())
+       r.released_by_id = any (dbdp_internal.own_roles())
            or r.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.models_details as m
 join dbdp.model as r on r.id = m.id
@@ -40,7 +40,10 @@ order by h.id
 limit $2
 """
 _MOST_CHARGES = 2000  # that a chart shows
-_PREDICTORS = "select g.role::text as role from dbdp.prediction_grant as g where g.model_id = $1::int8 order by g.role"
+_PREDICTORS = (
+    "select dbdp_internal.role_name(g.role_id, g.role)::text as role from dbdp.prediction_grant as g "
+    "where g.model_id = $1::int8 order by role"
+)
 _MAY = """
 select has_table_privilege('dbdp.prediction_grant', 'select') as reads,
        has_function_privilege('dbdp.grant_prediction(int8, name)', 'execute') as grants
@@ -139,7 +142,8 @@ def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: 
     with visit.database() as database:
         listing = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
         own = database.query(
-            "select name from dbdp.datasets_details where registered_by = any (dbdp_internal.own_roles()) order by name"
+            "select d.name from dbdp.dataset as d join dbdp.own_datasets as o on o.id = d.id "
+            "where d.dropped_at is null order by d.name"
         )
     return visit.page("allowances.html", listing=listing, own=[row["name"] for row in own], dataset=dataset)
 

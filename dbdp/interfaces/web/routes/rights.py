@@ -21,8 +21,8 @@ Named = Annotated[str, Form(max_length=63)]
 AskedModel = Annotated[int, Query(ge=1, lt=2**63)]
 SentModel = Annotated[int, Form(ge=1, lt=2**63)]
 _OWN_MODEL = """
-select m.released_by::text as released_by,
-       m.released_by = any (dbdp_internal.own_roles())
+select dbdp_internal.role_name(m.released_by_id, m.released_by)::text as released_by,
+       m.released_by_id = any (dbdp_internal.own_roles())
            or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.model as m
 where m.id = $1::int8

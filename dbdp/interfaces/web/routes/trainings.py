@@ -26,10 +26,10 @@ _OWN_ALLOWANCES = """
 select a.role, a.charge_limit, a.charged, a.leak_limit, a.leaked, spent.epsilon_left
 from dbdp.allowances_details as a
 join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
-join dbdp.allowance as own on own.dataset_id = d.id and own.role = a.role
+join dbdp.allowance as own on own.dataset_id = d.id and dbdp_internal.role_name(own.role_id, own.role) = a.role
 cross join lateral dbdp_internal.allowance_spent(own.id, $2::float8) as spent
 where a.dataset = $1::text
-and a.role = any (dbdp_internal.own_roles())
+and own.role_id = any (dbdp_internal.own_roles())
 and (a.role = session_user or not exists (
     select from dbdp.allowances_details as o where o.dataset = a.dataset and o.role = session_user
 ))

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import confirm_role
+
+return confirm_role(former, role)

@@ -1,0 +1,3 @@
+from dbdp.interfaces.sql.functions import retire_role
+
+return retire_role(former)
