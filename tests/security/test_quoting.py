@@ -33,6 +33,7 @@ _TEMPORARY = "a name in pg_temp that dbdp made of hexadecimal digits"
 _OF_SERVER = "of regclass, format_type or quote_ident of the server"
 _FOR_PEOPLE = "shown and not sent; names are of quote_ident or listed in the module"
 _NUMBERS = "one of two words, and numbers"
+_MESSAGE = "a message for people, which begins like a statement"
 QUOTED = {
     "sessions.advisory_locks._counted": _NUMBERS,
     "sessions.advisory_locks._hold": _NUMBERS,
@@ -46,6 +47,13 @@ QUOTED = {
     "deployment.doctor._roles": _FOR_PEOPLE,
     "deployment.doctor._rights": _FOR_PEOPLE,
     "deployment.doctor._own_rights": _FOR_PEOPLE,
+    "algorithms.options.Options.refusal": _MESSAGE,
+    "learning.losses.loss_named": _MESSAGE,
+    "registry.summaries.Summary._check": _MESSAGE,
+    "sessions.support._remedy": _FOR_PEOPLE,
+    "sessions.connections": "settings named in the module, and their numbers",
+    "deployment.doctor._counts": _FOR_PEOPLE,
+    "deployment.doctor._transactions": _FOR_PEOPLE,
     "deployment.doctor._memory": _FOR_PEOPLE,
     "deployment.doctor._set_system": _FOR_PEOPLE,
     "packing.progress.fill": _TEMPORARY,
