@@ -169,7 +169,7 @@ def composed_by_psycopg(expression: str) -> bool:
 
 
 def module_of(place: str) -> str:
-    return max((module for module in TREES if place.startswith(f"{module}.")), key=len)
+    return max((module for module in TREES if f"{place}.".startswith(f"{module}.")), key=len)
 
 
 @pytest.mark.parametrize("module", sorted(TREES))
