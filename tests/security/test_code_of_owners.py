@@ -616,7 +616,9 @@ def broken(session: psycopg.Connection, statement: str) -> bool:
 @pytest.mark.parametrize("place", ["an index on an expression", "a CHECK constraint"])
 def test_no_error_of_an_owner_brings_a_backend_down(arena, owner, analyst, spied, place, error):
     """Each call ends, in Python too: without the defence a generator stays running, and a later call crashes."""
-    assert broken(owner, ODD[error])  # the control
+    if not broken(owner, ODD[error]):  # the control; a newer libxml2 cuts no character
+        assert error == "a detail that begins within one"
+        pytest.skip("this server's message is UTF-8")
     schema, session = arena.names["owner"], arena.names["analyst"]
     plant(arena, owner, spied, PLANNED[place])
     owner.execute(
