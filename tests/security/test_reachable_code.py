@@ -123,6 +123,7 @@ class Maker:
         if target is None:
             return made
         cast = self.function(made, target.name, "null")
+        cast.made_of.append(target)  # its result, which may have casts too
         self.admin.execute(f"create cast ({made.name} as {target.name}) with function {cast.name}({made.name})")
         if target.owner in TRUSTED:
             made.made_of.append(cast)
