@@ -37,14 +37,16 @@ def test_the_plan_is_that_of_the_algorithm_and_has_the_reason():
     assert explained == plan(Request(1.0, 1e-6, "preconditioned_gd"), FACTS).explain()
 
 
-def test_where_noise_would_hide_the_features_the_larger_class_is_chosen_and_the_reason_says_so():
+def test_the_larger_class_is_chosen_where_noise_is_large():
+    """Where noise would hide the features the larger class is chosen and the reason says so."""
     few = chosen(Facts(300, 100), epsilon=0.1)
     assert few.request.algorithm == "majority"
     assert "noise would hide" in few.explain()["chosen_because"]
     assert chosen(Facts(300, 100), epsilon=10.0).request.algorithm == "preconditioned_gd"
 
 
-def test_a_choice_of_the_larger_class_warns_beside_other_warnings_and_no_other_choice_does():
+def test_only_a_choice_of_the_larger_class_warns():
+    """A choice of the larger class warns beside other warnings and no other choice does."""
     few = chosen(Facts(300, 100), epsilon=0.1).explain()["warning"]
     assert few.startswith(NOISE_WINS) and "only the majority class is released" in few
     both = chosen(Facts(300, 100), epsilon=0.1, delta=0.01).explain()["warning"]
@@ -58,11 +60,11 @@ def test_a_unit_of_many_rows_is_a_weaker_signal():
     assert chosen(**rows | {"facts": Facts(3000, 100, unit_rows=20)}).request.algorithm == "majority"
 
 
-def test_rows_that_are_too_long_for_a_second_moment_get_another_algorithm():
+def test_rows_too_long_for_a_moment_get_another_algorithm():
     assert chosen(Facts(100_000, 5000)).request.algorithm not in ("preconditioned_gd", "majority")
 
 
-def test_what_every_algorithm_refuses_is_refused_with_the_first_ones_remedy():
+def test_what_all_refuse_has_the_first_ones_remedy():
     with pytest.raises(ValueError, match=r"epsilon = -1.0 must be"):
         chosen(epsilon=-1.0)
     with pytest.raises(ValueError, match=r"epochs = 0 must be"):

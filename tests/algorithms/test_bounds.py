@@ -29,7 +29,8 @@ def released(values, epsilon, **more):
     return plan.answer(plan.release(counted(values)))
 
 
-def test_the_edges_rise_from_the_least_finite_number_to_infinity_and_are_powers_of_two():
+def test_the_edges_are_rising_powers_of_two():
+    """The edges rise from the least finite number to infinity and are powers of two."""
     assert sorted(set(EDGES)) == EDGES
     assert math.isinf(EDGES[-1])
     assert math.isinf(math.nextafter(EDGES[0], -math.inf))
@@ -42,7 +43,8 @@ def test_a_number_is_in_one_bin_and_what_is_none_in_none(value):
     assert counted([value]).sum() == math.isfinite(value)
 
 
-def test_replacing_a_record_moves_two_counts_by_one_at_most_and_the_noise_is_for_that():
+def test_a_record_moves_two_counts_by_one_at_most():
+    """Replacing a record moves two counts by one at most and the noise is for that."""
     extremes = [0.0, -0.0, 5e-324, -5e-324, 1.0, -1e308, 1.7e308, math.inf, -math.inf, math.nan]
     changes = [np.abs(counted([one]) - counted([other])).sum() for one in extremes for other in extremes]
     assert max(changes) == BoundsPlan(1.0, 0.0, 10).mechanism.sensitivity == 2

@@ -45,7 +45,7 @@ def matrix(models, rows):
 
 
 @OUTPUTS
-def test_each_row_with_a_label_is_in_the_cell_of_its_class_and_its_prediction(outputs):
+def test_a_labelled_row_is_in_the_cell_of_its_prediction(outputs):
     models, rows = np.eye(5, 4)[:outputs], packed(3000, 4, outputs, unlabelled=20)
     expected = np.zeros((max(outputs, 2),) * 2, np.int64)
     for row in rows[rows[:, -1] != 0].astype(float):
@@ -76,21 +76,21 @@ def test_a_network_is_counted_as_linear_models_are():
     assert result.sum() - np.trace(result) == errors.sum()
 
 
-def test_no_score_means_minus_one_and_of_equal_ones_the_first_class_is_taken():
+def test_no_score_is_minus_one_and_of_equals_the_first():
     """As predict and predict_class do."""
     assert confusion(np.zeros((2, 1)), np.array([-1.0, 1.0])).tolist() == [[1, 0], [1, 0]]
     assert confusion(np.zeros((3, 3)), np.array([1.0, 2.0, 3.0]))[:, 0].tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize("cut", [1, 7, 100, 499])
 @pytest.mark.parametrize("dimension", [1, 3, 8, 129])
-def test_the_scores_of_a_row_do_not_depend_on_the_others(cut, dimension):
+def test_the_scores_of_a_row_do_not_depend_on_the_others(dimension):
     """To the last bit, wherever the rows are cut and whatever their order."""
-    models, rows = np.random.default_rng().normal(size=(3, dimension)), packed(500, dimension, 3)
-    whole, order = linear_scores(models, rows), np.random.default_rng().permutation(500)
-    parts = np.concatenate([linear_scores(models, part) for part in (rows[:cut], rows[cut:])])
-    assert whole.tobytes() == parts.tobytes()
-    assert linear_scores(models, rows[order]).tobytes() == whole[order].tobytes()
+    for cut in (1, 7, 100, 499):
+        models, rows = np.random.default_rng().normal(size=(3, dimension)), packed(500, dimension, 3)
+        whole, order = linear_scores(models, rows), np.random.default_rng().permutation(500)
+        parts = np.concatenate([linear_scores(models, part) for part in (rows[:cut], rows[cut:])])
+        assert whole.tobytes() == parts.tobytes()
+        assert linear_scores(models, rows[order]).tobytes() == whole[order].tobytes()
 
 
 STRANGE = [np.nan, np.inf, -np.inf, 0.0, 0.5, -1.0, 1.0, 2.0, 3.0, 4.0, -2.0, 1e30]
@@ -101,7 +101,7 @@ STRANGE = [np.nan, np.inf, -np.inf, 0.0, 0.5, -1.0, 1.0, 2.0, 3.0, 4.0, -2.0, 1e
     outputs=st.sampled_from([1, 2, 3]),
     values=st.lists(st.sampled_from([np.nan, np.inf, -np.inf, 0.0, 1.0, -1e300]), min_size=18, max_size=18),
 )
-def test_whatever_a_row_holds_it_is_in_one_cell_at_most_and_nothing_is_raised(labels, outputs, values):
+def test_whatever_a_row_holds_it_is_in_one_cell_at_most(labels, outputs, values):
     given = np.array(values).reshape(6, 3)[: len(labels), :outputs]
     kinds = [-1.0, 1.0] if outputs == 1 else [*range(1, outputs + 1)]
     for place, label in enumerate(labels):
@@ -114,7 +114,8 @@ def test_whatever_a_row_holds_it_is_in_one_cell_at_most_and_nothing_is_raised(la
 
 
 @OUTPUTS
-def test_replacing_a_record_moves_two_cells_by_one_at_most_and_some_records_do(outputs):
+def test_a_record_moves_two_cells_by_one_at_most(outputs):
+    """Replacing a record moves two cells by one at most and some records do."""
     models, rows, distances = np.random.default_rng().normal(size=(outputs, 4)), packed(40, 4, outputs), set()
     before = matrix(models, rows)
     for place, other in enumerate(packed(40, 4, outputs, unlabelled=3)):
@@ -130,7 +131,7 @@ def test_replacing_a_record_moves_two_cells_by_one_at_most_and_some_records_do(o
 
 
 @given(epsilon=st.floats(1e-3, 50), moved=st.sampled_from([(1, -1), (1, 0), (0, -1), (2, 0)]))
-def test_the_log_of_a_noisy_cell_moves_by_no_more_than_its_share_of_epsilon(epsilon, moved):
+def test_a_cells_log_moves_within_its_share_of_epsilon(epsilon, moved):
     """P(k) ∝ e^{-|k|/t}, exactly: two cells that move by one each cost ε, for ε as a float and as it is written."""
     scale = CountLaplace(2, epsilon).scale
     cost = sum(abs(each) for each in moved) / scale
@@ -143,7 +144,7 @@ def test_the_log_of_a_noisy_cell_moves_by_no_more_than_its_share_of_epsilon(epsi
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.0, 3.3, 6.0])
-def test_the_noise_of_a_cell_is_discrete_laplace_of_scale_two_over_epsilon(epsilon):
+def test_a_cells_noise_is_laplace_of_two_over_epsilon(epsilon):
     plan, counts = ConfusionPlan(epsilon, 0.0, 10, 100), np.arange(10_000).reshape(100, 100)
     noise = np.concatenate([(plan.release(counts) - counts).ravel() for _ in range(2)])
     reach = math.ceil(100 / epsilon) + 20
@@ -160,7 +161,7 @@ def test_a_scale_that_is_a_fraction_is_sampled_exactly(scale, divisor):
     assert of_integers(sample, lambda k: -np.abs(k) * 1.2 * divisor / scale, 60 * scale // divisor + 20) < ALPHA
 
 
-def test_with_a_delta_the_noise_is_gaussian_of_the_analytic_scale_rounded_to_whole_numbers():
+def test_noise_with_a_delta_is_a_rounded_analytic_gaussian():
     epsilon, delta = 0.05, 1e-6
     plan, counts = ConfusionPlan(epsilon, delta, 10, 100), np.full((100, 100), 7)
     noise = np.concatenate([(plan.release(counts) - counts).ravel() for _ in range(3)])
@@ -172,7 +173,7 @@ def test_with_a_delta_the_noise_is_gaussian_of_the_analytic_scale_rounded_to_who
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_with_much_epsilon_the_matrix_is_exact_and_with_little_it_is_not(delta):
+def test_the_matrix_is_exact_with_much_epsilon_only(delta):
     counts = np.arange(9).reshape(3, 3) * 1000
     assert ConfusionPlan(1e5, delta, 10, 3).release(counts).tolist() == counts.tolist()
     assert np.abs(ConfusionPlan(1e-3, delta, 10, 3).release(counts) - counts).max() > 10
@@ -188,7 +189,8 @@ def test_the_noise_of_different_cells_is_uncorrelated():
 
 
 @given(epsilon=st.floats(1e-3, 100))
-def test_without_delta_it_is_charged_as_two_counts_of_half_of_epsilon(epsilon):
+def test_a_pure_matrix_is_charged_as_two_counts(epsilon):
+    """Without delta it is charged as two counts of half of epsilon."""
     guarantee = ConfusionPlan(epsilon, 0.0, 10).guarantee
     assert (guarantee.epsilon, guarantee.delta) == (epsilon, 0.0)
     for order in (1.5, 8.0, 64.0):
@@ -199,7 +201,7 @@ def test_without_delta_it_is_charged_as_two_counts_of_half_of_epsilon(epsilon):
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 32.0])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
-def test_the_charge_covers_the_divergence_of_the_worst_neighbours(epsilon, order):
+def test_the_charge_covers_the_worst_neighbours(epsilon, order):
     """Of two cells that move by one each, computed from the exact law; and it is no more than half too much."""
     k = np.arange(-3000, 3001)
     one, other = (-np.abs(k - shift) * epsilon / 2 for shift in (0, 1))
@@ -230,14 +232,15 @@ def test_what_is_no_promise_is_refused(epsilon, delta):
 # --- what follows ---------------------------------------------------------------------------------------
 
 
-def test_accuracy_precision_and_recall_are_shares_of_the_noisy_matrix():
+def test_accuracy_and_recall_are_shares_of_the_noisy_matrix():
     result = scores(np.array([[50, 10], [20, 20]]))
     assert result["accuracy"] == 0.7
     assert result["precision"] == pytest.approx([50 / 70, 20 / 30])
     assert result["recall"] == pytest.approx([50 / 60, 20 / 40])
 
 
-def test_cells_below_nothing_count_as_nothing_and_empty_classes_have_no_share():
+def test_cells_below_nothing_count_as_nothing():
+    """Cells below nothing count as nothing and empty classes have no share."""
     result = scores(np.array([[8, 2, -3], [0, 0, -1], [-5, 0, -9]]))
     assert result == {
         "accuracy": 0.8,

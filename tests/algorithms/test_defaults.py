@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from pairs import pairwise
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.settings import CLASS_NOISE
@@ -15,10 +16,12 @@ def explained(algorithm, *, rows=20_000, dimension=30, outputs=1, unit_rows=1, *
     return plan(Request(**{"epsilon": 0.5, "delta": 1e-6, "algorithm": algorithm} | request), facts).explain()
 
 
-@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize("facts", [{"rows": 900}, {}, {"outputs": 10}, {"unit_rows": 4}, {"delta": 0.0}], ids=str)
-def test_noise_that_is_added_once_moves_a_score_no_further_than_intended(algorithm, epsilon, facts):
+@pairwise(
+    algorithm=PERTURBED_ONCE,
+    epsilon=[0.01, 0.1, 1.0],
+    facts=[{"rows": 900}, {}, {"outputs": 10}, {"unit_rows": 4}, {"delta": 0.0}],
+)
+def test_noise_once_moves_a_score_as_intended(algorithm, epsilon, facts):
     release = explained(algorithm, epsilon=epsilon, **facts)
     spread = math.sqrt(30 * facts.get("outputs", 1) + 1) if facts.get("delta") == 0.0 else 1.0
     assert release["noise_scale"] * spread <= 1.02 * CLASS_NOISE
@@ -57,7 +60,7 @@ def test_scs13_makes_few_passes_of_one_batch_each():
 
 
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"majority", "privgene"}))
-def test_a_plan_warns_below_the_signal_that_its_algorithm_declares_and_only_there(algorithm):
+def test_a_plan_warns_below_its_declared_signal_only(algorithm):
     own = {"rows": 1000, "epsilon": 0.02} if algorithm == "preconditioned_gd" else {"rows": 1000, "epsilon": 0.1}
     warning = explained(algorithm, **own)["warning"]
     least = ALGORITHMS[algorithm].OPTIONS.least_signal

@@ -17,6 +17,7 @@ from scipy import optimize
 from dbdp.algorithms import noisy_sums, plan
 from dbdp.algorithms.noisy_search import dp_agd
 from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.rows import silent
 from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
 from dbdp.learning.objectives import Linear
@@ -29,10 +30,6 @@ from dbdp.privacy.noisy_min import NoisyMin
 from dbdp.privacy.selection import ExponentialMechanism
 
 RANDOM = np.random.default_rng()
-
-
-def silent(*_):
-    pass
 
 
 def planned(facts, *, epsilon=1.0, delta=1e-6, own_settings=None, **given):
@@ -129,9 +126,7 @@ budgets = {
 
 @settings(max_examples=60)
 @given(answered=answers, selection=st.sampled_from(dp_agd.SELECTIONS), **budgets)
-def test_whatever_is_selected_the_budget_is_never_overdrawn_and_never_left_to_lie(
-    answered, selection, epsilon, delta, splits, growth, shares
-):
+def test_no_selection_overdraws_the_budget_or_leaves_it(answered, selection, epsilon, delta, splits, growth, shares):
     """Any answers, in a circle: every cost is recomputed from the scale of the noise that was used."""
     own_settings = {"splits": splits, "growth": growth, "shares": shares, "selection": selection, "step_candidates": 5}
     plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, own_settings=own_settings)
@@ -163,9 +158,8 @@ def price_of_more(spy, answered, growth):
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(answered=answers, probability=st.sampled_from([1, 3, 5]), **budgets)
-def test_mini_batches_never_overdraw_it_either_and_none_is_read_twice(
-    answered, probability, epsilon, delta, splits, growth, shares
-):
+def test_mini_batches_never_overdraw_the_budget(answered, probability, epsilon, delta, splits, growth, shares):
+    """Mini batches never overdraw it either and none is read twice."""
     own_settings = {"splits": splits, "growth": growth, "shares": shares, "step_candidates": 5}
     plan = planned(Facts(6, 3), epsilon=epsilon, delta=delta, batch_size=probability, own_settings=own_settings)
     rows = Batches(*some_rows(6, 3))
@@ -213,8 +207,11 @@ def test_without_a_step_the_first_model_is_released(spied):
     assert np.allclose(rho[1:] / rho[:-1], 1.3, rtol=1e-6)  # (1 + γ) ρ_old is what is known then
 
 
-def test_the_charge_of_a_selection_from_a_mini_batch_bounds_the_exact_divergence_and_is_attained():
-    """Enumerated: odds against a mini-batch without the record move by at most ε/2 each way."""
+def test_a_mini_batch_selections_charge_is_nearly_attained():
+    """The charge of a selection from a mini batch bounds the exact divergence and is attained.
+
+    Enumerated: odds against a mini-batch without the record move by at most ε/2 each way.
+    """
     best = 0.0
     for _ in range(2000):
         epsilon, probability = 10 ** RANDOM.uniform(-2, 1), RANDOM.uniform(0.01, 1)
@@ -230,7 +227,7 @@ def test_the_charge_of_a_selection_from_a_mini_batch_bounds_the_exact_divergence
 
 
 @pytest.mark.parametrize("selection", dp_agd.SELECTIONS)
-def test_a_small_selection_from_all_rows_costs_what_it_is_charged(selection):
+def test_a_small_selection_costs_what_it_is_charged(selection):
     """Two candidates at even odds: the exponential mechanism attains ε²/8, and Laplace noise needs more than that."""
     request = Request(epsilon=0.5, delta=1e-6, algorithm="dp_agd")
     prices = dp_agd.AllRows.of(request, dp_agd.Settings(selection=selection))
@@ -459,7 +456,7 @@ LOSSES = st.one_of(
 
 @settings(max_examples=200)
 @given(loss=LOSSES, classes=st.integers(1, 3), size=st.floats(-9, 4), length=st.floats(-18, 2))
-def test_the_losses_of_a_row_spread_no_further_among_candidates_than_bounded(loss, classes, size, length):
+def test_a_rows_losses_spread_within_their_bound(loss, classes, size, length):
     """Also candidates so near that only rounding tells them apart."""
     outputs = classes if loss.is_classifier else 1
     objective = Linear(loss, 5, outputs)
@@ -595,7 +592,7 @@ def chance_of_second(mechanism, losses):
     apart=st.floats(0, 6).map(lambda exponent: 10.0**exponent) | st.floats(-50, 50),
     offset=st.floats(0, 100),
 )
-def test_no_record_changes_a_noisy_minimum_by_more_than_e_to_the_epsilon(epsilon, sensitivity, apart, offset):
+def test_no_record_changes_a_noisy_minimum_beyond_epsilon(epsilon, sensitivity, apart, offset):
     """Exactly, for two candidates whose difference moves by 2s; half of it costs at most half of ε."""
     mechanism = NoisyMin(epsilon, sensitivity)
     base = [offset, offset + apart * sensitivity / epsilon]
@@ -626,9 +623,8 @@ def test_the_noisy_minimum_follows_its_law():
 # --- plans ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_cannot_be_planned_is_refused_with_a_remedy():
+    for options, message in (
         ({"delta": 0.0}, "delta = 0.*give one"),
         ({"step_size": 0.1}, "step_size.*largest_step"),
         ({"epochs": 3}, r"epochs \(got 3\).*splits"),
@@ -643,15 +639,13 @@ def test_the_noisy_minimum_follows_its_law():
         ({"settings": {"step_candidates": 1}}, "step_candidates"),
         ({"settings": {"growth": 0.0}}, "growth"),
         ({"settings": {"depth": 1}}, "depth.*splits"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused_with_a_remedy(given, message):
-    whole = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "dp_agd"} | given
-    with pytest.raises(ValueError, match=message):
-        plan(Request(**whole), Facts(100, 3))
+    ):
+        whole = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "dp_agd"} | options
+        with pytest.raises(ValueError, match=message):
+            plan(Request(**whole), Facts(100, 3))
 
 
-def test_the_published_shares_give_the_first_measurement_what_the_paper_measures():
+def test_the_published_shares_give_the_papers_noise():
     """Table 1: 0.50119 is the norm of the noise on the mean gradient, for C = 3, d = 124, ε = 1, δ = 10⁻⁸.
 
     For replace-one neighbours it is twice that.

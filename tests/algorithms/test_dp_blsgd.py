@@ -20,6 +20,7 @@ from scipy import optimize, stats
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.noisy_search import dp_blsgd
 from dbdp.algorithms.noisy_search.line_search import angle_between, compared, threshold_of
+from dbdp.algorithms.rows import silent
 from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.losses import loss_named
 from dbdp.learning.rows.blocks import encode
@@ -40,10 +41,6 @@ SHRUNK = 1 - 2.0**-22  # the norm of the longest stored row
 def planned(algorithm="dp_blsgd", *, rows=200, dimension=3, outputs=1, **request):
     counts = Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": algorithm} | request)
     return plan(counts, Facts(rows, dimension, outputs))
-
-
-def silent(*_):
-    pass
 
 
 def separable(rows=200, dimension=3, seed=None):
@@ -189,7 +186,8 @@ REQUESTS = some.fixed_dictionaries(
 
 @budget(max_examples=40)
 @given(some.sampled_from(ALGORITHMS), REQUESTS, some.data())
-def test_an_adversary_that_decides_every_outcome_never_overdraws_the_filter(algorithm, request, data):
+def test_no_adversary_overdraws_the_filter(algorithm, request, data):
+    """An adversary that decides every outcome never overdraws the filter."""
     rows = data.draw(some.integers(1, 40))
     sampling = {"batch_size": data.draw(some.integers(1, rows))} if algorithm in SAMPLED else {}
     plan = planned(algorithm, rows=rows, dimension=2, **request, **sampling)
@@ -238,7 +236,7 @@ def divergence_by_quadrature(q, multiplier, order):
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 2.0])
-def test_the_first_budgets_last_for_the_planned_steps_by_an_accountant_of_this_test(epsilon):
+def test_the_first_budgets_last_for_the_planned_steps(epsilon):
     explained = planned(epsilon=epsilon, rows=1000).details
     search = explained["threshold_epsilon"] + 2 * explained["query_epsilon"]
     one = divergence_by_quadrature(0.1, explained["noise_multiplier"], explained["renyi_order"])
@@ -354,7 +352,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("models", SEARCHES.values(), ids=SEARCHES)
-def test_the_sensitivity_of_a_search_is_attained_by_a_record_that_turns_around(algorithm, models):
+def test_a_turned_record_attains_a_searchs_sensitivity(algorithm, models):
     plan = planned(algorithm, loss="huber_svm", rows=5, dimension=2)
     others = [([0.6, 0.8], 1.0), ([0.0, 0.5], -1.0)]
     one, other, none = (
@@ -386,7 +384,7 @@ def test_no_record_moves_a_value_by_more_than_its_sensitivity(data):
 
 
 @pytest.mark.parametrize(("algorithm", "worth"), [("dp_blsgd", 1), ("dp_blsgd_ac", 1), ("dp_blgd", 2)])
-def test_the_sensitivity_of_a_gradient_is_attained_by_a_record_that_turns_around(algorithm, worth):
+def test_a_turned_record_attains_a_gradients_sensitivity(algorithm, worth):
     plan = planned(algorithm, loss="huber_svm", rows=3, dimension=2)
     run = plan.method
     noise = run.noise(np.zeros(2), run.clip, run.accounting.multiplier)
@@ -399,7 +397,7 @@ def test_the_sensitivity_of_a_gradient_is_attained_by_a_record_that_turns_around
     assert noise.noise_scale >= run.accounting.multiplier * noise.sensitivity
 
 
-def test_half_the_sensitivity_of_a_search_is_a_whole_number_of_its_grid():
+def test_half_a_searchs_sensitivity_is_on_its_grid():
     for epsilon in (1e-6, 0.01, 0.3, 1.0, 5.0, 1000.0):
         steps = 0.5 / threshold_of(epsilon).grid
         assert steps == int(steps) >= 1
@@ -427,14 +425,14 @@ def worst_ratio(epsilon, q):
 
 @pytest.mark.parametrize("epsilon", others_slow([0.2, 1.0, 3.0], 1.0))
 @pytest.mark.parametrize("q", [0.01, 0.3, 0.9, 1.0])
-def test_a_search_on_a_poisson_mini_batch_is_as_private_as_it_is_charged(epsilon, q):
+def test_a_poisson_search_is_as_private_as_charged(epsilon, q):
     charged, worst = dp_blsgd.sampled_epsilon(epsilon, q), worst_ratio(epsilon, q)
     assert 0.95 * charged < worst <= charged * (1 + 1e-6)  # nearly attained: a smaller charge would be seen
     assert charged <= amplified(epsilon, q) * (1 + 1e-9)
 
 
 @given(some.floats(1e-6, 1e5), some.floats(1e-6, 1.0))
-def test_the_charged_epsilon_of_a_search_is_finite_and_at_most_its_own(epsilon, q):
+def test_a_searchs_charged_epsilon_is_at_most_its_own(epsilon, q):
     charged = dp_blsgd.sampled_epsilon(epsilon, q)
     assert 0 < charged <= epsilon * (1 + 1e-9)
     assert charged <= amplified(epsilon, q) * (1 + 1e-9)
@@ -465,7 +463,8 @@ def least_delta(ends, epsilon):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_runs_do_not_distinguish_neighbours_beyond_the_guarantee_and_with_less_noise_they_do(algorithm):
+def test_runs_do_not_tell_neighbours_beyond_the_guarantee(algorithm):
+    """Runs do not distinguish neighbours beyond the guarantee and with less noise they do."""
     sampling = {"batch_size": 1} if algorithm in SAMPLED else {}
     plan = planned(
         algorithm,
@@ -772,7 +771,7 @@ def test_the_model_stays_within_its_ball():
     assert plan.details["radius"] == 0.5
 
 
-def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
+def test_clips_shrink_once_a_step_and_never_vanish():
     nothing = iter([None, None, 0] * 1000)
     random = np.random.default_rng()
     with watched(
@@ -796,13 +795,13 @@ def test_clips_shrink_once_for_each_step_and_stop_before_they_vanish():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("label", [0.0, 7.0, math.nan, math.inf])
-def test_rows_that_are_none_never_raise(algorithm, label):
+def test_rows_that_are_none_never_raise(algorithm):
     features = np.array([[0.0, 0.0, 0.0], [math.nan, 1.0, 0.0], [1e200, 0.0, 0.0], [0.1, 0.2, 0.3]])
     plan = planned(algorithm, rows=4, settings={"planned_steps": 5})
-    model = plan.method(RowsInMemory(features, np.full(4, label)), silent)
-    assert model.shape == (3,)
-    assert np.isfinite(model).all()
+    for label in (0.0, 7.0, math.nan, math.inf):
+        model = plan.method(RowsInMemory(features, np.full(4, label)), silent)
+        assert model.shape == (3,)
+        assert np.isfinite(model).all()
 
 
 @pytest.mark.parametrize("epsilon", [1e-4, 1e5])
@@ -814,10 +813,10 @@ def test_empty_mini_batches_are_batches_like_others(epsilon):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("rows", [1, 2])
-def test_one_row_is_enough(algorithm, rows):
-    model = planned(algorithm, rows=rows).method(RowsInMemory(np.eye(3)[:rows], np.ones(rows)), silent)
-    assert np.isfinite(model).all()
+def test_one_row_is_enough(algorithm):
+    for rows in (1, 2):
+        model = planned(algorithm, rows=rows).method(RowsInMemory(np.eye(3)[:rows], np.ones(rows)), silent)
+        assert np.isfinite(model).all()
 
 
 def test_a_network_is_trained_by_the_same_descent():
@@ -830,7 +829,7 @@ def test_a_network_is_trained_by_the_same_descent():
     assert (plan.details["step_size"], plan.details["armijo"]) == (8, 0.001)
 
 
-def test_a_network_has_the_conditions_of_the_paper_unless_others_are_given():
+def test_a_network_has_the_papers_conditions_by_default():
     own = {"armijo": 0.3, "shrink": 0.5}
     given = planned(outputs=2, network="mlp:4", step_size=2.0, settings=own).details
     assert [given[name] for name in ("armijo", "shrink", "step_size")] == [0.3, 0.5, 2]
@@ -891,20 +890,20 @@ REFUSED_SAMPLED = {
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize(("named", "request_"), REFUSED.items(), ids=list(REFUSED))
-def test_what_cannot_be_planned_is_refused_by_name(algorithm, named, request_):
-    with pytest.raises(ValueError) as refused:
-        planned(algorithm, **request_)
-    assert named.replace("batch_size", "batch") in str(refused.value)
-
-
-@pytest.mark.parametrize(("named", "request_"), REFUSED_SAMPLED.items(), ids=list(REFUSED_SAMPLED))
-def test_angles_out_of_range_are_refused(named, request_):
-    for algorithm in SAMPLED:
-        with pytest.raises(ValueError, match=named):
+def test_what_cannot_be_planned_is_refused_by_name(algorithm):
+    for named, request_ in REFUSED.items():
+        with pytest.raises(ValueError) as refused:
             planned(algorithm, **request_)
-    with pytest.raises(ValueError, match="settings"):
-        planned("dp_blgd", **request_)
+        assert named.replace("batch_size", "batch") in str(refused.value)
+
+
+def test_angles_out_of_range_are_refused():
+    for named, request_ in REFUSED_SAMPLED.items():
+        for algorithm in SAMPLED:
+            with pytest.raises(ValueError, match=named):
+                planned(algorithm, **request_)
+        with pytest.raises(ValueError, match="settings"):
+            planned("dp_blgd", **request_)
 
 
 def test_a_clip_decay_out_of_range_is_refused():

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from textbook import hockey_stick, renyi
 
 from dbdp.algorithms import Facts, Request
 from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
@@ -47,21 +48,12 @@ def together(parts: list[tuple[float, float]], bits: tuple[int, ...]) -> np.ndar
     return law
 
 
-def hockey_stick(one: np.ndarray, other: np.ndarray, epsilon: float) -> float:
-    return float(np.maximum(one - np.exp(epsilon) * other, 0).sum())
-
-
-def renyi(one: np.ndarray, other: np.ndarray, order: float) -> float:
-    held = other > 0
-    return float(np.log(np.sum(one[held] ** order * other[held] ** (1 - order))) / (order - 1))
-
-
 PARTS = [(0.3, 0.0), (1.2, 0.0), (0.7, 0.0)]
 LEAKING = [(0.3, 1e-3), (1.2, 1e-4), (0.7, 5e-3)]
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
-def test_neighbours_in_one_group_are_as_far_apart_as_the_most_expensive_group_states(order):
+def test_neighbours_in_a_group_attain_the_dearest_groups_bound(order):
     """Every pair of worlds that differ in one group's record, whatever the others hold; the bound is attained."""
     event = DisjointDpEvent(tuple(EpsilonDeltaDpEvent(*part) for part in PARTS))
     result, moving = [], []
@@ -77,7 +69,7 @@ def test_neighbours_in_one_group_are_as_far_apart_as_the_most_expensive_group_st
     assert max(moving) > 1.2 * event.divergence(order)  # why the key must be public and fixed
 
 
-def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
+def test_neighbours_in_a_group_leak_as_the_worst_group():
     event = DisjointDpEvent(tuple(EpsilonDeltaDpEvent(*part) for part in LEAKING))
     epsilon, deltas = max(part[0] for part in LEAKING), []
     for group in range(len(LEAKING)):
@@ -88,7 +80,7 @@ def test_neighbours_in_one_group_leak_as_much_as_the_worst_group_does():
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 20.0])
-def test_a_record_that_changes_its_group_is_as_far_away_as_two_groups_state(order):
+def test_a_record_that_changes_its_group_costs_two_groups(order):
     """Three groups with one law, as groups of equal sizes are: all pairs in which a record goes to another group."""
     parts = [(0.7, 0.0)] * 3
     event, moving = DisjointDpEvent((EpsilonDeltaDpEvent(*parts[0]),)), []
@@ -100,7 +92,7 @@ def test_a_record_that_changes_its_group_is_as_far_away_as_two_groups_state(orde
     assert max(moving) > 1.2 * event.divergence(order)
 
 
-def test_a_private_key_has_the_given_epsilon_for_two_groups_and_for_one_alone():
+def test_a_private_key_shares_epsilon_between_two_groups():
     both, one = (planned(sizes, is_private=True) for sizes in ({"a": 50, "b": 50}, {"a": 50}))
     public = planned({"a": 50, "b": 50})
     assert [each.guarantee.epsilon for each in (both, one, public)] == [1.0] * 3
@@ -130,7 +122,8 @@ def test_many_groups_of_one_size_are_charged_and_written_as_one():
 # --- the plans -----------------------------------------------------------------------------------------------
 
 
-def test_each_group_is_planned_by_its_own_rows_and_a_small_one_has_smaller_batches():
+def test_each_group_is_planned_by_its_own_rows():
+    """Each group is planned by its own rows and a small one has smaller batches."""
     large, small, none = planned({"large": 400, "small": 20, "none": 0}).plans
     assert isinstance(large, PerturbedOnce)
     assert isinstance(small, PerturbedOnce)

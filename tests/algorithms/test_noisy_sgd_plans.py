@@ -41,7 +41,8 @@ def request(algorithm, epsilon, **more):
 
 
 @pytest.mark.parametrize("epsilon", PRINTED)
-def test_the_published_noise_of_bst14_is_the_papers_with_the_sensitivity_of_a_replaced_record(epsilon):
+def test_published_bst14_noise_is_twice_the_papers(epsilon):
+    """The published noise of bst14 is the papers with the sensitivity of a replaced record."""
     result = published_multiplier(request("bst14", epsilon), batches())
     assert result == pytest.approx(2 * PRINTED[epsilon], rel=2e-3)
 
@@ -101,7 +102,7 @@ def sampled_stick(probability, mean, gamma):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize(("rows", "size", "passes"), [(1000, 50, 2), (2000, 2000, 5), (48_842, 50, 10)])
-def test_a_step_of_the_baselines_is_within_its_claim_by_exact_hockey_sticks(epsilon, rows, size, passes):
+def test_a_baselines_step_is_within_its_claim_exactly(epsilon, rows, size, passes):
     """What one sampled step is said to be, (ε', qδ₂), against the worst pair; at q = 1 it is attained."""
     probability, steps, delta = size / rows, passes * -(-rows // size), 1e-6
     batches = Batches(rows, float(size), steps, samples(rows, probability, steps))
@@ -131,7 +132,7 @@ def test_the_loss_distribution_needs_less_noise_than_renyi(algorithm):
 
 @pytest.mark.parametrize("calibration", ["rdp", "pld"])
 @pytest.mark.parametrize("algorithm", ["dp_sgd", "dp_adam", "rrpsgd"])
-def test_updates_on_all_rows_have_the_noise_of_one_gaussian_whatever_the_calibration(algorithm, calibration):
+def test_updates_on_all_rows_have_one_gaussians_noise(algorithm, calibration):
     """Which is 6 % less than their curve asks for; on samples it would not do."""
     request = Request(2.0, 1e-5, algorithm=algorithm, calibration=calibration, batch_size=1000, epochs=4)
     explained = plan(request, Facts(1000, 5)).explain()
@@ -142,7 +143,7 @@ def test_updates_on_all_rows_have_the_noise_of_one_gaussian_whatever_the_calibra
 
 @pytest.mark.parametrize("classes", [1, 4])
 @pytest.mark.parametrize("clip", [None, 0.3])
-def test_one_record_moves_a_noisy_sum_no_further_than_the_noise_covers(classes, clip):
+def test_a_record_moves_a_noisy_sum_within_its_noise(classes, clip):
     """Huber SVM at the zero model: slopes are ±1, and a flipped row attains 2C in the sum."""
     facts = Facts(40, 3, classes)
     wanted = Request(1.0, 1e-6, algorithm="dp_sgd", loss="huber_svm", clip_norm=clip, batch_size=40, epochs=1)
@@ -165,7 +166,7 @@ def test_one_record_moves_a_noisy_sum_no_further_than_the_noise_covers(classes, 
 
 
 @pytest.mark.parametrize("clip", [None, 0.3, 9.0])
-def test_pure_noise_for_several_classes_covers_each_release_by_itself(clip):
+def test_pure_noise_for_classes_covers_each_release(clip):
     """With one clip K classes are one release; without, K of ε/K each, and a record moves each by 2L: not by 2L√K."""
     classes, passes = 4, 3
     wanted = Request(1.5, 0.0, algorithm="scs13", loss="huber_svm", clip_norm=clip, epochs=passes, batch_size=10)

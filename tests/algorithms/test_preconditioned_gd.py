@@ -61,7 +61,7 @@ def with_record(record, label, count=40, dimension=3, classes=1, rows=None):
 # --- the second moment --------------------------------------------------------------------------------------
 
 
-def test_orthogonal_records_attain_the_sensitivity_of_the_second_moment():
+def test_orthogonal_records_attain_the_moments_sensitivity():
     rows = some_rows(40, 3)
     one, other = (with_record(record, 1.0, rows=rows) for record in ([1, 0, 0], [0, 1, 0]))
     moved = np.subtract(*(coordinates_of(second_moments.second_moment(each, 3)) for each in (one, other)))
@@ -81,7 +81,8 @@ def test_no_record_moves_the_second_moment_further(seed, dimension, length):
     assert np.linalg.norm(np.subtract(*both)) <= moment_sensitivity(21)
 
 
-def test_the_margin_of_the_second_moment_covers_its_rounding_and_the_rounding_is_there():
+def test_the_moments_margin_covers_its_rounding():
+    """The margin of the second moment covers its rounding and the rounding is there."""
     rows = packed(*some_rows(3000, 4))
     found = coordinates_of(second_moments.second_moment(rows, 4))
     numbers = [[Fraction(float(value)) for value in row[:4]] for row in rows]
@@ -99,7 +100,8 @@ def test_coordinates_are_orthonormal():
     assert matrix_of(coordinates_of(one), 5) == pytest.approx(one)
 
 
-def test_a_row_that_is_not_packed_and_a_row_without_a_number_count_for_nothing():
+def test_a_row_without_numbers_counts_for_nothing():
+    """A row that is not packed and a row without a number count for nothing."""
     features, labels = some_rows(30, 3)
     sound = packed(features, labels)
     broken = blocks.encode(np.array([[2.0, 0, 0], [np.nan, 0, 0], [np.inf, 0, 0]]), np.ones(3))
@@ -155,7 +157,7 @@ def test_a_length_is_above_the_exact_one_and_hardly_longer(seed, dimension, smal
         assert length == pytest.approx(math.sqrt(square), rel=2e-6, abs=1e-8)
 
 
-def test_the_bound_on_lengths_refuses_a_matrix_for_which_it_does_not_hold():
+def test_the_bound_on_lengths_refuses_a_longer_matrix():
     with pytest.raises(ValueError, match="above √2, the limit"):
         second_moments.lengths(packed(*some_rows(3, 2)), 2 * np.eye(2))
 
@@ -190,7 +192,7 @@ def test_opposite_records_attain_the_sensitivity_of_a_step(name):
     assert 0.99999 < moved / measured_sensitivity(clip, 2.0, 41, 3) <= 1
 
 
-def test_the_margin_of_a_step_covers_its_rounding_and_the_rounding_is_there():
+def test_the_margin_of_a_step_covers_its_rounding():
     """Every row has the slope -1: the sum errs by its additions, and the last product by its own."""
     features, _ = some_rows(3000, 4)
     rows, matrix = packed(features, np.ones(3000)), np.linalg.qr(RANDOM.normal(size=(4, 4)))[0] * (1 - 2.0**-20)
@@ -352,11 +354,10 @@ def test_the_predicted_loss_halves_where_the_rows_double(is_classifier, outputs,
         assert sentence.startswith(f"about {loss / signal:.2g} ") and len(sentence) < 75
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_planned_is_refused_with_a_remedy(case):
-    given, message = REFUSED[case]
-    with pytest.raises(ValueError, match=message):
-        planned(**given)
+def test_what_cannot_be_planned_is_refused_with_a_remedy():
+    for options, message in REFUSED.values():
+        with pytest.raises(ValueError, match=message):
+            planned(**options)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------
@@ -369,7 +370,7 @@ def unequal(count, dimension=8):
     return features, np.where(features[:, -1] + features[:, -2] > 0, 1.0, -1.0)
 
 
-def test_it_learns_from_coordinates_that_plain_noisy_descent_does_not_see():
+def test_it_learns_what_plain_descent_does_not_see():
     facts, train, test = Facts(20_000, 8), unequal(20_000), unequal(5000)
 
     def right(algorithm, **more):
@@ -425,7 +426,7 @@ def test_many_features_are_trained_on(dimension):
 # --- what a release says of itself ----------------------------------------------------------------------------
 
 
-def test_a_release_shows_the_effective_dimension_and_the_clip_that_its_second_moment_decided(monkeypatch):
+def test_a_release_shows_its_effective_dimension_and_clip(monkeypatch):
     seen, sound = [], Gaussian.release
 
     def released(noise, vector):
@@ -442,21 +443,21 @@ def test_a_release_shows_the_effective_dimension_and_the_clip_that_its_second_mo
     assert step.sensitivity == pytest.approx(2 * figures["clip_norm"] / way.scale, rel=1e-4)  # what the noise covers
 
 
-@pytest.mark.parametrize("curvature", [0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 2.9])
 @pytest.mark.parametrize("passes", [1, 2, 10, 16])
-def test_curvature_only_reduces_the_noise_that_steps_accumulate(passes, curvature):
+def test_curvature_only_reduces_the_noise_that_steps_accumulate(passes):
     """By the recursion itself, one unit of noise in one step at a time."""
-    averaged, square = -(-passes // 2), 0.0
-    for noisy in range(passes):
-        model = moved = total = 0.0
-        for step in range(passes):
-            moved = MOMENTUM * moved - curvature * model + (step == noisy)
-            model += moved
-            total += model if step >= passes - averaged else 0.0
-        square += (total / averaged) ** 2
-    bound = accumulated_noise(passes, averaged)
-    assert square <= bound**2 * (1 + 1e-12)
-    assert square >= bound**2 * (1 - 1e-12) or curvature > 0
+    for curvature in (0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 2.9):
+        averaged, square = -(-passes // 2), 0.0
+        for noisy in range(passes):
+            model = moved = total = 0.0
+            for step in range(passes):
+                moved = MOMENTUM * moved - curvature * model + (step == noisy)
+                model += moved
+                total += model if step >= passes - averaged else 0.0
+            square += (total / averaged) ** 2
+        bound = accumulated_noise(passes, averaged)
+        assert square <= bound**2 * (1 + 1e-12)
+        assert square >= bound**2 * (1 - 1e-12) or curvature > 0
 
 
 RUNS = 300
@@ -476,7 +477,7 @@ def limits(features, freedom):
     return stats.chi2.ppf([5e-10 / features, 1 - 5e-10 / features], freedom)
 
 
-def test_without_data_the_stated_errors_are_the_spread_of_the_coefficients():
+def test_the_stated_errors_are_the_spread_without_data():
     coefficients, errors = coefficients_and_errors((np.zeros((300, 3)), np.ones(300)), Facts(300, 3))
     squares, (low, high) = ((coefficients / errors) ** 2).sum(axis=0), limits(3, RUNS)
     assert (low < squares).all() and (squares < high).all()

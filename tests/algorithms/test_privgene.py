@@ -20,6 +20,7 @@ from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.noisy_search import privgene
 from dbdp.algorithms.noisy_search.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
 from dbdp.algorithms.noisy_sums import UNIT
+from dbdp.algorithms.rows import silent
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
@@ -49,10 +50,6 @@ def planned(epsilon=1.0, delta=0.0, facts=FACTS, batch_size=None, regularisation
     return plan(request, facts)
 
 
-def silent(*_):
-    pass
-
-
 def separable(count, dimension, *, flipped=0.0):
     """Rows whose label is the sign of their first coordinate, but for some."""
     random = np.random.default_rng()
@@ -73,9 +70,7 @@ def separable(count, dimension, *, flipped=0.0):
     parents=st.integers(1, 20),
     batch_size=st.sampled_from([None, 1, 10, 999, 1000]),
 )
-def test_every_selection_is_charged_and_all_of_them_are_what_was_promised(
-    epsilon, delta, generations, parents, batch_size
-):
+def test_every_selection_is_charged_as_promised(epsilon, delta, generations, parents, batch_size):
     plan = planned(epsilon, delta, batch_size=batch_size, generations=generations, parents=parents)
     selections = generations * parents + 1
     event, each, paid = plan.guarantee.event, plan.details["selection_charge"], 0.0
@@ -162,7 +157,7 @@ def renyi(one, other, order):
     probability=st.sampled_from([0.01, 0.2, 0.5, 0.9]),
     rows=st.lists(st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=2, max_size=5),
 )
-def test_no_replaced_record_loses_more_through_a_sample_than_is_charged(spent, probability, rows):
+def test_no_record_loses_more_by_a_sample_than_charged(spent, probability, rows):
     mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
     *others, one, other = rows
     pair = [mixture(mechanism, probability, others, record) for record in (one, other)]
@@ -210,9 +205,7 @@ ROW = st.tuples(st.lists(st.floats(-1, 1), min_size=4, max_size=4), st.sampled_f
     other=ROW,
     words=st.binary(min_size=8 * 24, max_size=8 * 24),
 )
-def test_no_record_moves_a_difference_of_losses_by_more_than_twice_the_sensitivity(
-    loss, limit, length, one, other, words
-):
+def test_no_record_moves_a_loss_difference_beyond_its_bound(loss, limit, length, one, other, words):
     models = length * (np.frombuffer(words, np.uint64).reshape(6, 4) * 2.0**-63 - 1)
     fitness = fitness_for(loss, limit=limit)
     bound = 2 * sensitivity_among(fitness, models, 1, 1.0)
@@ -246,7 +239,8 @@ def test_two_neighbours_attain_the_sensitivity(models, limit):
     assert 0.999 * bound < result <= bound
 
 
-def test_the_sensitivity_shrinks_with_the_candidates_and_never_grows_beyond_the_clipping():
+def test_the_sensitivity_shrinks_with_the_candidates():
+    """The sensitivity shrinks with the candidates and never grows beyond the clipping."""
     models = np.random.default_rng().normal(size=(20, 4))
     result = [sensitivity_among(fitness_for(Logistic()), scale * models, 1000, 1000.0) for scale in (1e3, 0.1, 0.01)]
     assert result[0] == pytest.approx(3.0)
@@ -254,7 +248,7 @@ def test_the_sensitivity_shrinks_with_the_candidates_and_never_grows_beyond_the_
     assert result[2] < 0.1
 
 
-def test_the_rounding_of_long_sums_and_of_a_public_penalty_is_covered():
+def test_the_rounding_of_sums_and_penalties_is_covered():
     """privacy.md §14.2: a sum of b losses errs by about b²u·limit, the penalty by u times itself."""
     models, rows = np.full((3, 4), 2.0), 10**6
     few, many = (sensitivity_among(fitness_for(Logistic()), models, count, count) for count in (1, rows))
@@ -285,7 +279,7 @@ MUCH = [{}, {"batch_size": 400}, {"fitness": "errors"}, {"regularisation": 1e-3}
 
 
 @pytest.mark.parametrize("given", others_slow(MUCH, {}, {"fitness": "errors"}), ids=str)
-def test_with_much_epsilon_the_model_is_good_and_with_little_it_is_not(given):
+def test_the_model_is_good_with_much_epsilon_only(given):
     features, labels = separable(1000, 5)
     rows, facts = RowsInMemory(features, labels), Facts(1000, 5)
 
@@ -350,7 +344,7 @@ def test_nothing_but_the_selections_depends_on_a_row(batch_size):
 
 
 @pytest.mark.parametrize(("batch_size", "reads"), [(None, 7), (50, 13)])
-def test_the_rows_are_read_once_for_each_generation_or_once_for_each_selection_of_a_sample(batch_size, reads):
+def test_rows_are_read_once_a_generation_or_selection(batch_size, reads):
     rows = RowsInMemory(*separable(200, 4), portion=5)
     drawn = []
     draw = rows.draw
@@ -435,11 +429,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_it_does_not_have_is_refused_with_a_remedy(case):
-    given, text = REFUSED[case]
-    with pytest.raises(ValueError, match=text):
-        plan(Request(**{"epsilon": 1.0, "algorithm": "privgene"} | given), FACTS)
+def test_what_it_does_not_have_is_refused_with_a_remedy():
+    for options, text in REFUSED.values():
+        with pytest.raises(ValueError, match=text):
+            plan(Request(**{"epsilon": 1.0, "algorithm": "privgene"} | options), FACTS)
 
 
 @pytest.mark.parametrize("facts", [Facts(10, 3, outputs=3), Facts(10, 3, is_classifier=False)])

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from memory import RowsInMemory
+from pairs import pairwise
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
 from dbdp.algorithms.perturbed_once.recursive_descent import FAILURE, RecursiveDescent
-from dbdp.algorithms.rows import RecursiveStages
+from dbdp.algorithms.rows import RecursiveStages, silent
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear
 
@@ -45,13 +46,9 @@ def gradient(made, rows, model, centre):
     return rows.gradient_sum(descent.objective, model, clip=math.inf) / ROWS + descent.regularisation * (model - centre)
 
 
-def silent(*_):
-    """No progress."""
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_directions_shorten_and_their_changes_add_up_as_proved_for_every_draw(loss, kind):
+def test_directions_shorten_as_proved_for_every_draw(loss, kind):
     """Also for draws that somebody chose: one row again and again, or the rows in their order."""
     made, random = solver(loss), np.random.default_rng()
     strong, smooth = made.descent.regularisation, made.descent.regularisation + made.descent.smoothness
@@ -83,10 +80,8 @@ def test_a_stage_shortens_the_gradient_as_proved(kind):
     assert 0 < np.sqrt(np.mean(np.square(after))) <= factor * before
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_end_is_as_near_to_the_minimiser_as_promised_after_the_same_passes_for_all_rows(loss, kind, outputs):
+@pairwise(outputs=[1, 3], kind=KINDS, loss=LOSSES)
+def test_the_end_is_as_near_as_promised_after_equal_passes(loss, kind, outputs):
     if outputs > 1 and loss == "huber_regression":
         outputs = 1  # a number, not a class
     made, centre = solver(loss, outputs=outputs), np.random.default_rng().normal(size=FEATURES * outputs)
@@ -110,7 +105,8 @@ class Astray(RowsInMemory):
 
 
 @pytest.mark.parametrize("end", [1e-3, 1e9, math.inf, math.nan])
-def test_a_stage_that_ends_elsewhere_is_noticed_and_the_promise_is_still_kept(end):
+def test_a_stage_that_ends_elsewhere_is_noticed(end):
+    """A stage that ends elsewhere is noticed and the promise is still kept."""
     made, centre = solver("logistic"), np.ones(FEATURES)
     rows = Astray(drawn("random"), end)
     with np.errstate(all="ignore"):
@@ -129,6 +125,7 @@ def test_a_usual_table_takes_a_few_dozen_passes(rows, most, delta):
     assert made.method.descent.passes > 400
 
 
-def test_where_few_rows_have_little_regularisation_all_rows_are_read_in_each_step():
+def test_few_rows_are_all_read_in_each_step():
+    """Where few rows have little regularisation all rows are read in each step."""
     start = AcceleratedDescent(Linear(Logistic(), FEATURES), 50, 1e-4, passes=1)
     assert RecursiveDescent.of(start.reaching(1e-6)) is None

@@ -68,7 +68,7 @@ def models(kind):
 
 @pytest.mark.parametrize("moved", [1, 3])
 @pytest.mark.parametrize(("kind", "metric"), [*ASKED, ("binary", "class_balance"), ("many", "class_balance")])
-def test_one_neighbour_moves_the_tally_as_far_as_the_noise_covers_and_no_further(kind, metric, moved):
+def test_a_neighbour_attains_the_tallys_covered_distance(kind, metric, moved):
     """The worst of many is attained: some records go together, from one extreme to another."""
     plan, gaussian = (
         balance(kind, 1.0, delta, moved=moved)
@@ -100,9 +100,7 @@ def test_one_neighbour_moves_the_tally_as_far_as_the_noise_covers_and_no_further
     ("kind", "metric"),
     [("binary", "accuracy"), ("many", "accuracy"), ("number", "mean_absolute_error"), ("number", "mean_squared_error")],
 )
-def test_where_the_number_of_rows_is_private_a_neighbour_moves_two_counts_as_far_as_the_noise_covers(
-    kind, metric, moved
-):
+def test_a_neighbour_of_a_private_size_attains_two_counts(kind, metric, moved):
     """Records turn from right to wrong, or come in the place of zero rows, whose label is NaN here."""
     facts = replace(FACTS[kind], moved=moved, has_public_rows=False)
     plan, gaussian = (score_plan(ScoreRequest(metric, 1.0, delta), facts) for delta in (0.0, 1e-6))
@@ -124,7 +122,8 @@ def test_where_the_number_of_rows_is_private_a_neighbour_moves_two_counts_as_far
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_an_error_from_one_end_of_the_bounds_to_the_other_moves_the_sum_by_all_of_a_step(power):
+def test_an_error_across_the_bounds_moves_a_whole_step(power):
+    """An error from one end of the bounds to the other moves the sum by all of a step."""
     tally = tallies.Errors(power)
     most = tally(np.array([[1e9]]), np.array([-1.0]))[0]
     assert most == tally.most == STEPS * 2**power
@@ -140,7 +139,7 @@ STRANGE = [np.nan, np.inf, -np.inf, 0.0, 0.5, -1.0, 1.0, 2.0, 3.0, 4.0, -2.0, 1e
     kind=st.sampled_from([*ASKED, ("binary", "class_balance")]),
     softmax=st.booleans(),
 )
-def test_whatever_a_row_holds_it_adds_no_more_than_planned_and_nothing_is_raised(given, kind, softmax):
+def test_whatever_a_row_holds_it_adds_as_planned_at_most(given, kind, softmax):
     plan = balance("binary") if kind[1] == "class_balance" else plan_of(*kind)
     tally = ScoreBins(5, 0, softmax) if isinstance(plan.tally, ScoreBins) else plan.tally
     values = np.array(given)
@@ -157,7 +156,7 @@ def test_whatever_a_row_holds_it_adds_no_more_than_planned_and_nothing_is_raised
 
 
 @pytest.mark.parametrize("kind", ["binary", "many"])
-def test_correct_rows_are_the_diagonal_of_the_matrix_and_labels_its_rows(kind):
+def test_correct_rows_are_the_diagonal_of_the_matrix(kind):
     rows, vectors = table(kind, 500), models(kind)
     scores = linear_scores(vectors, rows)
     matrix = confusion(scores, rows[:, -1])
@@ -223,7 +222,7 @@ def histogram(bins=8, count=3000):
     return counts, (places + 0.5) / bins, own
 
 
-def test_of_exact_counts_the_figures_are_those_of_rows_in_the_middle_of_their_bins():
+def test_exact_counts_give_the_figures_of_mid_bin_rows():
     counts, middles, own = histogram()
     result = figures(counts)
     assert result[0] == pytest.approx(roc_auc_score(own, middles), rel=1e-12)
@@ -233,7 +232,7 @@ def test_of_exact_counts_the_figures_are_those_of_rows_in_the_middle_of_their_bi
     assert result[3:][counts.sum(axis=0) > 0] == pytest.approx(shares)
 
 
-def test_the_bins_move_the_area_by_no_more_than_is_reported_and_by_that_at_worst():
+def test_the_bins_move_the_area_by_the_reported_at_most():
     for _ in range(20):
         random = np.random.default_rng()
         own, bins = random.random(500) < 0.4, 4
@@ -260,7 +259,7 @@ def test_the_curve_never_falls_and_ends_at_one_and_one():
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("figure", [0, 1, 2, 5])
-def test_noise_moves_a_figure_by_no_more_than_the_width_in_95_of_100_releases(delta, figure):
+def test_noise_moves_a_figure_within_its_width(delta, figure):
     """And by more than half of it in more than 15: a width that says too much would be seen."""
     counts = histogram()[0]
     plan = ScoreBinsPlan(0.2, delta, 3000, ScoreBins(8, 0, False))
@@ -288,7 +287,7 @@ def test_noise_of_one_count_stays_within_the_reported_width():
     delta=st.sampled_from([0.0, 1e-6]),
     counts=st.lists(st.sampled_from([-(2**62), -5, -1, 0, 1, 3, 1000, 2**62]), min_size=10, max_size=10),
 )
-def test_whatever_the_noise_does_the_answer_is_json_without_a_number_that_is_none(kind, delta, counts):
+def test_whatever_the_noise_the_answer_is_json(kind, delta, counts):
     plan = balance(kind[0], 0.1, delta) if kind[1] == "class_balance" else plan_of(*kind, 0.1, delta)
     noisy = np.resize(np.array(counts), plan.shape)
     with np.errstate(all="raise", under="ignore"):
@@ -305,7 +304,7 @@ def test_at_a_border_the_width_is_not_nothing():
     assert released_answer["auc_noise"] > 0.05
 
 
-def test_the_balance_suggests_the_weight_that_makes_both_classes_as_heavy():
+def test_the_balance_suggests_the_weight_of_even_classes():
     plan = ClassBalancePlan(10.0, 0.0, 100, 1)
     released_answer = plan.answer(np.array([75, 25]))
     assert (released_answer["shares"], released_answer["positive_weight"]) == ([0.75, 0.25], 3.0)
@@ -316,22 +315,22 @@ def test_the_balance_suggests_the_weight_that_makes_both_classes_as_heavy():
 # --- plans ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize(("kind", "metric"), ASKED)
-def test_what_is_explained_is_what_is_done(kind, metric, delta):
-    plan = plan_of(kind, metric, 0.5, delta)
-    released_answer = json.loads(json.dumps(plan.explain(), allow_nan=False))
-    assert isinstance(plan, CountPlan)
-    assert (released_answer["rows"], released_answer["cells"], released_answer["epsilon"]) == (
-        ROWS,
-        math.prod(plan.shape),
-        0.5,
-    )
-    assert released_answer["mechanism"] == ("gaussian" if delta else "discrete_laplace")
-    assert released_answer["delta"] == delta
-    assert released_answer["noise_scale"] == plan.mechanism.noise_scale
-    if not delta:
-        assert released_answer["noise_scale"] == pytest.approx(plan.cells * plan.step / 0.5)
+def test_what_is_explained_is_what_is_done(kind, metric):
+    for delta in (0.0, 1e-6):
+        plan = plan_of(kind, metric, 0.5, delta)
+        released_answer = json.loads(json.dumps(plan.explain(), allow_nan=False))
+        assert isinstance(plan, CountPlan)
+        assert (released_answer["rows"], released_answer["cells"], released_answer["epsilon"]) == (
+            ROWS,
+            math.prod(plan.shape),
+            0.5,
+        )
+        assert released_answer["mechanism"] == ("gaussian" if delta else "discrete_laplace")
+        assert released_answer["delta"] == delta
+        assert released_answer["noise_scale"] == plan.mechanism.noise_scale
+        if not delta:
+            assert released_answer["noise_scale"] == pytest.approx(plan.cells * plan.step / 0.5)
 
 
 def test_an_accuracy_costs_half_the_noise_of_a_matrix():
@@ -344,9 +343,8 @@ def test_two_names_stand_for_one_histogram(metric):
     assert plan_of("binary", metric) == plan_of("binary", "auc")
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "named"),
-    [
+def test_what_cannot_be_planned_is_refused_with_a_remedy():
+    for kind, options, named in (
         ("binary", {"metric": "f1"}, r"metric 'f1' is unknown; choose one of accuracy, confusion, auc"),
         ("binary", {"metric": "mean_squared_error"}, "needs a numeric label, and this one has classes; choose one"),
         ("number", {"metric": "auc"}, "needs classes, and the label is a number; choose one of mean_absolute_error"),
@@ -358,11 +356,9 @@ def test_two_names_stand_for_one_histogram(metric):
         ("many", {"metric": "accuracy", "positive": "a"}, "positive = 'a' has no meaning for metric 'accuracy'"),
         ("binary", {"metric": "accuracy", "epsilon": 0.0}, "epsilon = 0.0 must be positive"),
         ("binary", {"metric": "accuracy", "delta": 1.0}, "delta = 1.0 must be"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused_with_a_remedy(kind, given, named):
-    with pytest.raises(ValueError, match=named):
-        score_plan(ScoreRequest(**{"epsilon": 1.0} | given), FACTS[kind])
+    ):
+        with pytest.raises(ValueError, match=named):
+            score_plan(ScoreRequest(**{"epsilon": 1.0} | options), FACTS[kind])
 
 
 def test_a_sum_that_a_float_may_not_hold_is_refused():

@@ -60,7 +60,7 @@ def test_no_records_move_the_joint_moment_further(seed, labels, moved):
     assert np.linalg.norm(np.subtract(*ends)) <= moment_sensitivity(plan.rows, square=1 + plan.weight**2, moved=moved)
 
 
-def test_the_noise_is_the_analytic_gaussian_of_the_covered_sensitivity():
+def test_the_noise_is_analytic_for_the_covered_sensitivity():
     plan = planned(moved=4)
     multiplier = analytic_noise_multiplier(1.0, 1e-6)
     assert plan.guarantee.event == GaussianDpEvent(multiplier)
@@ -69,7 +69,7 @@ def test_the_noise_is_the_analytic_gaussian_of_the_covered_sensitivity():
     assert multiplier * bound <= plan.noise.noise_scale < multiplier * bound * 1.000001
 
 
-def test_each_orthonormal_coordinate_has_noise_of_the_scale_that_is_stated():
+def test_each_orthonormal_coordinate_has_the_stated_noise():
     plan = planned(dimension=30)
     noise = plan.release(np.zeros((31, 31))) / plan.noise.noise_scale
     assert len(noise) == 31 * 32 // 2
@@ -92,7 +92,8 @@ def test_what_cannot_be_planned_is_refused(wrong, message):
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.5, 0.1])
-def test_a_weight_of_more_than_24_bits_or_above_1_breaks_the_assumption_of_the_proof(weight):
+def test_a_weight_beyond_24_bits_breaks_the_assumption(weight):
+    """A weight of more than 24 bits or above 1 breaks the assumption of the proof."""
     with pytest.raises(AssertionError, match="24 bits"):
         planned(weight=weight)
 
@@ -123,7 +124,7 @@ def test_the_ridge_leaves_the_intercept_alone():
     assert fit.coefficients[3] == pytest.approx(columns[:, 4].mean(), rel=1e-4)
 
 
-def test_without_noise_correlations_and_components_are_those_of_numpy():
+def test_exact_correlations_are_those_of_numpy():
     columns, moment = joint()
     places = [0, 1, 2, 4]
     assert moment.correlations(places)[0] == pytest.approx(np.corrcoef(columns[:, places].T), rel=1e-6)
@@ -133,7 +134,7 @@ def test_without_noise_correlations_and_components_are_those_of_numpy():
     assert np.abs(loadings @ vectors[:, ::-1]) == pytest.approx(np.eye(4), abs=1e-6)
 
 
-def test_the_intervals_hold_the_noise_in_nineteen_of_twenty_releases():
+def test_the_intervals_hold_the_noise_19_times_of_20():
     scale, runs = 1e-4, 1000
     truth = figures(joint()[1])[0]
     errors, widths = np.array([figures(joint(scale=scale)[1]) for _ in range(runs)]).swapaxes(0, 1)

@@ -81,7 +81,7 @@ def test_register_train_list_and_predict(server_url, tmp_path):
 
 
 @pytest.mark.usefixtures("ward")
-def test_explain_plans_on_a_dataset_as_sql_does_or_on_public_numbers(server_url, connection):
+def test_explain_plans_on_a_dataset_or_on_public_numbers(server_url, connection):
     connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     shown = called("explain", "ward", "--epsilon", "1", "--delta", "1e-7", "--json", DBDP_URL=server_url)
     planned = connection.execute("select dbdp.dp_explain('ward', 1, 1e-7)").fetchone()[0]
@@ -213,7 +213,7 @@ def test_ledger_and_budget_on_the_command_line(server_url, connection, tmp_path)
     connection.execute("select dbdp.drop_dataset('books'); drop table books")
 
 
-def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(server_url, connection, tmp_path):
+def test_every_command_takes_a_name_with_blanks_and_dots(server_url, connection, tmp_path):
     connection.execute(
         'create schema "My.Place"; grant usage on schema "My.Place" to dbdp_owner;'
         'create table "My.Place"."A.Table name" as select i % 50 as probability, i % 2 = 0 as ill '
@@ -241,7 +241,7 @@ def test_a_name_with_capitals_blanks_and_dots_is_a_table_for_every_command(serve
     connection.execute("select dbdp.drop_dataset('named'); drop schema \"My.Place\" cascade")
 
 
-def test_the_ledger_of_a_renewed_budget_fits_a_terminal_and_names_the_period(server_url, connection, monkeypatch):
+def test_a_renewed_budgets_ledger_names_the_period(server_url, connection, monkeypatch):
     monkeypatch.setattr(output, "console", Terminal(width=80, color_system=None))
     connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
@@ -259,7 +259,8 @@ def test_the_ledger_of_a_renewed_budget_fits_a_terminal_and_names_the_period(ser
     connection.execute("select dbdp.drop_dataset('fits'); drop table fits")
 
 
-def test_a_table_shows_the_range_of_many_numbers_and_json_all_of_them(capsys):
+def test_a_table_shows_the_range_of_many_numbers(capsys):
+    """A table shows the range of many numbers and json all of them."""
     many, few = [0.5 + place for place in range(40)], [0.25, 0.75]
     output.show_mapping({"standard_errors": many, "bounds": few}, False, "receipt")
     shown = capsys.readouterr().out

@@ -131,7 +131,8 @@ def test_a_budget_imports_nothing_that_plans_or_trains(connection, server_url):
         connection.execute("select dbdp.drop_dataset('few')")
 
 
-def test_explaining_imports_the_algorithms_that_it_considers_and_no_server():
+def test_explaining_imports_no_server():
+    """Explaining imports the algorithms that it considers and no server."""
     loaded = modules_after("explain", "--rows", "9", "--features", "1", "--epsilon", "1", "--delta", "1e-6")
     assert {"numpy", "dbdp.algorithms.noisy_sgd.preconditioned_gd"} <= loaded
     assert not loaded & (HEAVY - {"numpy", "rich"})
@@ -160,7 +161,8 @@ def test_so_does_one_of_a_group_of_commands(group, typed, meant):
     ("typed", "told"),
     [("--max-iter", "pass epochs"), ("--C", "pass regularisation"), ("--epoch", "--epochs"), ("--alpha", "pass regul")],
 )
-def test_an_option_by_a_word_of_scikit_learn_is_refused_with_ours_and_another_with_the_nearest(typed, told):
+def test_an_option_of_scikit_learns_is_refused_with_ours(typed, told):
+    """An option by a word of scikit learn is refused with ours and another with the nearest."""
     done = CliRunner().invoke(app, ["train", "patients", "--epsilon", "1", typed, "3"])
     assert done.exit_code == 2
     assert f"No such option '{typed}'" in done.output
@@ -263,7 +265,8 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url, connection)
 # --- what cannot be undone ------------------------------------------------------------------------------
 
 
-def test_an_uninstallation_lists_what_is_deleted_and_asks_for_confirmation(make_database):
+def test_an_uninstallation_asks_for_confirmation(make_database):
+    """An uninstallation lists what is deleted and asks for confirmation."""
     url = make_database()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("create extension dbdp cascade; create view listed as select name from dbdp.datasets")
@@ -373,7 +376,7 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch):
     assert capture.get() == "table [/] \\x1b is [old]\n"
 
 
-def test_a_figure_that_was_paid_for_is_shown_whatever_its_classes_are_called(monkeypatch):
+def test_a_paid_figure_is_shown_whatever_its_classes(monkeypatch):
     console = Terminal(width=100, color_system=None)
     monkeypatch.setattr(output, "console", console)
     with console.capture() as capture:
@@ -447,7 +450,7 @@ def test_a_right_that_is_missing_has_a_remedy(server_url, connection):
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(monkeypatch, runs):
+def test_a_server_that_starts_or_stops_says_so(monkeypatch, runs):
     cluster = Mock(url="postgresql:///x", **{"status.return_value": {"running": runs}, "psql.return_value": 0})
     monkeypatch.setattr(machine, "_cluster", lambda: cluster)
     for command in ("start", "psql"):
@@ -456,7 +459,7 @@ def test_a_server_that_takes_a_while_to_start_and_one_that_stops_say_so(monkeypa
     assert CliRunner().invoke(app, ["server", "stop"]).stderr == "the private server is stopped\n"
 
 
-def test_the_experiments_are_run_in_the_clone_with_what_was_given(monkeypatch):
+def test_experiments_run_in_the_clone_with_what_was_given(monkeypatch):
     called = Mock(return_value=3)
     monkeypatch.setattr(machine.subprocess, "call", called)
     monkeypatch.setattr(machine, "PEERS", ("json",))
@@ -549,14 +552,15 @@ def shown_after(clock: list[float], *reports: tuple[str, int, int]) -> str:
     return " ".join(capture.get().split())
 
 
-def test_epochs_that_take_minutes_have_a_time_left_from_the_first_on():
+def test_long_epochs_have_a_time_left_from_the_first_on():
     begun = ("epoch", 0, 10)
     assert shown_after([0, 5], begun) == "0/10"
     assert shown_after([0, 5, 125], begun, ("epoch", 1, 10)) == "1/10 0:18:00 left"
     assert shown_after([0, 5, 125, 245], begun, ("epoch", 1, 10), ("epoch", 2, 10)) == "2/10 0:16:00 left"
 
 
-def test_a_stage_that_reports_its_first_part_when_done_began_with_the_one_before():
+def test_a_stage_begins_with_the_end_of_the_one_before():
+    """A stage that reports its first part when done began with the one before."""
     assert shown_after([0, 60], ("update", 20, 100)) == "20/100 0:04:00 left"
 
 
@@ -589,7 +593,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return written.decode()
 
 
-def test_a_client_reports_its_epochs_and_the_server_its_one_statement(server_url, connection):
+def test_a_client_reports_epochs_and_the_server_a_statement(server_url, connection):
     connection.execute("create table shown as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute(
         "select dbdp.register_dataset('shown', 'shown', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6, mode => 'basic')"

@@ -64,7 +64,8 @@ def test_the_noise_drawn_is_that_of_the_plans(rows, database, spent):
     assert spent("drawn") == (0, 0)
 
 
-def test_what_an_algorithm_cannot_plan_is_left_out_and_if_that_is_all_refused():
+def test_what_cannot_be_planned_is_left_out():
+    """What an algorithm cannot plan is left out and if that is all refused."""
     explain = curves.of_facts(Facts(1000, 5))
     requests = curves.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
     with pytest.raises(ValueError, match="schedule"):
@@ -158,7 +159,8 @@ def test_a_new_budget_begins_at_nothing(rows, database, connection):
     assert lines(pictures.budget(result))["all roles"][:, 1].tolist() == [0, 0]
 
 
-def test_the_loss_drawn_is_that_of_the_rows_and_ends_near_the_least(rows, database, connection):
+def test_the_loss_drawn_is_that_of_the_rows(rows, database, connection):
+    """The loss drawn is that of the rows and ends near the least."""
     features, labels = rows[0][:-100], rows[1][:-100]
     scaled = np.column_stack([features, np.full(len(features), FEATURES**-0.25)])
     scaled /= np.linalg.norm(scaled, axis=1)[:, None]
@@ -190,7 +192,8 @@ def test_a_loss_is_for_the_tables_reader_alone(rows, database, connection):
         database.descent("drawn", Request(1.0, delta=1e-6, algorithm="dp_sgd"))
 
 
-def test_the_accuracy_drawn_is_that_of_the_models_and_each_is_charged(rows, database, spent):
+def test_the_accuracy_drawn_is_charged_for_each_model(rows, database, spent):
+    """The accuracy drawn is that of the models and each is charged."""
     requests = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
     priced = curves.cost(database, "drawn", requests, 2)
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
@@ -304,7 +307,8 @@ def public(tmp_path: Path) -> Path:
 DESCRIBED = {"label": "ill", "positive": "yes", "features": {"age": [0, 40], "kind": ["a", "b"]}}
 
 
-def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(public, server_url, connection):
+def test_a_scratch_database_is_gone_afterwards(public, server_url, connection):
+    """A scratch database holds the rows and is gone afterwards."""
     databases = "select count(*) from pg_database"
     before = connection.execute(databases).fetchone()
     with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3) as made:
@@ -321,7 +325,7 @@ def test_a_scratch_database_holds_the_rows_and_is_gone_afterwards(public, server
     assert connection.execute(databases).fetchone() == before
 
 
-def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_in_use_is_not(public, server_url, connection):
+def test_what_a_killed_process_left_is_dropped_and_no_more(public, server_url, connection):
     scratch = "select array_agg(datname::text) from pg_database where starts_with(datname, 'dbdp_scratch_')"
     connection.execute("create database dbdp_scratch_abandoned template template0")
     with scratch_database(server_url, PublicRows(public, DESCRIBED), epsilon=5.0, delta=1e-3):
@@ -419,7 +423,8 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url, tmp_pat
     assert all(words in shown for words in ("root mean squared error", "mean label"))
 
 
-def test_the_command_prints_the_cost_and_spends_nothing_without_a_yes(rows, server_url, spent, tmp_path):
+def test_nothing_is_spent_without_a_yes(rows, server_url, spent, tmp_path):
+    """The command prints the cost and spends nothing without a yes."""
     arguments = ("utility", tmp_path / "u.png", "--dataset", "drawn", "--on", "judging", "--epsilon", 2, "--repeats", 1)
     done = plot(*arguments, "--delta", "0", url=server_url, answer="n\n")
     assert done.returncode == 1
@@ -456,7 +461,7 @@ def test_a_picture_that_could_not_be_written_costs_nothing(rows, server_url, spe
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(rows, server_url, tmp_path, monkeypatch, as_json):
+def test_numbers_of_an_unsaved_picture_are_printed(rows, server_url, tmp_path, monkeypatch, as_json):
     def fail(*_: object) -> None:
         raise OSError("No space left on device")
 
@@ -469,17 +474,17 @@ def test_the_numbers_of_a_picture_that_cannot_be_saved_are_printed(rows, server_
     assert "No space left on device; its numbers are on stdout" in str(done.exception)
 
 
-@pytest.mark.parametrize("options", ["[1]", '"x"', "{bad"])
 @pytest.mark.parametrize("given", [("noise", "--rows", "10", "--features", "2"), ("loss", "drawn"), ("utility",)])
-def test_options_that_are_not_an_object_are_named(tmp_path, given, options):
-    command, *arguments = given
-    at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
-    done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])
-    assert isinstance(done.exception, ValueError)
-    assert f"--options {options!r} is not a JSON object: " in str(done.exception)
+def test_options_that_are_not_an_object_are_named(tmp_path, given):
+    for options in ("[1]", '"x"', "{bad"):
+        command, *arguments = given
+        at = [*arguments, str(tmp_path / "x.png")] if command == "loss" else [str(tmp_path / "x.png"), *arguments]
+        done = CliRunner().invoke(app, ["plot", command, *at, "--options", options])
+        assert isinstance(done.exception, ValueError)
+        assert f"--options {options!r} is not a JSON object: " in str(done.exception)
 
 
-def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path):
+def test_noise_without_delta_is_drawn_where_it_exists(tmp_path):
     options = ["--rows", "1000", "--features", "5", "--delta", "0", "--json"]
     done = CliRunner().invoke(app, ["plot", "noise", str(tmp_path / "n.svg"), *options])
     assert done.exit_code == 0, done.exception
@@ -487,6 +492,7 @@ def test_noise_without_delta_is_drawn_of_those_that_can_do_without(tmp_path):
     assert drawn == {"bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd", "scs13"}
 
 
-def test_a_loss_of_an_algorithm_without_an_exact_model_names_those_that_have_one(tmp_path):
+def test_a_loss_without_an_exact_model_names_others(tmp_path):
+    """A loss of an algorithm without an exact model names those that have one."""
     done = CliRunner().invoke(app, ["plot", "loss", "drawn", str(tmp_path / "l.png"), "--algorithm", "dp_sgd"])
     assert str(done.exception).endswith(f"choose one of {', '.join(curves.ONCE)}")

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from itertools import product
 
 import pytest
 
@@ -35,23 +36,22 @@ WELL_FORMED = [
 ]
 
 
-@pytest.mark.parametrize("url", MALFORMED)
-def test_a_malformed_url_is_refused_without_its_password(url):
-    for opened in (dbdp.connect, Server):
+def test_a_malformed_url_is_refused_without_its_password():
+    for url, opened in product(MALFORMED, (dbdp.connect, Server)):
         with pytest.raises(ValueError, match="not a libpq URL: write postgresql://user@host:port/database") as error:
             opened(url)
         message = "".join(traceback.format_exception(error.value))
         assert "S3" not in message and "CRET" not in message
 
 
-@pytest.mark.parametrize("url", MALFORMED)
 @pytest.mark.parametrize(
     "command",
     [["datasets"], ["train", "patients", "--epsilon", "1"], ["web", "--port", "0"], ["doctor"], ["install"]],
     ids=lambda command: command[0],
 )
-def test_no_command_prints_the_password_of_a_malformed_url(command, url, monkeypatch, capfd):
-    for given in [["--url", url]] if command == ["install"] else (["--url", url], []):
+def test_no_command_prints_the_password_of_a_malformed_url(command, monkeypatch, capfd):
+    for url, is_option in product(MALFORMED, (True, False)):
+        given = ["--url", url] if is_option or command == ["install"] else []
         monkeypatch.setattr(sys, "argv", ["dbdp", *command, *given])
         monkeypatch.setenv(URL_VARIABLE, url)
         with pytest.raises(SystemExit) as ended:
@@ -62,6 +62,5 @@ def test_no_command_prints_the_password_of_a_malformed_url(command, url, monkeyp
         assert "S3" not in output and "CRET" not in output
 
 
-@pytest.mark.parametrize("url", WELL_FORMED)
-def test_what_libpq_reads_is_left_as_it_is(url):
-    assert libpq_url(url) == url
+def test_what_libpq_reads_is_left_as_it_is():
+    assert list(map(libpq_url, WELL_FORMED)) == WELL_FORMED

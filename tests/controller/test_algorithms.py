@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 from chance import usually
 from click.testing import CliRunner
-from pairs import each_value_quick, others_slow
+from pairs import others_slow, pairwise
 from released import released
 from short import FEW
 from sklearn.base import clone
@@ -41,7 +42,6 @@ LEFT_OUT = {  # what an interface decides by its name
     "dp_svm": {"loss"},
     "dp_linreg": {"loss", "positive_weight"},
 }
-EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
 OWN_LENGTH = {name for name, few in FEW.items() if "epochs" not in few}
 MOST_UPDATES, ENOUGH = 1000, 10  # that rrpsgd may make, and that suffice: it stops at any with equal probability
 LEARNING = {  # with little noise
@@ -55,7 +55,7 @@ ONE_LOSS_EACH = [(a, losses[place % len(losses)]) for place, (a, losses) in enum
 EVERY_PAIR = pytest.mark.parametrize(
     ("algorithm", "loss"), others_slow([(a, b) for a, losses in LOSSES_OF.items() for b in losses], *ONE_LOSS_EACH)
 )
-OF_ONE_LOSS = {"dp_logreg": "logistic", "dp_svm": "huber_svm", "dp_linreg": "huber_regression"}
+FUNCTION_OF = {"logistic": "dp_logreg", "huber_svm": "dp_svm", "huber_regression": "dp_linreg"}
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES)
 BASE = {"epsilon": 2.0, "delta": 1e-6}
 REQUESTS: dict[str, dict[str, Any]] = {  # together they set every option
@@ -87,6 +87,11 @@ KINDS = {
     "classes": {"label": "k", "classes": ["a", "b", "c"]},
     "real": {"label": "r", "label_bounds": [-10.0, 30.0]},
 }
+KEYS: dict[str, dict[str, Any]] = {  # the groups of g are public, or a private feature
+    "": {"features": {"x": {"length": FEATURES, "norm": 1}}, "public_columns": ["g"]},
+    "_private": {"features": {"z": [-1, 1], "g": ["a", "b", "none"]}, "capacity": ROWS},
+}
+GROUPS = ["a", "b", "none"]  # the last one has no row
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
@@ -103,26 +108,21 @@ def datasets(server_url: str) -> Iterator[dict[str, str]]:
     """A dataset for each kind of label, of rows that a linear model separates."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute("create schema separable; grant usage on schema separable to public")
-        connection.execute("create table separable.binary (x float8[], y int, k text, r float8)")
+        connection.execute("create table separable.binary (x float8[], y int, k text, r float8, z float8, g text)")
         with connection.cursor().copy("copy separable.binary from stdin") as copy:
             for row, score in zip(*map(np.ndarray.tolist, rows()), strict=True):
                 label = "abc"[int(score > -0.3) + int(score > 0.3)]
-                copy.write_row(("{" + ",".join(map(repr, row)) + "}", 1 if score > 0 else -1, label, 10 + 10 * score))
-        for kind, declared in KINDS.items():
-            if kind != "binary":
-                connection.execute(f"create table separable.{kind} as table separable.binary")
-            features = {"x": {"length": FEATURES, "norm": 1}}
-            options = {
-                "label": "y",
-                "features": features,
-                "epsilon": BUDGET_EPSILON,
-                "delta": 0.5,
-                "mode": "basic",
-            } | declared
-            connect(connection).register_dataset(f"separable_{kind}", f"separable.{kind}", **options)
-        yield {kind: f"separable_{kind}" for kind in KINDS}
-        for kind in KINDS:
-            connection.execute("select dbdp.drop_dataset(%s)", (f"separable_{kind}",))
+                key = None if row[0] > 0.4 else "ab"[row[0] > 0]
+                values = (1 if score > 0 else -1, label, 10 + 10 * score, row[0], key)
+                copy.write_row(("{" + ",".join(map(repr, row)) + "}", *values))
+        common = {"label": "y", "epsilon": BUDGET_EPSILON, "delta": 0.5, "mode": "basic"}
+        names = {f"{kind}{key}": common | KINDS[kind] | KEYS[key] for kind, key in product(KINDS, KEYS)}
+        for name, options in names.items():
+            connection.execute(f"create table if not exists separable.{name} as table separable.binary")
+            connect(connection).register_dataset(f"separable_{name}", f"separable.{name}", **options)
+        yield {name: f"separable_{name}" for name in names}
+        for name in names:
+            connection.execute("select dbdp.drop_dataset(%s)", (f"separable_{name}",))
         connection.execute("drop schema separable cascade")
 
 
@@ -154,7 +154,7 @@ def command_line(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_the_requests_of_these_tests_set_every_option_and_reach_every_loss():
+def test_these_requests_set_every_option_and_loss():
     assert {loss for _, loss in ONE_LOSS_EACH} == set(LOSSES)
     of_releases = {"summary", "name", "pairs", "pair_cells"}  # test_summaries.py, test_names.py, test_column_pairs.py
     assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} | of_releases == set(OPTIONS)
@@ -170,7 +170,7 @@ from pg_proc where oid = (select oid from pg_proc where proname = %s and proname
     assert needed == 0  # dbdp refuses by name a call without the dataset or ε
 
 
-def test_every_option_is_a_parameter_of_every_estimator_and_a_flag_of_the_command_line():
+def test_every_option_is_a_parameter_and_a_flag():
     for loss, estimator in ESTIMATORS.items():
         of_label = "classes" if loss in ("logistic", "huber_svm") else "label_bounds"
         own = {"database", "bounds", of_label, "intercept", "progress"}
@@ -211,9 +211,7 @@ def test_the_interfaces_agree_on_classes_and_on_numbers(connection, database, da
 
 
 @EVERY_PAIR
-def test_sql_and_python_reach_every_algorithm_with_every_loss_and_it_learns(
-    connection, database, datasets, separable, algorithm, loss
-):
+def test_every_algorithm_learns_with_every_loss(connection, database, datasets, separable, algorithm, loss):
     """Where noise decides nothing, a model is right on most separable rows, or explains most of the variance.
 
     A majority is right on one of the classes. RRPSGD stops too soon with a probability of 9/1000; other runs
@@ -257,20 +255,60 @@ def quality(separable: tuple[np.ndarray, ...], kind: str, weights: np.ndarray, o
     return 1 - float(np.mean((scores - values) ** 2) / np.var(values))
 
 
-@pytest.mark.parametrize(("algorithm", "interface"), each_value_quick(list(ALGORITHMS), list(OF_ONE_LOSS)))
-def test_the_functions_of_one_loss_reach_every_algorithm(connection, datasets, algorithm, interface):
-    loss = OF_ONE_LOSS[interface]
-    if (algorithm, loss) in REFUSED:
-        with pytest.raises(psycopg.Error, match="choose"):
-            in_sql(connection, interface, datasets[LOSSES[loss]], BASE | {"algorithm": algorithm})
-        return
-    options = BASE | {"algorithm": algorithm} | FEW.get(algorithm, {"epochs": 2})
-    receipt = in_sql(connection, interface, datasets[LOSSES[loss]], options)["receipt"]
-    assert (receipt["algorithm"], receipt["loss"]) == (algorithm, loss)
+def trained(server_url: str, way: str, dataset: str, key: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Train one model, or one for each group: what an interface gives of each."""
+    grouped = [] if key == "one model" else GROUPS
+    if way == "python":
+        with connect(server_url) as database:
+            request = Request(**options)
+            if not grouped:
+                return [vars(database.train(dataset, request))]
+            return list(map(vars, database.train_groups(dataset, request, group_by="g", groups=grouped).values()))
+    if way == "command line":
+        command = ("train-groups", dataset, "--group-by", "g") if grouped else ("train", dataset)
+        chosen = [word for group in grouped for word in ("--group", group)]
+        found = command_line(*command, *chosen, *flags(options), "--url", server_url)
+        return list(found.values()) if grouped else [found]
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        if not grouped:
+            function = FUNCTION_OF.get(options["loss"], "dp_train")
+            given = {name: value for name, value in options.items() if name != "loss" or function == "dp_train"}
+            return [in_sql(connection, function, dataset, given)]
+        named = ", ".join(f"{name} => %({name})s" for name in options)
+        call = f"dbdp.dp_train_groups(%(dataset)s, 'g', %(groups)s, {named})"
+        return released(connection, call, options | {"dataset": dataset, "groups": grouped})
+
+
+@pairwise(
+    algorithm=ALGORITHMS,
+    way=["sql", "python", "command line"],
+    key=["one model", "public groups", "private groups"],
+    kind=KINDS,
+)
+def test_every_algorithm_trains_through_every_interface(server_url, datasets, algorithm, way, key, kind):
+    """One or several models, of two classes, three or numbers; a group without rows has the model nobody trained."""
+    losses = [loss for loss in LOSSES_OF[algorithm] if (LOSSES[loss] == "real") == (kind == "real")]
+    if not losses:
+        return  # refused, see below
+    loss = losses[list(ALGORITHMS).index(algorithm) % len(losses)]
+    dataset = datasets[kind + ("_private" if key == "private groups" else "")]
+    options = BASE | {"algorithm": algorithm, "loss": loss} | FEW.get(algorithm, {"epochs": 2})
+    models = trained(server_url, way, dataset, key, options)
+    assert len(models) == (1 if key == "one model" else len(GROUPS))
+    receipt = models[0]["receipt"]
+    assert (receipt["algorithm"], receipt["loss"], receipt["epsilon"]) == (algorithm, loss, 2.0)
+    assert receipt.get("classes", 1) == (3 if kind == "classes" else 1)
+    assert {np.ndim(model["coefficients"]) for model in models} == {2 if kind == "classes" else 1}
+    assert {model["receipt"]["algorithm"] for model in models} == {algorithm}
+    if key == "public groups":
+        assert models[-1]["receipt"]["rows"] == 0
+        assert not np.any(models[-1]["coefficients"])
+    if key == "private groups":
+        assert {model["receipt"]["capacity"] for model in models} == {ROWS // len(GROUPS)}
 
 
 @pytest.mark.parametrize(("algorithm", "loss"), sorted(REFUSED))
-def test_an_algorithm_refuses_what_it_cannot_learn_before_the_charge(connection, database, datasets, algorithm, loss):
+def test_what_cannot_be_learned_is_refused_before_the_charge(connection, database, datasets, algorithm, loss):
     spent = connection.execute("select count(*) from dbdp.ledger").fetchone()
     with pytest.raises(ValueError, match="choose"):
         database.train(datasets[LOSSES[loss]], Request(**BASE, algorithm=algorithm, loss=loss))
@@ -279,15 +317,8 @@ def test_an_algorithm_refuses_what_it_cannot_learn_before_the_charge(connection,
     assert connection.execute("select count(*) from dbdp.ledger").fetchone() == spent
 
 
-@pytest.mark.parametrize(("algorithm", "loss"), others_slow(ONE_LOSS_EACH, *ONE_LOSS_EACH[::3]))
-def test_the_command_line_reaches_every_algorithm_and_every_loss(server_url, datasets, algorithm, loss):
-    options = BASE | {"algorithm": algorithm, "loss": loss} | FEW.get(algorithm, {"epochs": 2})
-    model = command_line("train", datasets[LOSSES[loss]], *flags(options), "--url", server_url)
-    assert (model["receipt"]["algorithm"], model["receipt"]["loss"]) == (algorithm, loss)
-
-
 @EVERY_LOSS
-def test_every_estimator_keeps_scikit_learns_conventions_and_predicts(database, datasets, loss):
+def test_every_estimator_keeps_scikit_learns_conventions(database, datasets, loss):
     estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False)
     copy = clone(estimator).set_params(algorithm="nsgd", batch_size=100)
     assert copy.get_params() == estimator.get_params() | {"algorithm": "nsgd", "batch_size": 100}
@@ -324,18 +355,7 @@ def test_classes_are_learned_one_against_the_rest(connection, database, datasets
     assert usually(learns)
 
 
-@EVERY_ALGORITHM
-def test_every_algorithm_trains_a_model_for_each_class(connection, database, datasets, algorithm):
-    model = database.train(
-        datasets["classes"], Request(**BASE, algorithm=algorithm, **FEW.get(algorithm, {"epochs": 2}))
-    )
-    assert np.shape(model.coefficients) == (3, FEATURES)
-    assert model.receipt["classes"] == 3
-    sql = "select dbdp.predict_class(%s, %s::float8[])"
-    assert connection.execute(sql, (model.id, [0.5, -0.5, 0.5])).fetchone()[0] in ("a", "b", "c")
-
-
-def test_the_settings_of_one_algorithm_are_a_mapping_or_json_in_python(database, datasets):
+def test_settings_are_a_mapping_or_json_in_python(database, datasets):
     estimator = dbdp.LogisticRegression(**BASE, algorithm="dp_agd", settings={"splits": 4}, progress=False)
     assert estimator.request == Request(**BASE, algorithm="dp_agd", settings='{"splits": 4}')
     assert clone(estimator).settings == {"splits": 4}
@@ -401,9 +421,7 @@ WINE = {  # public bounds: what such wines have, not what these rows hold
         ("squared", {"epsilon": 10.0, "epochs": 100, "radius": 0.7}),  # 0.91
     ],
 )
-def test_the_quality_of_wine_is_predicted_better_than_by_the_mean(
-    connection, schema, register, database, loss, options
-):
+def test_the_quality_of_wine_is_predicted(connection, schema, register, database, loss, options):
     with gzip.open(data("wine", "wine.csv.gz"), "rt") as file:
         text = file.read()
     result = list(csv.DictReader(io.StringIO(text)))

@@ -52,7 +52,7 @@ def test_a_pair_learns_what_no_single_column_says(connection, dataset):
     assert (receipt["features"], receipt["pairs"], receipt["pair_cells"]) == (6 + 16, "u*b", 20)
 
 
-def test_arrays_of_json_names_scores_and_weights_have_the_same_cells(connection, dataset):
+def test_arrays_names_scores_and_weights_have_the_same_cells(connection, dataset):
     sql = "select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, pairs => 'u*b, c * u', name => 'crossed')"
     (model,) = connection.execute(sql, (dataset,)).fetchone()
     same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, {})) from t"
@@ -163,7 +163,8 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("function", SEVERAL)
-def test_several_trainings_have_the_named_pairs_and_auto_is_refused(connection, dataset, spent, function):
+def test_several_trainings_refuse_auto_pairs(connection, dataset, spent, function):
+    """Several trainings have the named pairs and auto is refused."""
     sql = MODELS.format(function, SEVERAL[function])
     with pytest.raises(psycopg.Error, match="'auto' needs one training run"):
         connection.execute(sql, (dataset, "auto"))

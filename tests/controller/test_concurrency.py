@@ -131,7 +131,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_table_that_changes_between_charge_and_shuffle_stops_the_training(
+def test_a_table_changed_after_the_charge_stops_training(
     server_url, connection, schema, table, register, spent, change
 ):
     name = register(table)
@@ -144,9 +144,7 @@ def test_a_table_that_changes_between_charge_and_shuffle_stops_the_training(
     assert connection.execute(left).fetchone() == (0,)
 
 
-def test_a_table_dropped_during_the_epochs_of_a_client_is_not_needed_any_more(
-    server_url, connection, schema, table, register, spent
-):
+def test_a_table_dropped_in_a_clients_epochs_is_not_needed(server_url, connection, schema, table, register, spent):
     name = register(table)
     hook = Hook(server_url, "epoch", f"drop table {schema}.t")
     with pytest.raises(ChargedError, match="was dropped"):  # the release is stored for a table that is gone
@@ -192,7 +190,7 @@ def test_sessions_train_on_one_dataset_side_by_side(server_url, connection, tabl
     assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (4,)
 
 
-def test_a_client_whose_connection_breaks_reads_that_the_charge_stands(server_url, connection, table, register, spent):
+def test_a_broken_connection_says_that_the_charge_stands(server_url, connection, table, register, spent):
     name = register(table)
     with psycopg.connect(server_url, autocommit=True) as mine:
         stopping = act_once_charged(server_url, name, f"select pg_terminate_backend({mine.info.backend_pid})")

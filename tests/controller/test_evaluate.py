@@ -23,7 +23,7 @@ def of_rows(database: Database, schema: str, kind: str) -> tuple[np.ndarray, np.
     return scores_of(kind, features), np.array(classes)
 
 
-def test_with_much_epsilon_the_figures_of_a_binary_label_are_exact(database, schema, with_model):  # noqa: F811
+def test_binary_figures_are_exact_with_much_epsilon(database, schema, with_model):  # noqa: F811
     name, model = with_model()
     scores, classes = of_rows(database, schema, "binary")
     figures = {row["figure"]: row for row in database.evaluate(model, name, epsilon=EXACT, bins=1000)}
@@ -116,7 +116,7 @@ def test_a_replaced_row_moves_two_cells_by_one_at_most(outputs):
     assert max(move.sum() for move in moves) == 2 == plan.cells
 
 
-def test_a_row_is_in_the_upper_bins_exactly_if_it_is_predicted_positive():
+def test_upper_bins_hold_exactly_the_predicted_positive():
     """Where the probability rounds to 1/2 it would be in them for a score of 0 and of -1e-17 too."""
     scores, labels = np.array([[-1.0], [-1e-17], [0.0], [1e-17], [2.0], [np.nan]]), np.ones(6)
     parted, plain = (ScoreBins(2, 0, False, parted=each)(scores, labels).reshape(2, 2) for each in (True, False))

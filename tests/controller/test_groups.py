@@ -11,9 +11,8 @@ import pytest
 from chance import usually
 from pairs import each_value_quick
 from released import released as released_in_sql
-from short import FEW
 
-from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request, plan
+from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python.database import connect
@@ -165,7 +164,7 @@ def test_beyond_the_budget_nothing_is_read_or_spent(connection, dataset, spent):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_explaining_returns_the_plan_of_each_group_and_the_charge_of_all(connection, database, dataset, spent, mode):
+def test_groups_are_explained_with_the_charge_of_all(connection, database, dataset, spent, mode):
     name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
     explanation = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
     sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, batch_size => 10)"
@@ -197,7 +196,7 @@ COMMON = {"epsilon": 1.0, "loss": "huber_svm", "huber_width": 0.1, "epochs": 3}
 
 @pytest.mark.usefixtures("hook")
 @pytest.mark.parametrize("case", NEAR)
-def test_a_replaced_row_moves_its_own_group_within_its_bound_and_no_other_at_all(connection, schema, register, case):
+def test_a_replaced_row_moves_its_own_group_only(connection, schema, register, case):
     """Each group is attacked in turn; the pair attains the bound of that group, and others are equal bit for bit."""
     keys = list("abacabadabacaba")  # 8, 4, 2 and 1
     groups, request = "abcd", COMMON | NEAR[case]
@@ -221,7 +220,7 @@ def test_a_replaced_row_moves_its_own_group_within_its_bound_and_no_other_at_all
 
 
 @pytest.mark.usefixtures("hook")
-def test_a_group_is_trained_as_a_table_of_its_rows_alone_would_be(connection, schema, register):
+def test_a_group_is_trained_as_a_table_of_its_rows(connection, schema, register):
     random = np.random.default_rng()
     keys = ["a", "b", None, "b", "a", "c", "é'\"", "b"] * 5
     features = random.uniform(-1, 1, (len(keys), 3)) / 2
@@ -270,17 +269,6 @@ from generate_series(0, {NUMBERED - 1}) as i""")
         numbers = np.rint(rows[:, 39].astype(float) * NUMBERED).astype(int)
         assert sorted(numbers) == list(range(group, NUMBERED, 3))
         assert "poisson" in options or list(numbers) != sorted(numbers)  # a step needs no order
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_trains_groups(connection, dataset, algorithm):
-    few = FEW[algorithm] if algorithm in NOISY_WHILE_TRAINING else {"epochs": 2}
-    name, given = dataset(), {"epsilon": 50.0, "delta": 1e-5, "algorithm": algorithm} | few
-    models = trained(connection, "server", name, ["a", "b", "d"], **given)
-    assert [len(model.coefficients) for model in models.values()] == [3] * 3
-    assert [model.receipt["rows"] for model in models.values()] == [40, 7, 0]
-    assert {model.receipt["algorithm"] for model in models.values()} == {algorithm}
-    assert models["d"].coefficients == [0.0] * 3
 
 
 OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -459,7 +447,7 @@ def test_only_other_columns_of_plain_types_can_be_public(table, register, column
         register(table, public_columns=columns)
 
 
-def test_public_columns_are_declared_alike_through_every_interface(connection, database, dataset):
+def test_public_columns_are_declared_alike_everywhere(connection, database, dataset):
     name, sql = dataset(), "select declaration from dbdp.datasets_details where name = %s"
     declared = connection.execute(sql, (name,)).fetchone()[0]
     assert declared["public_columns"] == ["g"]
@@ -480,9 +468,7 @@ def test_a_key_whose_type_changed_is_refused(connection, dataset, spent):
 # --- what goes wrong after the charge ----------------------------------------------------------------------------
 
 
-def test_a_group_that_changes_after_the_charge_is_reported_by_public_facts(
-    connection, server_url, dataset, schema, spent
-):
+def test_a_changed_group_is_reported_by_public_facts(connection, server_url, dataset, schema, spent):
     """In the client another session can come between the charge and the reading."""
     name = dataset(mode="basic")
 
@@ -497,7 +483,8 @@ def test_a_group_that_changes_after_the_charge_is_reported_by_public_facts(
     assert released(connection, name) == 0
 
 
-def test_a_training_that_stops_halfway_releases_nothing_and_keeps_its_charge(connection, dataset, spent):
+def test_a_stopped_training_releases_nothing(connection, dataset, spent):
+    """A training that stops halfway releases nothing and keeps its charge."""
     name = dataset(mode="basic")
 
     def stop(stage: str, done: int, _total: int) -> None:
@@ -569,9 +556,7 @@ ODD_NAMES = ("$1", "cost $1 $4 $6", "{record} {0} %s", "a'b\"c\\d; --")
 
 @EVERY_INTERFACE
 @pytest.mark.parametrize("odd", ODD_NAMES)
-def test_names_and_values_that_look_like_parameters_are_names_and_values(
-    connection, server_url, schema, register, odd, interface
-):
+def test_names_that_look_like_parameters_are_names(connection, server_url, schema, register, odd, interface):
     """Of columns, labels, categories and groups: all rows of the class are learned as its."""
     names = [psycopg.sql.Identifier(f"{letter}{odd}").as_string(connection) for letter in "lxk"]
     connection.execute(f"create table odd ({names[0]} text, {names[1]} float8, {names[2]} text, g text)")

@@ -53,7 +53,7 @@ def large(connection: psycopg.Connection, database: Database) -> str:
     connection.execute("drop table large")
 
 
-def test_all_rows_of_a_table_of_ten_times_the_memory_are_permuted(fresh, large):
+def test_a_table_of_ten_times_the_memory_is_permuted(fresh, large):
     packed_mb = ROWS * blocks.stride_of(FEATURES + 1) * 4 / 2**20
     assert packed_mb > 10 * MEMORY_MB
     fresh.execute(f"set dbdp.pack_memory = '{MEMORY_MB}MB'")
@@ -85,7 +85,7 @@ def wide(connection: psycopg.Connection, database: Database) -> str:
     connection.execute("drop table wide")
 
 
-def test_a_thousand_features_are_trained_on_in_the_default_memory(fresh, wide):
+def test_a_thousand_features_fit_the_default_memory(fresh, wide):
     train = f"select algorithm from dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)"
     assert fresh.execute(train).fetchone() == ("preconditioned_gd",)
     assert private_peak_mb(fresh.info.backend_pid) < 64 + 256  # an interpreter with NumPy, and dbdp.pack_memory
@@ -98,7 +98,7 @@ def test_a_training_on_a_thousand_features_reports_each_pass(database, wide):
     assert passes == [("pass", done, 18) for done in range(2, 19)]
 
 
-def test_a_cancelled_training_on_a_thousand_features_leaves_nothing(server_url, connection, wide):
+def test_a_cancelled_wide_training_leaves_nothing(server_url, connection, wide):
     stopped = pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled")
     with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, wide):
         connection.execute(f"select dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)")

@@ -5,7 +5,6 @@ where the test wants it, and trained in the server without noise (`exact`). The 
 bound where the loss is linear around them: margins below 1 - h, residuals above δ (privacy.md §1.2).
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations, product
@@ -15,7 +14,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
-from pairs import each_value_quick
+from pairs import pairwise
 from perturbed_once import FULL_BATCH, LOSSES, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 from released import released
 
@@ -32,7 +31,6 @@ VALUES: dict[str, tuple[np.ndarray, int | None]] = {
     "none": (AHEAD, None),
 }
 OPPOSITE = ("ahead", "behind")
-TURNED = ("ahead", "against")
 LABELS = {  # kind → type of the column, what is declared, the labels +1 and -1
     "binary": ("int", {"positive": "1", "negative": "-1"}, {1: 1, -1: -1}),
     "classes": ("text", {"classes": ["a", "b", "c"]}, {1: "a", -1: "b"}),
@@ -152,135 +150,70 @@ def totals(given: Mapping[str, Mapping[str, Any]], rows: int) -> dict[str, float
     return {name: planned(request, rows).sensitivity.total for name, request in given.items()}
 
 
-def pair_of(loss: str) -> tuple[str, str]:
-    """The pair that moves furthest: v = yx turned round; a regression's label decides the residual's sign."""
-    return TURNED if kind_of(loss) == "real" else OPPOSITE
-
-
 LAYOUTS = {  # rows, batch_size, and a place in each mini-batch
     "a short last mini-batch": (23, 5, (0, 5, 10, 15, 20)),
     "one row a mini-batch": (6, 1, (0, 1, 2, 3, 4, 5)),
     "one mini-batch": (23, 23, (11,)),
 }
-
-
-@EVERY_LOSS
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_pair_moves_the_model_beyond_the_bound_and_linear_ones_attain_it(twins, loss, layout):
-    rows, batch_size, places = LAYOUTS[layout]
-    cases = AVERAGED | RESTARTED | (FULL_BATCH if batch_size == rows else {})
-    given = requests(cases, loss, batch_size=batch_size)
-    twin = (kind_of(loss), "zeros", rows)
-    moved = worst([twins.moved(given, twin, pair_of(loss), [place]) for place in places])
-    bounds = totals(given, rows)
-    assert beyond(moved, bounds) == {}
-    if loss in LINEAR:
-        assert loose(moved, bounds) == {}
-    assert min(moved[name] / bounds[name] for name in given) > 0.1  # else this could not have caught a fault
-
-
-@pytest.mark.parametrize(("loss", "filler"), each_value_quick(list(LOSSES), ["aligned", "opposed", "random"]))
-def test_whatever_the_other_records_are_no_pair_moves_the_model_beyond_the_bound(twins, loss, filler):
-    given = requests(AVERAGED | RESTARTED, loss, batch_size=5) | requests(FULL_BATCH, loss)
-    place = int(np.random.default_rng().integers(23))
-    moved = twins.moved(given, (kind_of(loss), filler, 23), list(VALUES), [place])
-    assert beyond(moved, totals(given, 23)) == {}
-    assert min(moved.values()) > 0
-
-
-def test_among_invalid_records_the_bound_is_attained_too(twins):
-    """A record without a label keeps its place and contributes nothing."""
-    given = requests(SCHEDULED, "huber_svm", batch_size=5)
-    moved = worst([twins.moved(given, ("binary", "invalid", 23), OPPOSITE, [place]) for place in (0, 20)])
-    bounds = totals(given, 23)
-    assert beyond(moved, bounds) == loose(moved, bounds) == {}
-
-
-def test_a_random_projection_draws_no_neighbours_further_apart(twins):
-    """Rows are clipped again after it (privacy.md §11.7)."""
-    for seed in (1, 2, 3):
-        cases = SCHEDULED | RESTARTED
-        given = requests(cases, "huber_svm", batch_size=5, projection_dimension=2, projection_seed=seed)
-        moved = twins.moved(given, ("binary", "random", 23), list(VALUES), [20])
-        assert beyond(moved, totals(given, 23)) == {}
-        assert min(moved.values()) > 0
-
-
-def test_a_radius_only_draws_neighbours_together(twins):
-    cases = {name: settings | {"radius": 0.02} for name, settings in (AVERAGED | RESTARTED).items()}
-    given = requests(cases, "huber_svm", batch_size=5)
-    for filler in ("zeros", "aligned"):
-        moved = twins.moved(given, ("binary", filler, 23), list(VALUES), [20])
-        assert beyond(moved, totals(given, 23)) == {}
-        assert max(moved.values()) <= 0.04 * (1 + 1e-12)
-
-
-def test_the_squared_loss_attains_its_bound_in_a_small_ball(twins):
-    """L = radius + 1 is then hardly above 1, the slope of a residual of 1."""
-    given = requests({"small": {"schedule": "constant", "step_size": 1e-3, "radius": 5e-3}}, "squared", batch_size=5)
-    moved, bounds = twins.moved(given, ("real", "zeros", 23), TURNED, [0]), totals(given, 23)
-    assert beyond(moved, bounds) == loose(moved, bounds) == {}
-
-
-@EVERY_LOSS
-def test_each_place_of_a_restarted_training_has_its_own_bound_and_linear_pairs_attain_it(twins, loss):
-    """The mixture's noise is calibrated to these, one for each mini-batch (privacy.md §3)."""
-    given = requests(RESTARTED, loss, batch_size=5, delta=1e-6, calibration="rdp")
-    without_mixture = requests(RESTARTED, loss, batch_size=5)  # learns the same, and is planned faster
-    found = {name: planned(request, 23).sensitivity for name, request in given.items()}
-    for number, place in enumerate((0, 5, 10, 15, 20)):
-        bounds = {name: each.by_position[number] + each.margin for name, each in found.items()}
-        moved = twins.moved(without_mixture, (kind_of(loss), "zeros", 23), pair_of(loss), [place])
-        assert beyond(moved, bounds) == {}
-        if loss in LINEAR:
-            assert loose(moved, bounds) == {}
-
-
 SHARDED_PLACES = (0, 5, 10, 12, 17, 22)  # 12 and 11 rows: one in each mini-batch of each shard
+TRAININGS = {"averaged": AVERAGED, "restarted": RESTARTED, "sharded": SHARDED, "full batches": FULL_BATCH}
+MORE: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "in a ball": {"radius": 0.02},
+    "projected": {
+        "projection_dimension": 2,
+        "projection_seed": 1,
+    },  # rows are clipped again after it (privacy.md §11.7)
+}
 
 
-@EVERY_LOSS
-def test_shards_move_no_further_than_their_bound_and_linear_pairs_attain_it(twins, loss):
-    given, twin = requests(SHARDED, loss, batch_size=5), (kind_of(loss), "zeros", 23)
-    moved, bounds = (
-        worst([twins.moved(given, twin, pair_of(loss), [place]) for place in SHARDED_PLACES]),
-        totals(given, 23),
-    )
-    assert beyond(moved, bounds) == {}
-    if loss in LINEAR:
-        assert loose(moved, bounds) == {}
-    moved = twins.moved(given, (kind_of(loss), "random", 23), list(VALUES), [17])
-    assert beyond(moved, bounds) == {}
+@pairwise(
+    loss=LOSSES,
+    filler=["zeros", "invalid", "aligned", "opposed", "random"],
+    trainings=TRAININGS,
+    layout=LAYOUTS,
+    more=MORE,
+)
+def test_no_pair_moves_the_model_beyond_its_bound(twins, loss, filler, trainings, layout, more):
+    """tests/privacy/test_adversaries.py has the whole cross in memory; these are the server's packing and aggregate."""
+    rows, batch_size, places = LAYOUTS[layout]
+    batches = {} if trainings == "full batches" else {"batch_size": min(batch_size, rows // 2)}
+    given = requests(TRAININGS[trainings], loss, **batches, **MORE[more])
+    moved = worst([twins.moved(given, (kind_of(loss), filler, rows), list(VALUES), [place]) for place in places])
+    assert beyond(moved, totals(given, rows)) == {}
+    assert min(moved.values()) > 0
+    assert more != "in a ball" or max(moved.values()) <= 0.04 * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("loss", ["huber_svm", pytest.param("logistic", marks=pytest.mark.slow)])
-def test_a_fresh_order_in_each_epoch_moves_no_further_than_its_bound_and_linear_pairs_attain_it(twins, loss):
-    """Two mini-batches, two epochs: the record is in the worst one of each epoch in one of four runs."""
-    given = requests(AVERAGED, loss, batch_size=12, permutation="fresh", epochs=2)
-    places = product((0, 22), repeat=2)
-    moved = worst([twins.moved(given, ("binary", "zeros", 23), pair_of(loss), each) for each in places])
-    bounds = totals(given, 23)
-    assert beyond(moved, bounds) == {}
-    if loss in LINEAR:
-        assert loose(moved, bounds) == {}
+ATTAINED: dict[str, tuple[dict[str, Any], dict[str, Any], str, list[tuple[int, ...]]]] = {
+    "one order": (AVERAGED | RESTARTED, {"batch_size": 5}, "binary", [(0,), (5,), (10,), (15,), (20,)]),
+    "shards": (SHARDED, {"batch_size": 5}, "binary", [(place,) for place in SHARDED_PLACES]),
+    "among invalid records": (SCHEDULED, {"batch_size": 5}, "invalid", [(0,), (20,)]),
+    "one against the rest": (SCHEDULED | RESTARTED, {"batch_size": 5}, "classes", [(0,), (5,), (10,), (15,), (20,)]),
+    # two mini-batches, two epochs: the record is in the worst one of each epoch in one of four runs
+    "fresh orders": (
+        AVERAGED,
+        {"batch_size": 12, "permutation": "fresh", "epochs": 2},
+        "binary",
+        list(product((0, 22), repeat=2)),
+    ),
+}
 
 
-@pytest.mark.parametrize("weight", [1.0, 2.0])
-def test_one_against_the_rest_attains_the_joint_bound_which_is_not_k_times_one_model(twins, weight):
-    """√K of one model's bound, for K = 3; √(ω² + K - 1) where a class's own rows count ω times."""
-    given = requests(SCHEDULED | RESTARTED, "huber_svm", batch_size=5, positive_weight=weight, huber_width=0.3)
-    twin = ("classes", "zeros", 23)
-    moved = worst([twins.moved(given, twin, OPPOSITE, [place]) for place in (0, 5, 10, 15, 20)])
-    bounds = {name: planned(request, 23, outputs=3).sensitivity.total for name, request in given.items()}
+@pytest.mark.parametrize("case", ATTAINED)
+def test_linear_pairs_attain_the_bound(twins, case):
+    """A record without a label keeps its place and contributes nothing; classes share √K of one model's bound."""
+    cases, more, kind, ways = ATTAINED[case]
+    given = requests(cases, "huber_svm", **more)
+    twin = ("binary", "invalid", 23) if kind == "invalid" else (kind, "zeros", 23)
+    outputs = 3 if kind == "classes" else 1
+    moved = worst([twins.moved(given, twin, OPPOSITE, places) for places in ways])
+    bounds = {name: planned(request, 23, outputs).sensitivity.total for name, request in given.items()}
     assert beyond(moved, bounds) == loose(moved, bounds) == {}
-    alone = totals(given, 23)
-    expected = math.sqrt(weight**2 + 2) / weight
-    assert all(bounds[name] == pytest.approx(expected * alone[name], rel=1e-6) for name in given)
-    changed = twins.moved(given, twin, TURNED, [20])  # another class: two models change
-    assert beyond(changed, bounds) == {}
+    assert loose(moved, {name: 3 * bound for name, bound in bounds.items()}).keys() == given.keys()  # it would be seen
 
 
-def test_in_the_secret_order_of_a_release_the_bound_holds_and_is_attained(twins):
+def test_a_releases_secret_order_attains_the_bound(twins):
     """As the controller runs it. All other records are alike, so only the secret place of this one counts."""
     request = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
     bound, lengths = totals(request, 23)["rsgd_ar"], {"ahead": 0.0, "behind": 0.0}
@@ -310,7 +243,7 @@ def test_the_hook_trains_what_a_release_then_adds_noise_to(twins):
 # Faults. Each makes the same check fail: `beyond` is no longer empty.
 
 
-def test_a_short_mini_batch_divided_by_its_own_size_would_be_noticed(twins):
+def test_a_short_batch_divided_by_its_size_would_be_noticed(twins):
     given, twin = requests(AVERAGED | RESTARTED, "huber_svm", batch_size=5), ("binary", "zeros", 23)
     bounds = totals(given, 23)
     sound = twins.moved(given, twin, OPPOSITE, [22])
@@ -321,40 +254,10 @@ def test_a_short_mini_batch_divided_by_its_own_size_would_be_noticed(twins):
     assert set(beyond(faulty, bounds)) >= last
 
 
-def test_a_bound_divided_by_the_batch_size_once_more_would_be_noticed(twins):
-    convex = ("constant", "decreasing")
-    cases = {name: case for name, case in SCHEDULED.items() if not name.endswith(convex)}
-    assert len(cases) == 3
-    for loss in LOSSES:
-        given = requests(cases, loss, batch_size=5)
-        divided = {name: bound / 5 for name, bound in totals(given, 23).items()}
-        moved = twins.moved(given, (kind_of(loss), "zeros", 23), pair_of(loss), [0])
-        assert set(beyond(moved, divided)) == set(cases)
-
-
-def test_restarts_that_the_accountant_forgets_would_be_noticed(twins):
-    """It takes steps of η/s in epoch s, and no mean: what it then plans is NSGD."""
-    given = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
-    forgotten = requests({"rsgd_ar": {"algorithm": "nsgd", "epochs": 5}}, "huber_svm", batch_size=5)
-    places = (0, 5, 10, 15, 20)
-    moved = worst([twins.moved(given, ("binary", "zeros", 23), OPPOSITE, [place]) for place in places])
-    assert beyond(moved, totals(given, 23)) == {}
-    assert set(beyond(moved, totals(forgotten, 23))) == {"rsgd_ar"}
-
-
-@pytest.mark.parametrize("when", ["once", "each_epoch"])
-def test_shards_with_wrong_weights_would_be_noticed(twins, when):
-    cases = {name: case for name, case in SHARDED.items() if name.endswith(when)}
-    given = requests(cases, "huber_svm", batch_size=5)
-    bounds = totals(given, 23)
+def test_shards_with_wrong_weights_would_be_noticed(twins):
+    given = requests(SHARDED, "huber_svm", batch_size=5)
     moved = twins.moved(given, ("binary", "zeros", 23), OPPOSITE, [0], "weights")
-    assert set(beyond(moved, bounds)) == set(cases)
-
-
-def test_a_seen_k_fold_bound_would_be_called_loose(twins):
-    given = requests(SCHEDULED, "huber_svm", batch_size=5)
-    moved = twins.moved(given, ("classes", "zeros", 23), OPPOSITE, [20])
-    assert loose(moved, {name: 3 * bound for name, bound in totals(given, 23).items()}).keys() == given.keys()
+    assert beyond(moved, totals(given, 23)).keys() == given.keys()
 
 
 def random_request(random: np.random.Generator, loss: str, rows: int) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Gradients(Sums):
         return rows.gradient_sum(self.objective, self.objective.initial(), clip=self.clip)
 
 
-def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_second_moment(database, neighbours):
+def test_orthogonal_records_attain_the_aggregated_moments_bound(database, neighbours):
     moved = of_both(database, ["ahead_y", "aside_y"], Sums())
     assert 0.99999 < moved / moment_sensitivity(ROWS) <= 1
     assert of_both(database, ["ahead_y", "behind_y"], Sums()) < 1e-6  # they have one and the same
@@ -96,7 +96,7 @@ def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_second_mome
 @pytest.mark.parametrize(
     ("label", "objective"), [("y", Linear(HuberSvm(), 3)), ("k", Softmax(3, 3)), ("k", Linear(HuberSvm(), 3, 3))]
 )
-def test_opposite_records_attain_the_sensitivity_of_an_aggregated_step(database, neighbours, label, objective):
+def test_opposite_records_attain_an_aggregated_steps_bound(database, neighbours, label, objective):
     moved = of_both(database, [f"ahead_{label}", f"behind_{label}"], Gradients(objective, 0.3))
     assert 0.99999 < moved / measured_sensitivity(0.3, 2.0, ROWS, 3) <= 1
 

@@ -54,7 +54,7 @@ def seconds_of(connection: psycopg.Connection, sql: str, *parameters: object) ->
 
 
 @pytest.mark.parametrize("call", others_slow(list(CALLS), *list(CALLS)[::2]))
-def test_every_call_that_was_charged_answers_no_earlier_than_the_multiple(connection, name, call):
+def test_every_charged_call_answers_at_the_multiple(connection, name, call):
     connection.execute(CALLS[call], (name,))  # the control: at once, and all is loaded
     connection.execute(SET, (name, 1))
     assert seconds_of(connection, CALLS[call], name) >= 1
@@ -87,7 +87,7 @@ create event trigger act_{schema} on ddl_command_end when tag in ('CREATE TABLE'
         connection.execute(f"drop event trigger act_{schema}")
 
 
-def test_a_failure_after_the_charge_comes_no_earlier_than_the_multiple(connection, schema, name, spent):
+def test_a_failure_after_the_charge_comes_at_the_multiple(connection, schema, name, spent):
     connection.execute(SET, (name, 1))
     begun = time.monotonic()
     with failing(connection, schema), pytest.raises(psycopg.Error, match="failed after it was charged"):
@@ -134,7 +134,7 @@ def test_a_cancel_ends_the_wait_and_the_charge_stands(connection, name, spent):
     assert spent(name)[0] == 2 * before
 
 
-def test_nobody_sees_in_the_activity_whether_a_call_computes_or_waits(server_url, connection, name):
+def test_the_activity_hides_whether_a_call_waits(server_url, connection, name):
     """The control is PostgreSQL's own sleep."""
     connection.execute(SET, (name, LATE))
     (pid,) = connection.execute("select pg_backend_pid()").fetchone()
@@ -152,7 +152,7 @@ def test_nobody_sees_in_the_activity_whether_a_call_computes_or_waits(server_url
         assert seen & {"PgSleep"} == expected
 
 
-def test_a_client_that_drives_a_training_may_read_the_table_and_does_not_wait(connection, name):
+def test_a_client_that_may_read_the_table_does_not_wait(connection, name):
     connection.execute(SET, (name, LATE))
     assert connect(connection).train(name, Request(epsilon=1.0, epochs=1, batch_size=20)).id
 
@@ -168,7 +168,7 @@ def test_only_the_role_that_registered_the_dataset_sets_the_time(connection, nam
     connection.execute(f"revoke dbdp_data_owner from {analyst}")
 
 
-def test_the_time_survives_a_renewal_and_a_correction_and_is_on_record(connection, name):
+def test_the_time_survives_a_renewal_and_is_on_record(connection, name):
     now = "select answer_seconds from dbdp.datasets_details where name = %s"
     connection.execute(SET, (name, 10))
     connection.execute("select dbdp.renew_budget(%s, 'because')", (name,))

@@ -110,7 +110,7 @@ def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -
 
 
 @pytest.mark.parametrize("sizes", others_slow([((334, 333, 333),), ((1, 998, 1),), ((500, 500),)], ((1, 998, 1),)))
-def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(database, numbered, sizes):
+def test_parts_are_disjoint_complete_and_of_public_sizes(database, numbered, sizes):
     parts = spread(database, numbered, sizes)
     assert tuple(map(len, parts)) == sizes
     assert sorted(number for part in parts for number in part) == list(range(1000))
@@ -118,7 +118,7 @@ def test_the_parts_are_disjoint_complete_and_of_their_public_sizes(database, num
     assert [number for part in parts for number in part] != list(range(1000))
 
 
-def test_each_shard_works_in_a_session_of_its_own_at_the_same_time(connection, database, numbered, opened, monkeypatch):
+def test_each_shard_works_in_a_session_at_the_same_time(connection, database, numbered, opened, monkeypatch):
     """No epoch begins before all shards are about to begin theirs: one after another they would wait for ever."""
     together, epoch, at_work = threading.Barrier(3), rows.Slice.epoch, set()
 
@@ -156,7 +156,7 @@ def test_without_noise_workers_learn_what_one_session_learns(connection, schema,
 
 
 @pytest.mark.parametrize(("kind", "when"), a_third_quick(["binary", "classes"], ["once", "each_epoch"]))
-def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(connection, schema, register, kind, when):
+def test_shards_of_records_that_are_alike_learn_alike(connection, schema, register, kind, when):
     """Equal shards of equal rows learn the same model, whose mean it is again."""
     declared = {"positive": "1"} if kind == "binary" else {"positive": None, "classes": ["1", "2"]}
     connection.execute(ALIKE.format(label=1))
@@ -175,9 +175,7 @@ def test_of_records_that_are_alike_shards_learn_what_each_of_them_learns(connect
 
 
 @pytest.mark.parametrize(("interface", "when"), each_value_quick(["client", "server"], ["once", "each_epoch"]))
-def test_both_interfaces_release_models_of_shards_and_nothing_else_stays(
-    connection, database, numbered, spent, opened, interface, when
-):
+def test_both_interfaces_release_models_of_shards(connection, database, numbered, spent, opened, interface, when):
     if interface == "client":
         receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when, batch_size=50)).receipt
         assert_nothing_stays(connection, opened)
@@ -231,9 +229,7 @@ def until_over(server_url: str, action: Callable[[psycopg.Connection], None]) ->
 
 
 @pytest.mark.parametrize("how", [pytest.param("pg_cancel_backend", marks=pytest.mark.slow), "pg_terminate_backend"])
-def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
-    server_url, connection, database, numbered, spent, opened, monkeypatch, how
-):
+def test_a_stopped_worker_stops_the_others(server_url, connection, database, numbered, spent, opened, monkeypatch, how):
     chosen: list[int] = []
     begun, epoch = [], rows.Slice.epoch
 
@@ -257,9 +253,7 @@ def test_after_a_worker_is_stopped_the_others_stop_and_nothing_stays(
 
 
 @pytest.mark.parametrize("shards", others_slow([1, 3], 3))
-def test_an_interrupt_from_the_keyboard_stops_all_workers_and_nothing_stays(
-    server_url, connection, database, numbered, spent, opened, shards
-):
+def test_a_keyboard_interrupt_stops_all_workers(server_url, connection, database, numbered, spent, opened, shards):
     pressed: list[bool] = []
 
     def press(other: psycopg.Connection) -> None:
@@ -374,9 +368,7 @@ REFUSALS = {
 
 @pytest.mark.usefixtures("password_counts")
 @pytest.mark.parametrize("why", others_slow(list(REFUSALS), "no more connections"))
-def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charge(
-    server_url, connection, schema, owner, spent, why
-):
+def test_workers_that_cannot_connect_are_refused_before_charge(server_url, connection, schema, owner, spent, why):
     statement, message = REFUSALS[why]
     with logged_in(server_url, owner, "first") as mine:
         mine.execute(f"set search_path = {schema}")
@@ -397,9 +389,7 @@ def test_workers_that_cannot_connect_are_refused_in_clear_words_before_the_charg
         assert "shards" not in alone.receipt
 
 
-def test_a_worker_that_fails_to_connect_after_the_charge_leaves_nothing(
-    connection, database, numbered, spent, opened, monkeypatch
-):
+def test_a_worker_that_fails_to_connect_leaves_nothing(connection, database, numbered, spent, opened, monkeypatch):
     real, left = psycopg.connect, [5]  # three that are tried before the charge, and two of three after it
 
     def failing(*arguments, **given):
@@ -437,7 +427,7 @@ CODE = {
 
 
 @pytest.mark.parametrize("code", CODE)
-def test_of_temporary_tables_of_another_role_only_those_with_code_stop_a_charge(connection, owner, code):
+def test_foreign_temporary_tables_with_code_stop_a_charge(connection, owner, code):
     """The role is that of SET ROLE; whether truncated or read, with an old snapshot."""
     connection.execute(f"set role {owner}; create temporary table own (i int8, block bytea); {CODE[code]}")
     for use in ("truncate pg_temp.own", "select from pg_temp.own"):

@@ -127,7 +127,7 @@ def aggregated(database: Database, name: str) -> tuple[np.ndarray, SummaryPlan]:
         return coordinates_of(rows.joint_moment(plan.labels, plan.weight)), plan
 
 
-def test_orthogonal_records_attain_the_sensitivity_of_the_aggregated_joint_moment(database, neighbours):
+def test_orthogonal_records_attain_the_joint_moments_bound(database, neighbours):
     """(a, b, 1, y) = (1, 1, 1, 1) and (-1, -1, 1, 1) are orthogonal, and as long as a record can be."""
     (ahead, plan), (aside, _), (behind, _) = (aggregated(database, name) for name in ("ahead", "aside", "behind"))
     bound = moment_sensitivity(ROWS, square=1 + plan.weight**2)
@@ -158,7 +158,7 @@ def test_sizes_beyond_all_limits_are_refused(connection, sizes, message):
 # --- the charge ----------------------------------------------------------------------------------------------
 
 
-def test_a_summary_is_charged_once_as_planned_and_what_follows_is_free(database, register, spent, table):
+def test_a_summary_is_charged_once_and_its_use_is_free(database, register, spent, table):
     name = register("t", features=FEATURES, **LABELS["real"])
     planned = database.explain_score(name, "summary", epsilon=2, delta=1e-6)
     assert spent(name) == (0, 0)
@@ -256,7 +256,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_least_squares_are_those_of_scikit_learn_in_the_units_of_the_columns(summarized, table, kind):
+def test_least_squares_are_scikit_learns_in_column_units(summarized, table, kind):
     summary = summarized(kind)[1]
     numbers = numbers_of(table, LABELS[kind]["label"])
     for target, features in TARGETS[kind]:
@@ -278,7 +278,7 @@ def test_correlations_are_those_of_pandas(summarized, table, kind):
     assert np.array(found["correlations"]) == pytest.approx(exact.to_numpy(), abs=1e-4)
 
 
-def test_components_are_those_of_numpy_for_columns_scaled_to_their_bounds(summarized, table):
+def test_components_are_numpys_for_scaled_columns(summarized, table):
     found = summarized("real")[1].pca(5)
     numbers = numbers_of(table, "cost").drop(columns="cost")
     ends = np.arcsinh(np.array([-5, 2000]) * 1000 / 2005)
@@ -361,9 +361,7 @@ LOSSES = {"real": "huber_regression", "binary": "logistic", "classes": "logistic
 
 @pytest.mark.parametrize("kind", LABELS)
 @pytest.mark.parametrize("interface", ["client", "server"])
-def test_a_training_with_a_summary_spends_all_of_its_own_charge_on_steps(
-    database, summarized, spent, monkeypatch, kind, interface
-):
+def test_a_training_with_a_summary_spends_all_on_steps(database, summarized, spent, monkeypatch, kind, interface):
     name, summary = summarized(kind)
     before = spent(name)
     if interface == "server":
@@ -398,7 +396,7 @@ def test_a_training_reads_no_second_moment_and_uses_the_summarys(database, summa
     assert used[0] == pytest.approx(summaries.load(database._session, summary.id).moment_for(dataset).mean)
 
 
-def test_for_rows_of_one_length_the_second_moment_of_classes_is_exactly_the_summarys(database, register, table):
+def test_classes_have_the_summarys_second_moment_exactly(database, register, table):
     """Category, indicator of bounds 0 and 1, and intercept: every packed row is 1/√3 times them."""
     database.connection.execute("update t set flag = 1")
     features = {"flag": [0, 1], "ward": ["a", "b", "c"]}
@@ -411,7 +409,7 @@ def test_for_rows_of_one_length_the_second_moment_of_classes_is_exactly_the_summ
     assert 0 < moment.ridge < 1e-4
 
 
-def test_indicators_without_an_intercept_have_no_summary_for_classes(database, summarized, spent):
+def test_indicators_without_intercept_have_no_class_summary(database, summarized, spent):
     name, summary = summarized("binary", intercept=False)
     before = spent(name)
     with pytest.raises(ValueError, match=r"has no intercept.*leave summary out, or register with intercept => true"):
@@ -419,7 +417,7 @@ def test_indicators_without_an_intercept_have_no_summary_for_classes(database, s
     assert spent(name) == before
 
 
-def test_what_does_not_fit_a_summary_is_refused_before_the_charge(database, register, summarized, spent, connection):
+def test_a_summarys_misfit_is_refused_before_the_charge(database, register, summarized, spent, connection):
     name, summary = summarized("real")
     connection.execute("create table t2 as table t")
     other = register("t2", features=FEATURES, **LABELS["real"])

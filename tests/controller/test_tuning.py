@@ -170,7 +170,7 @@ def test_in_a_ledger_of_renyi_they_cost_the_largest_divergence(database, dataset
 
 
 @EVERY_INTERFACE
-def test_a_repetition_is_charged_its_epsilon_and_delta_whatever_was_drawn(connection, dataset, spent, interface):
+def test_a_repetition_is_charged_whatever_was_drawn(connection, dataset, spent, interface):
     name, request = dataset(), tuning_of(epsilon=2.0, method=METHODS[1])
     for turn in (1, 2):
         through(interface, connection, name, request)
@@ -285,7 +285,7 @@ def test_the_number_of_runs_is_independent_of_the_number_drawn(connection, datab
     assert len(connection.execute(sql, (name,)).fetchall()) == 1
 
 
-def test_the_best_of_the_runs_that_count_is_released_and_no_later_one(database, dataset, runs, monkeypatch):
+def test_the_best_of_the_runs_that_count_is_released(database, dataset, runs, monkeypatch):
     """The bad candidate runs first, then the good one for ever."""
     name, request, order = dataset(), tuning_of(BAD, GOOD, method=METHODS[1]), iter(())
 

@@ -24,7 +24,7 @@ def test_rows_survive_a_block(features, data):
     assert not rows[:, dimension:-1].any()
 
 
-def test_a_row_is_little_endian_features_zeros_and_the_label_last():
+def test_a_row_is_little_endian_with_the_label_last():
     block = blocks.encode(np.array([[0.5, -0.25]]), np.array([-1])).tobytes()
     assert struct.unpack("<8f", block) == (0.5, -0.25, 0, 0, 0, 0, 0, -1)
 

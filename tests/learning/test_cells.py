@@ -46,7 +46,7 @@ def norm_squared(row):
     return sum(Fraction(float(value)) ** 2 for value in row[:-1])
 
 
-def test_a_row_is_in_the_cell_of_both_of_its_groups_and_in_no_other():
+def test_a_row_is_in_the_cell_of_its_groups_only():
     of_grade, of_sex, of_hours = cells([61.0, 50.0, 1.0, -7.0, 17.0])
     assert (of_grade.argmax(), of_sex.argmax(), of_hours.argmax()) == (1 * 10 + 7, 1 * 8 + 4, 1 * 2 + 1)
     for each in (of_grade, of_sex, of_hours):
@@ -55,7 +55,7 @@ def test_a_row_is_in_the_cell_of_both_of_its_groups_and_in_no_other():
 
 
 @pytest.mark.parametrize("encoding", ["unit", "centred", "scaled"])
-def test_an_unknown_category_is_in_no_cell_of_its_pairs_and_in_those_of_other_columns(encoding):
+def test_an_unknown_category_is_in_no_cell_of_its_pairs(encoding):
     of_grade, of_sex, of_hours = cells([61.0, 50.0, 1.0, 99.0, 17.0], encoding)
     assert not of_sex.any()
     assert of_grade.any()
@@ -67,12 +67,12 @@ def test_a_number_beyond_its_bounds_is_in_the_outermost_cell():
     assert (low, high) == (0, 7)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", range(5))
-def test_a_null_or_a_number_that_is_not_finite_makes_the_zero_row(bad, place):
-    row = [61.0, 50.0, 1.0, 3.0, 17.0]
-    row[place] = bad
-    assert not encoder("unit").rows(records(row)).any()
+def test_a_null_or_infinite_number_makes_the_zero_row():
+    for bad in (np.nan, np.inf, -np.inf):
+        for place in range(5):
+            row = [61.0, 50.0, 1.0, 3.0, 17.0]
+            row[place] = bad
+            assert not encoder("unit").rows(records(row)).any()
 
 
 @pytest.mark.parametrize("encoding", ["centred", "scaled"])
@@ -124,7 +124,7 @@ def written_by(indicate, places):
 
 
 @pytest.mark.parametrize("places", [[0, 4, 2], [-1, -1, -1], [-1, 3, -1]])
-def test_every_row_has_one_coordinate_written_whatever_its_category(places):
+def test_every_row_has_one_coordinate_written(places):
     def write_known(places, value, coordinates):
         (known,) = np.nonzero(places >= 0)
         coordinates[known, places[known]] = value
@@ -156,7 +156,8 @@ def test_names_show_bins_categories_and_runs():
     sizes=st.tuples(st.integers(2, 60), st.integers(2, 60)),
     kinds=st.tuples(st.booleans(), st.booleans()),
 )
-def test_a_pair_has_at_most_as_many_cells_and_categories_in_runs_of_their_order(cells, sizes, kinds):
+def test_a_pair_has_few_cells_and_runs_of_categories(cells, sizes, kinds):
+    """A pair has at most as many cells and categories in runs of their order."""
     columns = [
         Categorical(name, tuple(map(str, range(size)))) if kind else Numeric(name, -3.0, 8.0, bins=size)
         for name, size, kind in zip("ab", sizes, kinds, strict=True)
@@ -173,7 +174,8 @@ def test_a_pair_has_at_most_as_many_cells_and_categories_in_runs_of_their_order(
         assert pair.width == sizes[0] * sizes[1]
 
 
-def test_pairs_without_merged_categories_come_with_the_fewest_cells_first():
+def test_pairs_with_the_fewest_cells_come_first():
+    """Pairs without merged categories come with the fewest cells first."""
     chosen = simple_pairs(FEATURES, 20)
     widths = [pair_of(FEATURES, names, 20).width for names in chosen]
     assert widths == sorted(widths)
@@ -197,12 +199,10 @@ def test_what_is_written_is_parsed_again(named):
     assert parsed(written(named)) == named
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a", "a*", "*a", "a*b*c", "a*b,", "a*b,,c*d", "a b", '"a*b', "a*b c*d", ",", "-1"]
-)
-def test_a_text_that_names_no_pairs_is_refused(text):
-    with pytest.raises(ValueError, match="give auto, none, how many, or columns"):
-        parsed(text)
+def test_a_text_that_names_no_pairs_is_refused():
+    for text in ("", "a", "a*", "*a", "a*b*c", "a*b,", "a*b,,c*d", "a b", '"a*b', "a*b c*d", ",", "-1"):
+        with pytest.raises(ValueError, match="give auto, none, how many, or columns"):
+            parsed(text)
 
 
 def test_a_text_beyond_all_tables_is_refused():
@@ -210,9 +210,8 @@ def test_a_text_beyond_all_tables_is_refused():
         parsed("a*b, " * 20_000)
 
 
-@pytest.mark.parametrize(
-    ("named", "count", "message"),
-    [
+def test_pairs_that_are_none_of_the_columns_are_refused():
+    for named, count, message in (
         ([("age", "agee")], 20, "pairs names 'agee'.*did you mean 'age'"),
         ([("age", "age")], 20, "'age' with itself"),
         ([("age", "sex"), ("sex", "age")], 20, r"lists sex\*age twice"),
@@ -225,8 +224,6 @@ def test_a_text_beyond_all_tables_is_refused():
         ([], 1001, "pair_cells = 1001 must be"),
         ([], "20", "pair_cells = '20' must be"),
         ([("age", "sex")] * 1001, 20, "1001 pairs, above the limit of 1000"),
-    ],
-)
-def test_pairs_that_are_none_of_the_columns_are_refused(named, count, message):
-    with pytest.raises(ValueError, match=message):
-        pairs.checked(FEATURES, named, count)
+    ):
+        with pytest.raises(ValueError, match=message):
+            pairs.checked(FEATURES, named, count)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import pairwise
 
 from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.compiled import arithmetic
@@ -30,7 +31,6 @@ UNIT = mpmath.mpf(2) ** -53
 LEAST = 2.0**-1022
 DENORMAL = 2.0**-1060
 LOSSES: list[Loss] = [Logistic(), HuberSvm(0.5), HuberRegression(0.2), Squared(0.8)]
-EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
 # --- exponentials ---------------------------------------------------------------------------------------------
 
@@ -45,7 +45,8 @@ def error(computed: float | mpmath.mpf, exact: mpmath.mpf) -> float:
     return float(abs(mpmath.mpf(computed) - exact) / exact / UNIT)
 
 
-def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_be():
+def test_an_exponential_is_within_its_bound_by_its_last_term():
+    """An exponential is within its bound and a series cut earlier would not be."""
     with mpmath.workprec(120):
         errors = [error(result, mpmath.exp(x)) for x, result in zip(DENSE, arithmetic.exponential(DENSE), strict=True)]
         assert max(errors) <= 4
@@ -53,7 +54,7 @@ def test_an_exponential_is_within_its_bound_and_a_series_cut_earlier_would_not_b
         assert error(sum(r**k / math.factorial(k) for k in range(12)), mpmath.exp(r)) > 4
 
 
-def test_the_logarithm_of_one_and_an_exponential_is_within_its_bound():
+def test_log1p_of_an_exponential_is_within_its_bound():
     below = DENSE[DENSE <= 0]
     with mpmath.workprec(1200):
         result = arithmetic.log1p_exponential(below)
@@ -67,7 +68,7 @@ def test_an_exponential_of_any_argument_is_within_its_bound(x):
         assert error(arithmetic.exponential(np.array([x]))[0], mpmath.exp(x)) <= 4
 
 
-def test_beyond_its_reach_an_exponential_is_zero_or_infinite_and_nan_stays():
+def test_an_exponential_beyond_its_reach_is_zero_or_infinite():
     far = np.array([709.0, -709.0, 1e300, -1e300, np.inf, -np.inf, np.nan])
     assert np.array_equal(
         arithmetic.exponential(far), np.array([np.inf, 0, np.inf, 0, np.inf, 0, np.nan]), equal_nan=True
@@ -99,7 +100,8 @@ def keeps_denormals() -> bool:
 
 
 @NEEDS_KERNEL
-def test_within_a_flushed_function_there_are_none_and_behind_it_there_are():
+def test_a_flushed_function_has_no_denormals_inside_only():
+    """Within a flushed function there are none and behind it there are."""
     seen = []
 
     @arithmetic.flushed
@@ -207,10 +209,12 @@ def stepped(state: State, rows: np.ndarray) -> np.ndarray:
 
 
 @NEEDS_KERNEL
-@EVERY_LOSS
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
-@pytest.mark.parametrize("bad", [(0.3, 7.5), (0.3, np.nan), (0.3, np.inf), (np.nan, 1.0), (np.inf, 1.0), (9.0, 1.0)])
-def test_a_row_that_counts_for_nothing_is_the_zero_row_bit_for_bit(loss, batch_size, bad):
+@pairwise(
+    loss=LOSSES,
+    batch_size=[1, 3, 4, 50],
+    bad=[(0.3, 7.5), (0.3, np.nan), (0.3, np.inf), (np.nan, 1.0), (np.inf, 1.0), (9.0, 1.0)],
+)
+def test_a_row_that_counts_for_nothing_is_the_zero_row(loss, batch_size, bad):
     rows = packed(40, 9, is_real=not loss.is_classifier)
     others = rows.copy()
     rows[::3, :9], rows[::3, -1] = bad
@@ -292,7 +296,7 @@ def counted(program: str, rows: int, change: Callable[[np.ndarray, np.ndarray], 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
 @pytest.mark.parametrize("table", [table for table in TABLES if table != "ordinary"])
-def test_every_table_of_that_size_takes_the_same_instructions_and_branches(program, ordinary, table):
+def test_every_table_takes_the_same_instructions(program, ordinary, table):
     assert ordinary[0] > 100_000
     assert counted(program, ROWS, TABLES[table]) == ordinary
 

@@ -131,7 +131,7 @@ def gradient_of(network, model, row):
 
 
 @EVERY
-def test_the_gradient_of_a_row_is_that_of_the_network_written_out(kind):
+def test_a_rows_gradient_is_that_of_the_written_network(kind):
     network, model, rows = example_of(kind)
     for row in rows[:2]:
         expected = gradient_of(network, model, row)
@@ -169,23 +169,24 @@ def test_losses_and_scores_are_those_of_the_network_written_out(kind):
 
 
 @EVERY
-@pytest.mark.parametrize("share", [0.0, 0.5, 2.0])
-def test_a_sum_of_clipped_gradients_is_that_of_gradients_clipped_one_by_one(kind, share):
+def test_clipped_sums_are_those_of_rows_clipped_one_by_one(kind):
     network, model, rows = example_of(kind)
     gradients = np.array([network.gradient_sum(model, row[None]) for row in rows])
     norms = np.linalg.norm(gradients, axis=1)
-    clip = share * float(np.median(norms)) or 1e-6
-    expected = (gradients * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
-    result = network.gradient_sum(model, rows, clip=clip)
-    assert np.linalg.norm(result - expected) <= 6 * clip * 2.0**-27
-    assert (norms > clip).any() or share > 1
-    with patch.object(networks, "SHRINK", 1.0):
-        exact = network.gradient_sum(model, rows, clip=clip)
-    assert np.linalg.norm(exact - expected) <= TINY * np.linalg.norm(expected)
+    for share in (0.0, 0.5, 2.0):
+        clip = share * float(np.median(norms)) or 1e-6
+        expected = (gradients * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
+        result = network.gradient_sum(model, rows, clip=clip)
+        assert np.linalg.norm(result - expected) <= 6 * clip * 2.0**-27
+        assert (norms > clip).any() or share > 1
+        with patch.object(networks, "SHRINK", 1.0):
+            exact = network.gradient_sum(model, rows, clip=clip)
+        assert np.linalg.norm(exact - expected) <= TINY * np.linalg.norm(expected)
 
 
 @EVERY
-def test_of_equal_sums_one_gets_the_slope_and_at_zero_there_is_none(kind):
+def test_one_of_equal_sums_gets_the_slope(kind):
+    """Of equal sums one gets the slope and at zero there is none."""
     network, model, rows = example_of(kind)
     flat = rows.copy()
     flat[:, : network.features] = np.float32(0.5 / math.sqrt(network.features))  # every window is the same
@@ -214,7 +215,7 @@ def norm_square(vector):
     units=st.sampled_from([1e-300, 1e-160, 1e-20, 1.0, 1e20, 1e160, 1e300]),
 )
 @hypothesis_settings(max_examples=60)
-def test_no_clipped_gradient_is_longer_than_the_clip_and_no_number_is_lost(kind, exponent, clip, units):
+def test_no_clipped_gradient_is_longer_than_the_clip(kind, exponent, clip, units):
     network, model, rows = example_of(kind)
     with np.errstate(all="ignore"):
         model *= 2.0**exponent
@@ -246,18 +247,18 @@ def test_a_long_gradient_keeps_the_length_of_the_clip(kind):
         assert Fraction(clip) ** 2 * (1 - Fraction(1, 2**26)) <= norm_square(result) <= Fraction(clip) ** 2
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
 @EVERY
-def test_a_diverged_model_has_finite_losses_and_gradients(kind, bad):
+def test_a_diverged_model_has_finite_losses_and_gradients(kind):
     network, model, rows = example_of(kind)
-    for part in network.parts:
-        broken = model.copy()
-        broken[part.start] = bad
-        assert np.isfinite(network.gradient_sum(broken, rows, clip=1.0)).all()
-        losses = network.loss_sums(np.array([broken, model]), rows, limit=5.0)
-        assert 0 <= losses[0] <= 30
-        assert losses[1] == network.loss_sums(np.array([model]), rows, limit=5.0)[0]
-    assert network.loss_sums(np.full((1, len(model)), np.nan), rows, limit=5.0)[0] == 30
+    for bad in (np.nan, np.inf, -np.inf, 1e308):
+        for part in network.parts:
+            broken = model.copy()
+            broken[part.start] = bad
+            assert np.isfinite(network.gradient_sum(broken, rows, clip=1.0)).all()
+            losses = network.loss_sums(np.array([broken, model]), rows, limit=5.0)
+            assert 0 <= losses[0] <= 30
+            assert losses[1] == network.loss_sums(np.array([model]), rows, limit=5.0)[0]
+        assert network.loss_sums(np.full((1, len(model)), np.nan), rows, limit=5.0)[0] == 30
 
 
 @EVERY
@@ -412,9 +413,8 @@ def test_the_channels_alone_take_the_usual_dense_layers():
     assert network_named("cnn:4,8", 785, 10, True).hidden == (256, 128)
 
 
-@pytest.mark.parametrize(
-    ("text", "inputs", "outputs", "message"),
-    [
+def test_a_network_that_cannot_be_is_refused_with_a_remedy():
+    for text, inputs, outputs, message in (
         ("rnn", 785, 10, r"network 'rnn' is unknown; choose mlp"),
         ("", 785, 10, r"network '' is unknown"),
         ("mlp:a", 785, 10, r"'mlp:a' has sizes 'a', which must be whole numbers"),
@@ -431,11 +431,9 @@ def test_the_channels_alone_take_the_usual_dense_layers():
         ("cnn:6:10", 26, 10, r"a cnn of 1 convolutions needs square images of at least 6×6"),
         ("cnn:6,6,6", 785, 10, r"at least 36×36"),
         ("cnn:x:10", 785, 10, r"has sizes 'x'"),
-    ],
-)
-def test_a_network_that_cannot_be_is_refused_with_a_remedy(text, inputs, outputs, message):
-    with pytest.raises(ValueError, match=message):
-        network_named(text, inputs, outputs, True)
+    ):
+        with pytest.raises(ValueError, match=message):
+            network_named(text, inputs, outputs, True)
 
 
 @pytest.mark.parametrize(("text", "side"), [("cnn:2:3", 6), ("cnn:2,2:3", 16), ("cnn:2,2,2:3", 36)])
@@ -451,9 +449,9 @@ def test_a_network_comes_back_from_its_data(kind):
     assert objective_from(json.dumps(network.as_data())) == network
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_data_that_describes_no_network_is_refused():
+    network, _, _ = example_of("softmax")
+    for change in (
         {"inputs": 0},
         {"inputs": 2.0},
         {"inputs": True},
@@ -469,14 +467,11 @@ def test_a_network_comes_back_from_its_data(kind):
         {"channels": [1] * MOST_LAYERS},
         {"hidden": 5},
         {"hidden": [[3]]},
-    ],
-)
-def test_data_that_describes_no_network_is_refused(change):
-    network, _, _ = example_of("softmax")
-    with pytest.raises(ValueError, match=r"network|layers"):
-        Network.from_data(network.as_data() | change)
-    with pytest.raises(ValueError, match="is not a network; give inputs"):
-        Network.from_data({"kind": "network"})
+    ):
+        with pytest.raises(ValueError, match=r"network|layers"):
+            Network.from_data(network.as_data() | change)
+        with pytest.raises(ValueError, match="is not a network; give inputs"):
+            Network.from_data({"kind": "network"})
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -22,7 +22,7 @@ def without_denormals(numbers):
 
 
 @given(labels=hnp.arrays(np.float64, st.integers(0, 20), elements=st.floats(-1, 1)))
-def test_a_real_label_is_stored_as_float32_and_stays_in_its_bounds(labels):
+def test_a_real_label_as_float32_stays_in_its_bounds(labels):
     stored = packed(labels)[:, -1]
     assert (stored == without_denormals(labels.astype(np.float32))).all()
     assert (np.abs(stored) <= 1).all()
@@ -34,7 +34,7 @@ def test_the_number_of_a_class_is_stored_as_it_is(labels):
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, 1e39, -1e300])
-def test_a_label_that_float32_has_no_number_for_makes_the_zero_row(bad):
+def test_a_label_beyond_float32_makes_the_zero_row(bad):
     rows = packed([0.5, bad, -0.5])
     assert not rows[1].any()
     assert rows[0].any()

@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from pairs import pairwise
 
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
@@ -30,9 +31,7 @@ def moved(objective, rows, *, compiled, step=0.3, regularisation=0.01):
     return np.array([model, direction])
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 50])
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pairwise(count=[0, 1, 2, 50], outputs=[1, 3], loss=LOSSES)
 def test_compiled_steps_are_those_of_the_reference(loss, outputs, count):
     rows, objective = some_rows(count, outputs > 1), Linear(loss, FEATURES, outputs)
     compiled, reference = (moved(objective, rows, compiled=each) for each in (True, False))
@@ -41,7 +40,7 @@ def test_compiled_steps_are_those_of_the_reference(loss, outputs, count):
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_a_step_changes_the_direction_as_the_gradient_of_its_row_changes(loss, compiled):
+def test_a_step_changes_the_direction_as_its_rows_gradient(loss, compiled):
     rows, objective = some_rows(30, target=0), Linear(loss, FEATURES)
     model, direction = np.linspace(-2, 2, FEATURES), np.linspace(1, -1, FEATURES)
     for row in rows:

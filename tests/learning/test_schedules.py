@@ -27,7 +27,7 @@ def test_inverse_time_counts_updates_from_one():
     assert InverseTime(0.35, 0.1).step_sizes(1, 40) == pytest.approx(expected, rel=1e-15)
 
 
-def test_inverse_time_is_capped_until_the_condition_number_and_falls_after_it():
+def test_inverse_time_falls_after_the_condition_number():
     steps = InverseTime(0.25, 0.01).step_sizes(1, 100)
     assert (steps[:25] == 4.0).all()
     assert (np.diff(steps[24:]) < 0).all()

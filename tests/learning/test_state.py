@@ -126,7 +126,7 @@ def test_a_training_begins_at_zero():
         assert not (state.model.any() or state.gradient.any() or state.total.any())
 
 
-def test_the_defaults_neither_average_nor_project_nor_choose_a_class():
+def test_the_defaults_neither_average_nor_project():
     state = State.decode(encoded())
     assert (state.averaging, state.radius, state.target) == (NONE, math.inf, 0)
 
@@ -149,55 +149,43 @@ def test_the_result_is_the_mean_of_the_summed_iterates():
     assert finished(Averaging(9), counted=2) == [3.0] * 3
 
 
-def test_the_result_is_the_model_without_averaging_or_with_restarts():
+def test_the_result_without_averaging_is_the_model():
+    """The result is the model without averaging or with restarts."""
     assert finished(NONE, counted=0) == [7.0] * 3
     assert finished(Averaging(1, 4), counted=4) == [7.0] * 3
 
 
-def test_before_the_first_iterate_that_counts_the_result_is_the_model():
+def test_the_result_before_the_first_iterate_is_the_model():
     assert finished(Averaging(9), counted=0) == [7.0] * 3
 
 
-@pytest.mark.parametrize("length", [*range(VECTORS + 48), VECTORS + 49, VECTORS + 64, VECTORS + 72])
-def test_a_state_of_another_length_is_refused(length):
-    with pytest.raises(ValueError, match="start with a new one"):
-        State.decode((encoded() + bytes(24))[:length])
+def test_a_state_of_another_length_is_refused():
+    for length in {*range(VECTORS + 73)} - {VECTORS + 48}:
+        with pytest.raises(ValueError, match="start with a new one"):
+            State.decode((encoded() + bytes(24))[:length])
 
 
-@pytest.mark.parametrize(
-    ("place", "layout", "value"),
-    [
-        (0, "<4s", b"dbs1"),
-        (LOSS, "<B", 0),
-        (LOSS, "<B", 200),
-        (SCHEDULE, "<B", 0),
-        (SCHEDULE, "<B", 200),
-        (DIMENSION, "<q", 0),
-        (DIMENSION, "<q", -3),
-        (DIMENSION, "<q", 2),
-        (DIMENSION, "<q", 2**62),
-        (BATCH_SIZE, "<q", 0),
-        (BATCH_SIZE, "<q", -4),
-        (FIRST, "<q", 1),
-        (FIRST, "<q", -1),
-        (INTERVAL, "<q", 1),
-        (INTERVAL, "<q", -1),
-        (TARGET, "<q", -1),
-        (FILLED, "<q", 4),
-        (FILLED, "<q", -1),
-        (UPDATES, "<q", -1),
-        (COUNTED, "<q", 1),
-        (COUNTED, "<q", -1),
-        (RADIUS, "<d", 0.0),
-        (RADIUS, "<d", -1.0),
-        (RADIUS, "<d", math.nan),
-        (WEIGHT, "<d", 0.0),
-        (WEIGHT, "<d", math.nan),
-    ],
-)
-def test_a_damaged_state_is_refused(place, layout, value):
-    with pytest.raises(ValueError, match=r"state|schedule|loss|averaging|positive_weight"):
-        State.decode(damaged(place, layout, value))
+DAMAGES = {  # place → what no state has there
+    LOSS: (0, 200),
+    SCHEDULE: (0, 200),
+    DIMENSION: (0, -3, 2, 2**62),
+    BATCH_SIZE: (0, -4),
+    **{place: (1, -1) for place in (FIRST, INTERVAL, COUNTED)},
+    TARGET: (-1,),
+    FILLED: (4, -1),
+    UPDATES: (-1,),
+    RADIUS: (0.0, -1.0, math.nan),
+    WEIGHT: (0.0, math.nan),
+}
+
+
+def test_a_damaged_state_is_refused():
+    wrong = [(0, "<4s", b"dbs1")]
+    for place, values in DAMAGES.items():
+        wrong += [(place, "<B" if place < DIMENSION else "<q" if place < REGULARISATION else "<d", v) for v in values]
+    for place, layout, value in wrong:
+        with pytest.raises(ValueError, match=r"state|schedule|loss|averaging|positive_weight"):
+            State.decode(damaged(place, layout, value))
 
 
 def test_a_width_that_its_loss_cannot_have_is_refused():

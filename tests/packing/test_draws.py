@@ -51,7 +51,8 @@ def stored(request, tmp_path):
 
 
 @pytest.mark.parametrize("memory", ["64MB", "1MB"])
-def test_the_rows_at_the_places_are_read_and_the_gradient_is_that_of_all_rows(stored, memory):
+def test_drawn_places_are_read_and_the_gradient_is_of_all(stored, memory):
+    """The rows at the places are read and the gradient is that of all rows."""
     kept, model = _Rows(Asked(memory), "pg_temp.packed", OBJECTIVE, ROWS), np.linspace(-1, 1, FEATURES)
     expected = OBJECTIVE.gradient_sum(model, stored)
     for _ in range(4):

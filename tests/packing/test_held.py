@@ -70,7 +70,7 @@ def initial(**changed: Any) -> bytes:
 
 
 @pytest.mark.parametrize("cuts", [[], [1, 20_000, 59_999]])
-def test_an_epoch_over_held_rows_is_bit_for_bit_that_over_written_ones(connection, name, cuts):
+def test_an_epoch_over_held_rows_is_that_over_written_ones(connection, name, cuts):
     options = {"key": os.urandom(32).hex(), "cuts": cuts}
     written = fill(connection, name, "written", **options)
     referring = fill(connection, name, "referring", **options, held=True)
@@ -82,9 +82,7 @@ def test_an_epoch_over_held_rows_is_bit_for_bit_that_over_written_ones(connectio
 
 
 @pytest.mark.parametrize("memory", ["4MB", "3MB"])
-def test_rows_stay_in_memory_where_they_fit_half_of_it_together_with_what_is_held_and_else_in_a_file(
-    connection, name, memory
-):
+def test_rows_stay_in_memory_where_they_fit_half_of_it(connection, name, memory):
     """60,000 rows of 32 bytes: 1.83 MiB."""
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     fits, here = memory == "4MB", files_of(connection)
@@ -128,7 +126,8 @@ def test_a_reference_that_is_not_as_it_was_made_reaches_no_row(connection, name)
             connection.execute(sql, (initial(dimension=dimension), block))
 
 
-def test_a_reference_reaches_no_row_of_another_session_nor_once_the_rows_are_forgotten(server_url, connection, name):
+def test_a_reference_reaches_no_row_of_another_session(server_url, connection, name):
+    """A reference reaches no row of another session nor once the rows are forgotten."""
     [block, *_] = fill(connection, name, "referring", held=True)
     sql = "select dbdp_internal.sgd_transition(%s, %s, null)"
     with psycopg.connect(server_url) as other, pytest.raises(psycopg.Error, match="does not hold"):
@@ -161,7 +160,7 @@ def test_no_row_is_held_after_a_training_or_a_cancel(server_url, connection, nam
     assert bytes_held(connection) == 0
 
 
-def test_no_row_is_held_after_an_error_between_the_shuffle_and_the_end_of_a_call():
+def test_no_row_is_held_after_an_error():
     """Also where the statement that frees them does not run, as after a second cancel."""
     with pytest.raises(KeyboardInterrupt), held.forgotten():
         held.hold("a", RecordsInMemory(np.zeros((4, 8), blocks.ELEMENT)))

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import numpy as np
 import psycopg
 import pytest
+from pairs import pairwise
 from scipy import stats
 from shuffles import growth, multiset
 
@@ -119,9 +120,7 @@ WAYS = {  # rows, steps, probability, memory given
 COPIES = [{}, {"copy": "copied"}]
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("way", WAYS)
+@pairwise(copy=COPIES, apart=[False, True], way=WAYS)
 def test_every_row_takes_part_in_every_step_by_its_own_draw(connection, numbered, way, apart, copy):
     """Of each row the number of steps is binomial, and no step has a row twice."""
     count, steps, probability, memory = WAYS[way]
@@ -145,10 +144,8 @@ def test_the_numbers_of_rows_that_are_drawn_are_binomial(connection, numbered):
     assert p_value(sizes, 500, 0.02 * 1.15) < ALPHA
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_drawn_beyond_the_public_size_is_cut_and_sizes_stay(connection, numbered, way, apart, copy):
+@pairwise(copy=COPIES, apart=[False, True], way=WAYS)
+def test_what_is_drawn_beyond_the_public_size_is_cut(connection, numbered, way, apart, copy):
     """A size far below the mean: every step is full, of different rows; far above it none is."""
     count, steps, probability, memory = WAYS[way]
     name, mean = numbered(count), int(count * probability)
@@ -178,9 +175,7 @@ class InThisProcess(ClientSession):
         return iter([None] * max(least, sum(received) + 1))
 
 
-@pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("where", ["packed", "packed apart", "together"])
-@pytest.mark.parametrize("way", WAYS)
+@pairwise(copy=COPIES, where=["packed", "packed apart", "together"], way=WAYS)
 def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way, where, copy):
     count, steps, probability, memory = WAYS[way]
     name, draw, expected, before = numbered(count), shuffling.hits, [], [0]
@@ -347,17 +342,17 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED)
-def test_options_without_sense_are_refused_in_our_words(connection, numbered, options, message):
-    name = numbered(3000)
+def test_options_without_sense_are_refused_in_our_words(connection, numbered):
+    name, sql = numbered(3000), "select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)"
     connection.execute(TABLE)
-    with pytest.raises(psycopg.Error, match=message) as error:
-        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-    assert error.value.diag.message_primary.startswith("dbdp: ")
+    for options, message in REFUSED:
+        with pytest.raises(psycopg.Error, match=message) as error:
+            connection.execute(sql, (name, json.dumps(options)))
+        assert error.value.diag.message_primary.startswith("dbdp: ")
     assert read(connection) == []
 
 
-def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(connection, numbered):
+def test_more_steps_than_memory_holds_are_refused(connection, numbered):
     name, poisson = numbered(100), {"probability": 1e-9, "steps": 40_000, "size": 3}
     connection.execute("set dbdp.pack_memory = '1MB'")
     with pytest.raises(psycopg.Error, match="steps = 40000 of poisson are packed in memory, and dbdp") as error:
@@ -366,15 +361,15 @@ def test_more_steps_than_the_memory_holds_are_refused_with_the_remedy(connection
     assert len(steps_of(packed(connection, name, poisson=poisson), 40_000, 3)) == 40_000
 
 
-@pytest.mark.parametrize("size", [1, 40, 4000])
 @pytest.mark.parametrize("memory", ["1MB", "3MB", "256MB"])
-def test_steps_that_fit_stay_within_half_the_memory_and_nearly_fill_it(connection, memory, size):
+def test_steps_that_fit_nearly_fill_half_the_memory(connection, memory):
     session = ClientSession(connection)
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    half, step_bytes = int(memory[:-2]) << 19, size * (32 + 48) + 32
-    steps = steps_that_fit(session, size, 1, 10**9)
-    assert steps_that_fit(session, size, 1, 3) == min(3, steps)
-    assert steps * step_bytes <= half < (steps + 1) * step_bytes
+    for size in (1, 40, 4000):
+        half, step_bytes = int(memory[:-2]) << 19, size * (32 + 48) + 32
+        steps = steps_that_fit(session, size, 1, 10**9)
+        assert steps_that_fit(session, size, 1, 3) == min(3, steps)
+        assert steps * step_bytes <= half < (steps + 1) * step_bytes
 
 
 def test_a_step_that_does_not_fit_is_drawn_alone(connection):
@@ -384,7 +379,7 @@ def test_a_step_that_does_not_fit_is_drawn_alone(connection):
     assert steps_that_fit(session, 40, 1, 1000) > 100
 
 
-def test_a_step_that_is_larger_than_the_memory_is_packed_within_it(server_url, connection, schema, register):
+def test_a_step_larger_than_memory_is_packed_within_it(server_url, connection, schema, register):
     """80,000 rows of 64 bytes are five times the memory."""
     connection.execute("""
 create table large as

@@ -61,9 +61,8 @@ class Bars(list[tuple[str, int, int]]):
 
 
 @pytest.mark.parametrize("options", [{"shards": 2}, {"algorithm": "dp_sgd"}, {}])
-def test_only_progress_that_needs_no_session_receives_the_parts_of_an_owners_packing(
-    connection, schema, register, options
-):
+def test_only_progress_without_session_receives_parts(connection, schema, register, options):
+    """Only progress that needs no session receives the parts of an owners packing."""
     connection.execute("create table many (x float8[], y int)")
     connection.execute("insert into many select array[i % 9], i % 2 from generate_series(1, 3000) as i")
     dataset = register("many", features={"x": {"length": 1, "norm": 9}}, negative="0")

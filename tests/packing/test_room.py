@@ -137,7 +137,7 @@ def test_a_call_keeps_the_limit_or_is_refused_before_its_charge(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_limit_below_the_file_refuses_and_one_above_it_does_not(connection, table, call):
+def test_a_limit_below_the_file_refuses_and_above_it_not(connection, table, call):
     name = registered(connection, table, 12, 20_000)  # 64 bytes a row
     refused = {}
     for memory, limit in (("1MB", "0"), ("1MB", "1MB"), ("1MB", "8MB"), ("64MB", "-1"), ("64MB", "8MB")):

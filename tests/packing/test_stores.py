@@ -45,7 +45,7 @@ SIZES = [[3, 0, 5, 1], [100], [1] * 9]
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("chunk", [1, 4, 1000])
-def test_each_bucket_has_its_records_in_the_order_in_which_they_came(file, sizes, chunk):
+def test_each_bucket_keeps_the_order_of_its_records(file, sizes, chunk):
     numbers = np.random.default_rng(3).permutation(np.repeat(np.arange(len(sizes)), sizes))
     buckets, records = Buckets(file, sizes), np.arange(len(numbers))
     for first in range(0, len(numbers), chunk):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pairs import pairwise
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.learning import kernels
@@ -112,7 +113,7 @@ def moved(release_plan, table, position):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("case", CASES)
-def test_one_record_moves_the_model_no_further_than_the_plan_says(case, loss):
+def test_a_record_moves_the_model_within_the_sensitivity(case, loss):
     release_plan, furthest = planned(case, loss), 0.0
     for table in tables(loss in REGRESSIONS):
         for position in (0, 17, ROWS - BATCH, ROWS - 1):
@@ -121,9 +122,7 @@ def test_one_record_moves_the_model_no_further_than_the_plan_says(case, loss):
     assert furthest >= release_plan.sensitivity.total / 10  # else these tables could not have caught a fault
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("batch_size", [1, 7, ROWS - 1, ROWS])
-@pytest.mark.parametrize("radius", [None, 0.05])
+@pairwise(loss=LOSSES, batch_size=[1, 7, ROWS - 1, ROWS], radius=[None, 0.05])
 def test_no_batch_size_and_no_ball_moves_it_further(batch_size, loss, radius):
     release_plan, furthest = planned("inverse time", loss, batch_size=batch_size, radius=radius), 0.0
     for table in tables(loss in REGRESSIONS):
@@ -198,7 +197,7 @@ def test_every_position_attains_its_own_sensitivity(case, loss):
     assert reached == pytest.approx(release_plan.sensitivity.by_position, rel=1e-6)
 
 
-def test_fresh_permutations_move_it_further_than_the_bound_for_one_order():
+def test_fresh_permutations_exceed_the_bound_for_one_order():
     """First where the mean of all iterates remembers most, then always in front."""
     release_plan, reused = (
         planned(case, "huber_svm", dimension=1, batch_size=1)
@@ -248,7 +247,7 @@ def test_dividing_the_bound_by_the_batch_size_would_be_noticed(case):
     assert furthest(release_plan) > 1.1 * single.sensitivity.total / BATCH
 
 
-def test_dividing_a_bound_that_contains_b_once_more_would_be_noticed():
+def test_dividing_the_bound_by_b_again_would_be_noticed():
     for case in CASES:
         release_plan = planned(case, "huber_svm", dimension=1)
         assert furthest(release_plan) > 4 * release_plan.sensitivity.total / BATCH
@@ -263,8 +262,21 @@ def test_forgetting_an_epoch_would_be_noticed(case):
     )
 
 
+def test_forgetting_the_restarts_would_be_noticed():
+    """Steps of η/s in epoch s, and no mean: what is then planned is NSGD."""
+    release_plan = planned("rsgd_ar, every epoch", "huber_svm", dimension=1)
+    forgotten = planned("nsgd", "huber_svm", dimension=1, regularisation=0.001)
+    assert furthest(release_plan) > 1.1 * forgotten.sensitivity.total
+
+
+def test_the_squared_loss_attains_its_bound_in_a_small_ball():
+    """L = radius + 1 is then hardly above 1, the slope of a residual of 1."""
+    release_plan = planned("constant", "squared", dimension=1, step_size=1e-3, radius=5e-3)
+    assert 0.99 * release_plan.sensitivity.total < furthest(release_plan) <= release_plan.sensitivity.total
+
+
 @pytest.mark.parametrize("case", ["inverse time, all iterates", "inverse time, last epoch"])
-def test_noise_for_the_last_iterate_is_noticeably_too_small_for_a_mean(case):
+def test_noise_for_the_last_iterate_is_too_small_for_a_mean(case):
     mean, last = (planned(each, "huber_svm", dimension=1, batch_size=1) for each in (case, "inverse time"))
     assert furthest(mean) > 1.01 * last.sensitivity.total
 
@@ -288,7 +300,7 @@ def parabola_distance(release_plan, position):
     return float(np.abs(models[0] - models[1]).max())
 
 
-def test_steps_near_two_over_beta_move_the_model_beyond_the_textbook_formula():
+def test_steps_near_two_over_beta_exceed_the_textbook():
     """η = 1.99/(1 + λ), above 2/(β + γ): 1 - ηγ is not the expansion, ηβ - 1 is."""
     step, convexity = 1.99 / 1.2, 0.2
     request = Request(

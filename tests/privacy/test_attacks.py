@@ -48,7 +48,7 @@ def test_gaussian_noise_and_randomised_response_attain_the_power(rate):
 
 
 @pytest.mark.parametrize("epsilon, delta", [(0.1, 0.0), (1.0, 0.01), (3.0, 1e-6), (12.0, 0.0)])
-def test_a_leak_with_randomised_response_attains_the_power_of_epsilon_and_delta(epsilon, delta):
+def test_a_leaky_response_attains_the_power_of_epsilon_delta(epsilon, delta):
     truth = 1 / (1 + math.exp(-epsilon))
     first = np.array([delta, 0.0, (1 - delta) * truth, (1 - delta) * (1 - truth)])
     second = np.array([0.0, delta, (1 - delta) * (1 - truth), (1 - delta) * truth])
@@ -103,14 +103,15 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_the_power_rises_with_the_false_alarms_and_is_never_below_guessing(event):
+def test_the_power_rises_and_is_never_below_guessing(event):
+    """The power rises with the false alarms and is never below guessing."""
     powers = [attack_power(Release(event, 3.0, 1e-5), rate) for rate in np.linspace(0, 1, 101)]
     assert powers == sorted(powers)
     assert all(power >= rate for power, rate in zip(powers, np.linspace(0, 1, 101), strict=True))
     assert powers[-1] == 1.0
 
 
-def test_a_renyi_divergence_bounds_the_gaussian_that_has_it_closely():
+def test_a_renyi_divergence_bounds_its_gaussian_closely():
     """Of many orders, zCDP's curve is that of a Gaussian, whose test has at least nine tenths of the bound."""
     for rate in (0.001, 0.05, 0.5):
         true = gaussian_roc(math.sqrt(2 * 0.05), rate)

@@ -104,7 +104,8 @@ def test_no_adversary_within_an_allowance_exceeds_its_epsilon(part, mode):
     assert Adversary(allowance, factor=2.0).delta() > allowance.delta
 
 
-def test_nor_one_whose_allowance_counts_at_the_order_of_earlier_charges():
+def test_no_adversary_exceeds_an_allowance_at_an_earlier_order():
+    """Nor one whose allowance counts at the order of earlier charges."""
     budget = Budget.of(epsilon=2.0, delta=0.05)
     allowance = budget.allowance(1.6, budget.order)
     assert allowance.order == budget.order != budget.allowance(1.6).order
@@ -248,7 +249,8 @@ EVERY_BUDGET = pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (1.0,
 
 @EVERY_BUDGET
 @pytest.mark.parametrize("mode", ["renyi", "zcdp"])
-def test_no_adversary_of_gaussians_mixtures_responses_and_selections_exceeds_a_budget(epsilon, delta, mode):
+def test_no_adversary_exceeds_a_renyi_budget(epsilon, delta, mode):
+    """No adversary of gaussians mixtures responses and selections exceeds a budget."""
     budget = Budget.of(epsilon=epsilon, delta=delta, mode=mode)
     adversary = Continuous(budget, offered(budget))
     assert delta / 10 <= adversary.delta() <= 0.9 * delta * (1 + 1e-6)
@@ -256,7 +258,7 @@ def test_no_adversary_of_gaussians_mixtures_responses_and_selections_exceeds_a_b
 
 
 @EVERY_BUDGET
-def test_no_adversary_of_gaussians_mixtures_and_responses_exceeds_a_gaussian_budget(epsilon, delta):
+def test_no_adversary_exceeds_a_gaussian_budget(epsilon, delta):
     """Gaussians attain it, in whatever way they are chosen, and nothing does better."""
     budget = Budget.of(epsilon=epsilon, delta=delta, mode="gaussian")
     adversaries = [Continuous(budget, mechanisms) for mechanisms in (offered(budget)[:2], offered(budget))]
@@ -290,7 +292,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("name", "mode", "factor"), CONTROLS)
-def test_a_charge_that_is_several_times_too_small_would_be_noticed(name, mode, factor):
+def test_a_charge_several_times_too_small_would_be_noticed(name, mode, factor):
     budget = Budget.of(epsilon=1.0, delta=0.05, mode=mode)
     assert without_stops(budget, SMALL[name](Offers(budget))) <= 0.045 * (1 + 1e-4)
     assert without_stops(budget, SMALL[name](_Cheap(budget, factor))) > 0.05
@@ -307,7 +309,7 @@ class _Cheap(Offers):
         return super().cost(event, epsilon) / self.factor
 
 
-def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_noticed():
+def test_permute_and_flip_charged_as_a_softmax_would_be_noticed():
     """Its loss spans 2ε, as a randomised response's does."""
     budget = Budget.of(epsilon=1.0, delta=0.05)
     offers = Offers(budget)
@@ -316,7 +318,7 @@ def test_permute_and_flip_under_the_name_of_an_exponential_mechanism_would_be_no
     assert without_stops(budget, posing) > 0.05
 
 
-def test_many_small_gaussians_are_one_gaussian_on_the_grid_of_losses():
+def test_many_small_gaussians_are_one_on_the_grid():
     """Nineteen, one after the other: the last unit is left."""
     budget = Budget.of(epsilon=1.0, delta=1e-3, mode="gaussian")
     mean = math.sqrt(0.95 * budget.charge_limit / CHARGE_UNITS)
@@ -327,7 +329,7 @@ def test_many_small_gaussians_are_one_gaussian_on_the_grid_of_losses():
 # --- a filter of privacy loss distributions -----------------------------------------------------------------
 
 
-def test_a_filter_that_convolves_privacy_losses_is_exceeded_by_a_choice_after_the_first_release():
+def test_a_filter_that_convolves_losses_is_exceeded_by_a_choice():
     """Each of two second releases would bring δ(1) to 1e-6, neither more: chosen by the first one's outcome they do."""
     first, promised = 0.5, 1e-6  # randomised response: the loss is ±0.5
     up = special.expit(first)
@@ -345,7 +347,7 @@ def test_a_filter_that_convolves_privacy_losses_is_exceeded_by_a_choice_after_th
     assert convolved(lambda left: max(second(left) for second in seconds)) > 1.35 * promised
 
 
-def test_one_number_for_each_release_is_not_exceeded_by_that_choice():
+def test_one_number_for_each_release_is_not_exceeded():
     """The control: in mode gaussian the two second releases of the same charge and leak compose to δ at most."""
     budget = Budget.of(epsilon=1.0, delta=1e-6, mode="gaussian")
     square = (budget.charge_limit - budget.cost(Release(EpsilonDeltaDpEvent(0.1, 0.0), 0.1, 0.0))[0]) / CHARGE_UNITS

@@ -9,6 +9,7 @@ import pytest
 from goodness import ALPHA, of_integers, of_reals
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs import pairwise
 from scipy import stats
 
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -36,7 +37,7 @@ def neighbours(moved):
 
 
 @MOVED
-def test_counts_of_neighbours_are_as_far_apart_as_the_noise_assumes_and_no_further(moved):
+def test_counts_of_neighbours_attain_the_assumed_distance(moved):
     shifts = np.array(sorted(neighbours(moved)))
     laplace, gaussian = CountLaplace(2, 1.0, moved), CountGaussian.of(2, 1.0, 1e-6, moved=moved, dimension=CELLS)
     assert np.abs(shifts).sum(axis=1).max() == laplace.sensitivity == 2 * moved
@@ -48,8 +49,11 @@ def test_counts_of_neighbours_are_as_far_apart_as_the_noise_assumes_and_no_furth
 
 @MOVED
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.3])
-def test_no_neighbour_moves_the_log_of_a_probability_by_more_than_epsilon_and_one_does_by_all_of_it(moved, epsilon):
-    """Exactly: P(k) ∝ e^{-|k|/t}, and |k + s| - |k| is between -|s| and |s|, both of which occur."""
+def test_counts_move_a_log_probability_by_epsilon_at_most(moved, epsilon):
+    """No neighbour moves the log of a probability by more than epsilon and one does by all of it.
+
+    Exactly: P(k) ∝ e^{-|k|/t}, and |k + s| - |k| is between -|s| and |s|, both of which occur.
+    """
     scale, costs = CountLaplace(2, epsilon, moved).scale, []
     for shift in neighbours(moved):
         ratios = [{abs(k + s) - abs(k) for k in range(-4 * moved, 4 * moved + 1)} for s in shift]
@@ -59,9 +63,7 @@ def test_no_neighbour_moves_the_log_of_a_probability_by_more_than_epsilon_and_on
     assert max(costs) >= Fraction(epsilon) * (1 - Fraction(1, 10**15))
 
 
-@MOVED
-@pytest.mark.parametrize("order", [1.5, 4.0, 32.0])
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
+@pairwise(moved=[1, 2, 3], order=[1.5, 4.0, 32.0], epsilon=[0.2, 1.0, 5.0])
 def test_the_charge_covers_the_divergence_of_every_neighbour(moved, order, epsilon):
     """From the exact law, count by count; the worst is no less than half of it at small epsilon."""
     noise, k = CountLaplace(2, epsilon, moved), np.arange(-4000, 4001)
@@ -132,7 +134,7 @@ def test_with_a_delta_it_is_the_analytic_gaussian_rounded():
 
 
 @given(epsilon=st.floats(1e-2, 5), chance=st.floats(1e-9, 0.4), moved=st.sampled_from([1, 2, 50]))
-def test_a_tail_of_laplace_noise_is_the_least_that_is_rare_enough(epsilon, chance, moved):
+def test_a_tail_of_laplace_noise_is_the_least(epsilon, chance, moved):
     noise = CountLaplace(2, epsilon, moved)
     tail, q = noise.tail(chance), math.exp(-1 / noise.noise_scale)
 
@@ -144,7 +146,7 @@ def test_a_tail_of_laplace_noise_is_the_least_that_is_rare_enough(epsilon, chanc
 
 
 @given(epsilon=st.floats(1e-2, 5), chance=st.floats(1e-9, 0.4))
-def test_a_tail_of_gaussian_noise_is_the_least_that_is_rare_enough(epsilon, chance):
+def test_a_tail_of_gaussian_noise_is_the_least(epsilon, chance):
     noise = CountGaussian.of(2, epsilon, 1e-6, moved=1, dimension=4)
     tail, law = noise.tail(chance), stats.norm(scale=noise.noise_scale)
     assert law.sf(tail - 0.5) <= chance * (1 + 1e-6)

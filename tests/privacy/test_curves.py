@@ -97,7 +97,7 @@ def gaussian_delta(square, level):
 
 
 @pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, [3, 4, 10, 105, 785]))
-def test_in_a_ledger_of_gaussians_it_counts_for_the_one_of_its_total_variation(epsilon, dimension):
+def test_spherical_noise_counts_for_a_gaussian_of_its_variation(epsilon, dimension):
     """Which is as telling at γ = 1, and more at every other; that of a hundredth less is not."""
     square = SphericalLaplaceDpEvent(epsilon, dimension).gaussian_square()
     levels = np.linspace(-0.99 * epsilon, 0.99 * epsilon, 41)
@@ -115,14 +115,14 @@ def test_its_rho_is_the_mean_of_the_loss(epsilon, dimension):
 
 
 @pytest.mark.parametrize(("epsilon", "dimension", "order"), each_value_quick(EPSILONS, DIMENSIONS, [1.5, 10.3, 30.0]))
-def test_what_is_gained_of_a_spherical_moment_is_its_positive_part(epsilon, dimension, order):
+def test_a_spherical_gain_is_the_positive_part_of_its_moment(epsilon, dimension, order):
     gained = moment(lambda x: np.exp(x) * np.maximum(np.expm1((order - 1) * x), 0), epsilon, dimension)
     result = math.expm1(curves.spherical_gain((epsilon, epsilon), dimension, order)) / 2
     assert result == pytest.approx(gained, rel=2e-3)
 
 
 @given(mean=st.floats(1e-3, 1), order=st.floats(1.01, 30))
-def test_what_is_gained_of_a_gaussian_moment_is_its_positive_part(mean, order):
+def test_a_gaussian_gain_is_the_positive_part_of_its_moment(mean, order):
     x = np.linspace(0, mean**2 / 2 + (order - 1) * mean**2 + 40 * mean, 200_001)
     log_density = -((x - mean**2 / 2) ** 2) / (2 * mean**2) - math.log(mean * math.sqrt(2 * math.pi))
     gained = np.trapezoid(np.exp(log_density + (order - 1) * x) - np.exp(log_density), x)
@@ -130,8 +130,11 @@ def test_what_is_gained_of_a_gaussian_moment_is_its_positive_part(mean, order):
 
 
 @pytest.mark.parametrize("mode", ["renyi", "gaussian", "zcdp"])
-def test_a_pure_release_in_many_dimensions_costs_a_small_part_of_what_randomised_response_does(mode):
-    """Before and after, in every mode in which they differ."""
+def test_spherical_noise_in_many_dimensions_costs_little(mode):
+    """A pure release in many dimensions costs a small part of what randomised response does.
+
+    Before and after, in every mode in which they differ.
+    """
     budget = Budget.of(epsilon=2.0, delta=1e-5, mode=mode)
     before = budget.cost(Release(EpsilonDeltaDpEvent(1.0, 0.0), 1.0, 0.0))
     after = budget.cost(Release(SphericalLaplaceDpEvent(1.0, 105), 1.0, 0.0))
@@ -140,7 +143,8 @@ def test_a_pure_release_in_many_dimensions_costs_a_small_part_of_what_randomised
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 30.0])
-def test_the_rho_of_a_bounded_range_is_above_every_order_and_by_9_percent_at_most(epsilon):
+def test_the_rho_of_a_bounded_range_is_nearly_tight(epsilon):
+    """The rho of a bounded range is above every order and by 9 percent at most."""
     event = ExponentialMechanismDpEvent(epsilon)
     most = max(event.divergence(order) / order for order in 1 + np.geomspace(1e-4, 1e3, 60))
     assert most <= event.concentration() <= most * 1.09

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each_value_quick
 from scipy import special
+from textbook import hockey_stick, permute_and_flip, renyi
 
 from dbdp.privacy.accounting.events import (
     ADD_REMOVE,
@@ -48,7 +49,7 @@ from dbdp.privacy.accounting.renyi import conversion
 
 @pytest.mark.parametrize("shift", [0.3, 2.0])
 @pytest.mark.parametrize("share", [0.02, 1.0])
-def test_a_divergence_at_one_order_bounds_those_at_lower_orders_and_none_above(shift, share):
+def test_one_order_bounds_lower_orders_and_none_above(shift, share):
     """By quadrature of (1-s)N(0, 1) + sN(μ, 1) against N(0, 1), which attains it at its own order."""
 
     def exactly(order):
@@ -118,7 +119,8 @@ promises = {"epsilon": st.floats(1e-9, MAX_EPSILON), "delta": st.floats(0, 1, ex
 
 
 @pytest.mark.parametrize("around", ["ComposedDpEvent", "DisjointDpEvent", "SelfComposedDpEvent", None])
-def test_a_repetition_of_repetitions_is_refused_since_each_level_takes_hundreds_of_times_as_long(around):
+def test_a_repetition_of_repetitions_is_refused(around):
+    """A repetition of repetitions is refused since each level takes hundreds of times as long."""
     inner = {"event": around, "events": [REPEAT]} if around else REPEAT
     if around == "SelfComposedDpEvent":
         inner = {"event": around, "composed": REPEAT, "count": 2}
@@ -225,7 +227,7 @@ NO_EVENTS = {
 }
 
 
-def test_events_within_events_are_read_on_so_many_levels_and_no_more():
+def test_events_are_read_on_a_limited_number_of_levels():
     event = EpsilonDeltaDpEvent(1.0, 0.0)
     for _ in range(MOST_LEVELS - 1):
         event = SelfComposedDpEvent(event, 1)
@@ -240,10 +242,10 @@ def test_what_the_wrong_events_differ_from_are_events():
         assert Release.from_data(PROMISE | {"event": event}).as_data()["event"] == event
 
 
-@pytest.mark.parametrize("event", NO_EVENTS.values(), ids=list(NO_EVENTS))
-def test_what_is_no_event_is_refused(event):
-    with pytest.raises(ValueError, match=r"cannot be charged|does not have the numbers"):
-        Release.from_data(PROMISE | {"event": event})
+def test_what_is_no_event_is_refused():
+    for event in NO_EVENTS.values():
+        with pytest.raises(ValueError, match=r"cannot be charged|does not have the numbers"):
+            Release.from_data(PROMISE | {"event": event})
 
 
 NO_PROMISES = [
@@ -263,21 +265,21 @@ NO_PROMISES = [
 ]
 
 
-@pytest.mark.parametrize("wrong", NO_PROMISES, ids=str)
-def test_what_is_no_promise_is_refused(wrong):
-    (name,) = wrong
-    with pytest.raises(ValueError, match=name):
-        Release.from_data(PROMISE | {"event": GAUSSIAN} | wrong)
+def test_what_is_no_promise_is_refused():
+    for wrong in NO_PROMISES:
+        (name,) = wrong
+        with pytest.raises(ValueError, match=name):
+            Release.from_data(PROMISE | {"event": GAUSSIAN} | wrong)
 
 
-@pytest.mark.parametrize("missing", [*PROMISE, "event"])
-def test_a_guarantee_may_omit_its_neighbours_and_nothing_else(missing):
-    data = {name: value for name, value in (PROMISE | {"event": GAUSSIAN}).items() if name != missing}
-    if missing == "neighbours":
-        assert Release.from_data(data).neighbours == REPLACE_ONE
-    else:
-        with pytest.raises(ValueError, match="is incomplete"):
-            Release.from_data(data)
+def test_a_guarantee_may_omit_its_neighbours_and_nothing_else():
+    for missing in (*PROMISE, "event"):
+        data = {name: value for name, value in (PROMISE | {"event": GAUSSIAN}).items() if name != missing}
+        if missing == "neighbours":
+            assert Release.from_data(data).neighbours == REPLACE_ONE
+        else:
+            with pytest.raises(ValueError, match="is incomplete"):
+                Release.from_data(data)
 
 
 # --- divergences ---------------------------------------------------------------------------------------
@@ -304,7 +306,8 @@ def test_zero_concentration_costs_what_dp_accounting_says(rho, order):
 
 
 @given(epsilon=st.floats(0.01, 20), order=orders)
-def test_a_pure_release_costs_what_dp_accounting_says_of_randomised_response(epsilon, order):
+def test_a_pure_release_costs_what_dp_accounting_says(epsilon, order):
+    """A pure release costs what dp accounting says of randomised response."""
     noise = 2 / (1 + math.exp(epsilon))  # of two buckets
     response = their_divergence(theirs.RandomizedResponseDpEvent(noise, 2), order)
     assert EpsilonDeltaDpEvent(epsilon, 0.0).divergence(order) == pytest.approx(response, rel=1e-6, abs=1e-12)
@@ -363,14 +366,15 @@ SAMPLES = [
 
 
 @given(order=orders)
-def test_composed_events_cost_their_sum_and_disjoint_ones_their_largest(order):
+def test_composed_events_add_up_and_disjoint_ones_do_not(order):
+    """Composed events cost their sum and disjoint ones their largest."""
     costs = [event.divergence(order) for event in SAMPLES]
     assert ComposedDpEvent(tuple(SAMPLES)).divergence(order) == pytest.approx(sum(costs), rel=1e-12)
     assert DisjointDpEvent(tuple(SAMPLES)).divergence(order) == max(costs)
 
 
 @given(order=orders, count=st.integers(1, 1000))
-def test_an_event_several_times_costs_and_leaks_as_often_as_it_happens(order, count):
+def test_an_event_costs_and_leaks_each_time_it_happens(order, count):
     for event in SAMPLES:
         several = SelfComposedDpEvent(event, count)
         assert several.divergence(order) == pytest.approx(count * event.divergence(order), rel=1e-12)
@@ -378,7 +382,8 @@ def test_an_event_several_times_costs_and_leaks_as_often_as_it_happens(order, co
 
 
 @given(order=orders, steps=st.integers(1, 10**6))
-def test_poisson_sampled_steps_cost_their_number_and_never_more_than_steps_on_all_rows(order, steps):
+def test_poisson_steps_cost_less_than_steps_on_all_rows(order, steps):
+    """Poisson sampled steps cost their number and never more than steps on all rows."""
     sampled, one = PoissonGaussianDpEvent(0.1, 2.0, steps), PoissonGaussianDpEvent(0.1, 2.0, 1)
     assert sampled.divergence(order) == pytest.approx(steps * one.divergence(order), rel=1e-12)
     all_rows = PoissonGaussianDpEvent(1.0, 2.0, steps)
@@ -387,7 +392,8 @@ def test_poisson_sampled_steps_cost_their_number_and_never_more_than_steps_on_al
     assert all_rows.divergence(order) == pytest.approx(gaussian.divergence(order), rel=2e-9)
 
 
-def test_composed_events_leak_their_sum_and_disjoint_ones_their_largest():
+def test_composed_events_leak_their_sum():
+    """Composed events leak their sum and disjoint ones their largest."""
     leaking = (EpsilonDeltaDpEvent(0.5, 1e-6), EpsilonDeltaDpEvent(0.1, 3e-6), GaussianDpEvent(1.0))
     assert ComposedDpEvent(leaking).leak(1.0) == pytest.approx(4e-6, rel=1e-12)
     assert DisjointDpEvent(leaking).leak(1.0) == 3e-6
@@ -395,7 +401,8 @@ def test_composed_events_leak_their_sum_and_disjoint_ones_their_largest():
 
 
 @given(epsilon=st.floats(1e-3, 1e6), variation=st.floats(-320, 0).map(lambda exponent: 10.0**exponent))
-def test_a_total_variation_leaks_1_plus_e_to_the_epsilon_times_it_or_everything(epsilon, variation):
+def test_a_total_variation_leaks_one_plus_e_to_the_epsilon(epsilon, variation):
+    """A total variation leaks 1 plus e to the epsilon times it or everything."""
     result = RepeatAndSelectDpEvent(GaussianDpEvent(1.0), 2.0, 1.0, variation).leak(epsilon)
     assert math.isfinite(result)
     with mpmath.workdps(50):
@@ -407,10 +414,6 @@ def test_a_total_variation_leaks_1_plus_e_to_the_epsilon_times_it_or_everything(
 # --- the exponential mechanism ------------------------------------------------------------------------
 
 
-def renyi(p, q, order):
-    return float(special.logsumexp(order * np.log(p) + (1 - order) * np.log(q))) / (order - 1)
-
-
 def two_points(epsilon, share):
     """P/Q is e^(-share·ε) or e^((1 - share)ε): the most telling law with a loss in that interval."""
     low, high = math.exp(-share * epsilon), math.exp((1 - share) * epsilon)
@@ -419,7 +422,7 @@ def two_points(epsilon, share):
 
 
 @pytest.mark.parametrize(("epsilon", "order"), each_value_quick([0.1, 1.0, 5.0], [1.01, 2.0, 20.0]))
-def test_no_loss_within_an_interval_of_epsilon_costs_more_than_the_charge(epsilon, order):
+def test_no_bounded_range_costs_more_than_its_charge(epsilon, order):
     """Two points are enough: K(s) is convex in the law of the loss, whose mean of e^Z is fixed."""
     pairs = [two_points(epsilon, share) for share in np.linspace(1e-3, 1 - 1e-3, 999)]
     costs = [max(renyi(p, q, order), renyi(q, p, order)) for p, q in pairs]
@@ -431,8 +434,11 @@ def test_no_loss_within_an_interval_of_epsilon_costs_more_than_the_charge(epsilo
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
-def test_no_exponential_mechanism_costs_more_than_the_charge_and_permute_and_flip_does(epsilon, count):
-    """Every score from 0 to 2 and every change of each by at most 1, exhaustively."""
+def test_no_exponential_mechanism_costs_more_than_its_charge(epsilon, count):
+    """No exponential mechanism costs more than the charge and permute and flip does.
+
+    Every score from 0 to 2 and every change of each by at most 1, exhaustively.
+    """
     changes = np.array(list(itertools.product((-1, 0, 1), repeat=count)))
     worst = {"exponential": 0.0, "permute and flip": 0.0}
     for scores in itertools.product(range(3), repeat=count):
@@ -440,7 +446,7 @@ def test_no_exponential_mechanism_costs_more_than_the_charge_and_permute_and_fli
             pair = [np.array(scores), np.array(scores) + change]
             laws = {
                 "exponential": [special.softmax(-epsilon * each / 2) for each in pair],
-                "permute and flip": [permute_and_flip(each, epsilon) for each in pair],
+                "permute and flip": [permute_and_flip(-each, epsilon) for each in pair],
             }
             for name, (p, q) in laws.items():
                 worst[name] = max(worst[name], renyi(p, q, 1.01))
@@ -450,22 +456,11 @@ def test_no_exponential_mechanism_costs_more_than_the_charge_and_permute_and_fli
     assert worst["permute and flip"] <= pure_divergence(epsilon, 1.01) * (1 + 1e-9)
 
 
-def permute_and_flip(errors, epsilon):
-    accepted = np.exp(-epsilon * (errors - errors.min()) / 2)
-    law = np.zeros(len(errors))
-    for order in itertools.permutations(range(len(errors))):
-        reached = 1.0
-        for candidate in order:
-            law[candidate] += reached * accepted[candidate] / math.factorial(len(errors))
-            reached *= 1 - accepted[candidate]
-    return law
-
-
 # --- what an event counts for among Gaussians ----------------------------------------------------------
 
 
 @given(exponent=st.floats(-9, 5.9))
-def test_a_pure_release_counts_for_the_gaussian_that_is_at_least_as_telling(exponent):
+def test_a_pure_release_counts_for_a_gaussian_as_telling(exponent):
     epsilon = 10.0**exponent
     mean = pure_mean(epsilon)
     with mpmath.workdps(50):
@@ -476,15 +471,19 @@ def test_a_pure_release_counts_for_the_gaussian_that_is_at_least_as_telling(expo
     assert mean <= 1.2534 * epsilon * (1 + 1e-6) + 1e-15
 
 
-def test_a_gaussian_counts_for_itself_and_a_mixture_for_its_worst_position():
+def test_a_mixture_counts_for_its_worst_position():
+    """A gaussian counts for itself and a mixture for its worst position."""
     assert GaussianDpEvent(2.0).gaussian_square() == 0.25
     assert SelfComposedDpEvent(GaussianDpEvent(2.0), 3).gaussian_square() == 0.75
     assert SAMPLES[-1].gaussian_square() == 1.0
 
 
 @given(steps=st.integers(1, 10**6), multiplier=st.floats(0.1, 1e3))
-def test_steps_on_all_rows_are_one_gaussian_and_steps_on_samples_are_none(steps, multiplier):
-    """They move by 2C; at every order, and as ρ, too."""
+def test_steps_on_all_rows_are_one_gaussian(steps, multiplier):
+    """Steps on all rows are one gaussian and steps on samples are none.
+
+    They move by 2C; at every order, and as ρ, too.
+    """
     event, one = PoissonGaussianDpEvent(1.0, multiplier, steps), GaussianDpEvent(multiplier / 2 / math.sqrt(steps))
     assert event.gaussian_square() == pytest.approx(one.gaussian_square(), rel=1e-12)
     assert event.concentration() == pytest.approx(one.concentration(), rel=1e-12)
@@ -519,13 +518,10 @@ ALONE = [
 
 
 @pytest.mark.parametrize("release", ALONE, ids=lambda release: type(release.event).__name__)
-def test_any_other_event_counts_for_its_promise_and_leaks_its_delta(release):
+def test_any_other_event_counts_for_its_promise(release):
+    """Any other event counts for its promise and leaks its delta."""
     promise = EpsilonDeltaDpEvent(release.epsilon, release.delta)
     assert release.as_gaussian() == (pure_mean(1.0) ** 2, promise)
-
-
-def hockey_stick(p, q, epsilon):
-    return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
 
 
 def gaussian_delta(square, epsilon):
@@ -534,8 +530,11 @@ def gaussian_delta(square, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0])
-def test_a_loss_within_an_interval_of_epsilon_counts_for_half_of_it_and_attains_that(epsilon):
-    """Selections of a bounded range; a hundredth less would be too little."""
+def test_a_bounded_range_counts_for_half_and_attains_that(epsilon):
+    """A loss within an interval of epsilon counts for half of it and attains that.
+
+    Selections of a bounded range; a hundredth less would be too little.
+    """
     square = ExponentialMechanismDpEvent(epsilon).gaussian_square()
     short = []
     for share in np.linspace(1e-3, 1 - 1e-3, 99):
@@ -550,8 +549,11 @@ def test_a_loss_within_an_interval_of_epsilon_counts_for_half_of_it_and_attains_
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0])
 @pytest.mark.parametrize("count", [2, 3])
-def test_independent_pure_cells_count_for_less_than_one_release_and_no_more_private_than_that(epsilon, count):
-    """Cells of ε/2 are not one of ε: the joint law of randomised responses, against one Gaussian."""
+def test_independent_pure_cells_count_for_less_than_one(epsilon, count):
+    """Independent pure cells count for less than one release and no more private than that.
+
+    Cells of ε/2 are not one of ε: the joint law of randomised responses, against one Gaussian.
+    """
     square = SelfComposedDpEvent(EpsilonDeltaDpEvent(epsilon / count, 0.0), count).gaussian_square()
     yes = special.expit(epsilon / count)
     p, q = np.array([1.0]), np.array([1.0])
@@ -567,7 +569,8 @@ def test_independent_pure_cells_count_for_less_than_one_release_and_no_more_priv
 
 
 @given(order=orders, multiplier=st.floats(0.1, 100), epsilon=st.floats(1e-3, 20))
-def test_what_is_private_for_added_and_removed_records_is_replaced_by_two_of_them(order, multiplier, epsilon):
+def test_an_add_remove_event_becomes_two_replace_one(order, multiplier, epsilon):
+    """What is private for added and removed records is replaced by two of them."""
     gaussian = Release(GaussianDpEvent(multiplier), 1.0, 1e-6, ADD_REMOVE).as_replace_one()
     assert gaussian.event.divergence(order) == pytest.approx(4 * GaussianDpEvent(multiplier).divergence(order))
     pure = Release(EpsilonDeltaDpEvent(epsilon, 0.0), epsilon, 0.0, ADD_REMOVE).as_replace_one()
@@ -579,7 +582,7 @@ def test_what_is_private_for_added_and_removed_records_is_replaced_by_two_of_the
 
 @settings(max_examples=300)
 @given(weights=st.lists(st.tuples(*[st.floats(1e-3, 1)] * 3), min_size=2, max_size=5), epsilon=st.floats(0.01, 2))
-def test_two_steps_between_neighbours_are_no_further_than_the_converted_promise(weights, epsilon):
+def test_two_steps_stay_within_the_converted_promise(weights, epsilon):
     """Three laws on a few outcomes: a record is added to the middle one on either side."""
     laws = np.array(weights).T / np.sum(weights, axis=0)[:, None]
     one, middle, other = laws
@@ -616,7 +619,7 @@ def test_what_has_no_sound_replace_one_form_is_refused(event):
         event.as_replace_one()
 
 
-def test_divergence_and_conversion_together_give_dp_accountings_epsilon():
+def test_divergence_and_conversion_give_dp_accounting_s_epsilon():
     grid = 1 + np.geomspace(1e-2, 1e3, 200)
     accountant = RdpAccountant(grid)
     accountant.compose(theirs.GaussianDpEvent(4.0))

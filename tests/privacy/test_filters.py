@@ -31,7 +31,7 @@ def test_what_is_spent_is_never_above_the_limit_exactly(limit, shares):
 
 
 @given(limit=positive, charges=st.lists(positive, max_size=20))
-def test_what_remains_can_be_spent_and_then_nothing_is_left_but_roundings(limit, charges):
+def test_all_that_remains_can_be_spent(limit, charges):
     filter_ = Filter(limit)
     for charge in charges:
         if filter_.affords(charge):
@@ -132,14 +132,16 @@ def costliest(admits, most=12):
 
 
 @pytest.mark.parametrize("limit", [0.25, 0.7, 1.0])
-def test_no_loop_that_asks_first_costs_more_than_the_limit_and_the_best_costs_nearly_that(limit):
+def test_no_loop_that_asks_first_exceeds_the_limit(limit):
+    """No loop that asks first costs more than the limit and the best costs nearly that."""
     result = costliest(afforded(limit))
     assert 0.9 * limit < result <= limit * (1 + 1e-12)
 
 
-def test_a_loop_that_looks_only_whether_anything_is_left_costs_more():
+def test_a_loop_that_asks_only_for_a_rest_costs_more():
     assert costliest(not_yet_exhausted(0.7)) > 1.3 * 0.7
 
 
-def test_a_loop_that_any_of_two_filters_lets_through_costs_more_than_one_of_them_allows():
+def test_a_loop_through_any_of_two_filters_costs_more():
+    """A loop that any of two filters lets through costs more than one of them allows."""
     assert costliest(either(0.25, 1.45)) > 1.5 * 0.25

@@ -100,7 +100,7 @@ def test_no_chain_exceeds_the_delta_of_a_group(rows):
 
 
 @given(epsilon=st.floats(1e-5, 500), delta=st.one_of(st.just(0.0), st.floats(1e-30, 0.5)), rows=st.integers(1, 1000))
-def test_the_share_of_a_row_is_worth_all_of_the_guarantee_for_the_unit_and_hardly_less(epsilon, delta, rows):
+def test_the_share_of_a_row_is_worth_the_units_guarantee(epsilon, delta, rows):
     each, least = share(epsilon, delta, rows)
     assert Fraction(each) * rows <= Fraction(epsilon)
     assert each * rows >= epsilon * (1 - 1e-14)
@@ -109,7 +109,8 @@ def test_the_share_of_a_row_is_worth_all_of_the_guarantee_for_the_unit_and_hardl
 
 
 @pytest.mark.parametrize(("epsilon", "rows"), [(5.5, 9), (4.32, 31), (1.35, 22)])
-def test_a_share_is_compared_exactly_where_a_float_would_pass_one_that_is_too_large(epsilon, rows):
+def test_a_share_is_compared_exactly(epsilon, rows):
+    """A share is compared exactly where a float would pass one that is too large."""
     nearest = epsilon / rows
     assert Fraction(nearest) * rows > Fraction(epsilon)
     assert not nearest * Fraction(rows) > Fraction(epsilon)  # a float times a Fraction is a float, rounded
@@ -146,7 +147,7 @@ def test_a_claim_that_does_not_follow_is_none():
 
 @ROWS
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
-def test_gaussians_of_a_row_are_for_a_unit_what_the_analytic_formula_says(rows, epsilon):
+def test_gaussians_of_a_unit_follow_the_analytic_formula(rows, epsilon):
     """A chain that moves on in one direction by one sensitivity each: the ends are r of them apart."""
     multiplier = 3.0
     event = event_of(GaussianDpEvent(multiplier), rows)
@@ -181,7 +182,7 @@ def test_spherical_noise_is_for_a_unit_that_of_the_longest_chain(rows):
 
 
 @pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick([0.01, 0.3, 2.0, 9.0], [1, 3, 10, 105]))
-def test_rows_of_a_unit_in_several_mini_batches_of_a_pass_cost_no_more_than_all_in_one(epsilon, dimension):
+def test_rows_in_several_mini_batches_cost_no_more_than_in_one(epsilon, dimension):
     """In every ledger."""
 
     def charges(rows):
@@ -259,7 +260,7 @@ def range_of(one, other):
 
 @ROWS
 @pytest.mark.parametrize("probability", [0.01, 0.5, 0.9])
-def test_a_sampled_selection_of_a_unit_has_r_times_the_range_and_attains_it(rows, probability):
+def test_a_units_sampled_selection_attains_r_times_the_range(rows, probability):
     """Two rare candidates that the unit's records speak for, one before and one after, among many others."""
     spent, many = 0.8, 10**9
     mechanism = ExponentialMechanism(sampled_epsilon(spent, probability), 1.0)
@@ -286,8 +287,11 @@ def softmax(scores):
     return np.exp(scores - np.max(scores))
 
 
-def test_ranges_of_links_do_not_add_up_on_a_sample_but_the_unit_has_r_times_that_of_a_record_all_the_same():
-    """Mixed over a unit's other record, one link's range is above that of a record: the chain proves nothing."""
+def test_ranges_of_links_do_not_add_up_on_a_sample():
+    """Ranges of links do not add up on a sample but the unit has r times that of a record all the same.
+
+    Mixed over a unit's other record, one link's range is above that of a record: the chain proves nothing.
+    """
     base, (old, new), (other_old, other_new) = LINK[0], LINK[1], LINK[2]
     probability, moved = 0.9, 2.0
     spent = 2 * math.log1p(probability * math.expm1(moved))
@@ -298,7 +302,7 @@ def test_ranges_of_links_do_not_add_up_on_a_sample_but_the_unit_has_r_times_that
 
 
 @ROWS
-def test_no_unit_loses_more_through_a_sampled_selection_than_is_charged(rows):
+def test_no_sampled_selection_costs_a_unit_more_than_charged(rows):
     """Given the other rows of the sample the range is r times a record's; mixed over them, ε and every D_α are."""
     random, nearest = np.random.default_rng(), 0.0
     for _ in range(150):
@@ -329,7 +333,7 @@ def test_parts_are_taken_one_by_one():
     assert repeated.event.delta == pytest.approx(1e-9 * (1 + math.exp(0.1)))
 
 
-def test_a_unit_of_poisson_steps_is_charged_the_mixture_of_its_rows():
+def test_poisson_steps_of_a_unit_cost_its_rows_mixture():
     row = PaddedDpEvent(PoissonGaussianDpEvent(0.1, 6.0, 5), 1e-12)
     assert event_of(row, 3) == PaddedDpEvent(PoissonGaussianDpEvent(0.1, 6.0, 5, 3), 1e-12)
     assert event_of(event_of(row, 3), 2) == event_of(row, 6)
@@ -341,7 +345,7 @@ def test_a_unit_of_poisson_steps_is_charged_the_mixture_of_its_rows():
 
 
 @ROWS
-def test_updates_on_all_rows_are_one_gaussian_of_a_unit_in_every_ledger(rows):
+def test_a_units_updates_on_all_rows_are_one_gaussian(rows):
     """All of its rows are in each of the updates."""
     event = event_of(PoissonGaussianDpEvent(1.0, 6.0, 5), rows)
     gaussian = GaussianDpEvent(6.0 / (2 * rows * math.sqrt(5)))
@@ -379,7 +383,7 @@ def test_where_no_form_is_proved_the_claim_itself_is_charged(event, composed):
         *UNKNOWN,
     ],
 )
-def test_a_ledger_takes_what_comes_out_and_never_charges_less_than_for_a_row(mode, event):
+def test_a_unit_is_never_charged_less_than_a_row(mode, event):
     epsilon, delta = share(1.0, 1e-8, 3)
     row = release_of(event, epsilon, delta)
     unit = Release.from_data(grouped(row, 3, epsilon=1.0, delta=1e-8).as_data())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import a_third_quick
+from pairs import a_third_quick, pairwise
 from scipy import optimize, special, stats
 from textbook import gaussian_delta
 
@@ -51,17 +51,16 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 3.0])
-@pytest.mark.parametrize("delta", [1e-8, 1e-3])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_compression_is_never_cheaper_and_costs_less_than_a_thousandth(shape, epsilon, delta):
+@pairwise(epsilon=[0.1, 3.0], delta=[1e-8, 1e-3], shape=SHAPES)
+def test_compression_costs_a_thousandth_at_most_and_never_less(shape, epsilon, delta):
+    """Compression is never cheaper and costs less than a thousandth."""
     mixture = Mixture(np.full(COUNT, 1 / COUNT), 0.07 * SHAPES[shape])
     least = least_multiplier(epsilon, delta, mixture)
     assert least * (1 - 1e-8) <= hockey_stick_multiplier(epsilon, delta, mixture) <= least * 1.001
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_compression_is_never_cheaper_for_a_renyi_bound_and_costs_less_than_a_thousandth(shape):
+def test_compression_costs_a_renyi_bound_a_thousandth_at_most(shape):
     mixture = Mixture(np.full(COUNT, 1 / COUNT), 0.07 * SHAPES[shape])
     computed = renyi_multiplier(0.5, 1e-6, mixture, conversion)
     with patch.object(Mixture, "compressed", lambda whole: whole):
@@ -78,7 +77,7 @@ def long_mixtures(draw):
 
 @pytest.mark.parametrize("shorter", [Mixture.compressed, Mixture.summary])
 @given(mixture=long_mixtures())
-def test_shorter_mixtures_have_the_same_shares_and_no_smaller_sensitivities(shorter, mixture):
+def test_shorter_mixtures_have_no_smaller_sensitivities(shorter, mixture):
     short = shorter(mixture)
     assert short.largest == mixture.largest
     assert short.shares.sum() == pytest.approx(1, rel=1e-12)
@@ -113,7 +112,7 @@ def test_short_mixtures_are_left_alone():
     order=st.floats(-4, 4).map(lambda x: 1 + 10.0**x),
     rare=st.sampled_from([1.0, 1e-3, 1e-9]),
 )
-def test_the_divergence_of_a_mixture_is_proposition_3_to_a_trillionth(multipliers, order, rare):
+def test_the_divergence_of_a_mixture_is_proposition_3(multipliers, order, rare):
     """Also where it is next to nothing, and where the largest term is rare."""
     weights = np.ones(len(multipliers))
     weights[np.argmin(multipliers)] = rare
@@ -161,7 +160,7 @@ SMALL = [
 
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
 @pytest.mark.parametrize(("algorithm", "settings_"), SMALL)
-def test_the_release_of_a_random_order_is_as_private_as_the_plan_says(algorithm, settings_, loss):
+def test_a_release_of_a_random_order_is_as_private_as_planned(algorithm, settings_, loss):
     """The densities of both neighbours' releases, over all orders, in one dimension."""
     settings_ = {"epochs": 4, **settings_}
     release_plan = plan(Request(1.0, 1e-2, algorithm=algorithm, loss=loss, **settings_), Facts(5, 1))
@@ -248,7 +247,7 @@ def test_the_event_of_a_plan_claims_no_more_noise_than_there_is(case):
     assert Release.from_data(release_plan.mechanism.guarantee.as_data()) == release_plan.mechanism.guarantee
 
 
-def test_a_charge_for_a_mixture_is_hardly_above_that_of_all_its_positions():
+def test_a_mixtures_charge_is_hardly_above_all_its_positions():
     release_plan = plan(Request(1.0, 1e-6, algorithm="nsgd", batch_size=5), Facts(48_842, 124))
     budget, sigma = Budget.of(epsilon=5.0, delta=1e-5), release_plan.mechanism.noise_scale
     exact = mixture_divergence(

@@ -42,7 +42,7 @@ def proofs() -> dict[str, str]:
     return hashes
 
 
-def test_no_code_under_a_proof_changed_since_the_two_were_compared():
+def test_no_code_under_a_proof_changed():
     lines = [f"{name} {code}" for name, code in proofs().items()]
     if os.environ.get("DBDP_RENEW_GOLDEN"):
         GOLDEN.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -62,7 +62,9 @@ def bound(x):
 '''
 
 
-def test_a_change_of_the_code_is_noticed_and_one_of_the_docstring_is_not():
+def test_a_change_of_the_code_is_noticed():
+    """A change of the code is noticed and one of the docstring is not."""
+
     def of(source: str) -> str:
         ((_, node),) = proved(ast.parse(source))
         return fingerprint(node, source)

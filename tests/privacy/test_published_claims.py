@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from pairs import a_third_quick
 from scipy import optimize, special, stats
-from textbook import gaussian_delta
+from textbook import gaussian_delta, permute_and_flip, renyi
 
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.calibration import (
@@ -177,7 +177,7 @@ def firsts(run):
 # --- §1.1 one update -------------------------------------------------------------------------------
 
 
-def test_one_minus_step_times_convexity_is_no_contraction_of_long_steps():
+def test_long_steps_do_not_contract_by_one_minus_step_convexity():
     """η = 1.99 is above 2/(β + γ) for β = 1, γ = 0.2; the formula with 1 - ηγ gives half the distance."""
     run = Run(
         rows=400, batch_size=10, epochs=3, steps=constant(1.99), regularisation=0.2, smoothness=0.8, gradient=quadratic
@@ -241,7 +241,7 @@ MINI_BATCHES = {
 
 
 @pytest.mark.parametrize("case", MINI_BATCHES)
-def test_mini_batches_do_not_divide_the_sensitivity_by_their_size(case):
+def test_mini_batches_do_not_divide_the_sensitivity(case):
     """Where steps shrink, or contraction matters, it falls by less than b, or not at all."""
     run, printed, factor = MINI_BATCHES[case]
     last_full = (run.rows // run.batch_size - 1) * run.batch_size
@@ -252,7 +252,7 @@ def test_mini_batches_do_not_divide_the_sensitivity_by_their_size(case):
 
 
 @pytest.mark.parametrize(("rows", "gaussian"), [(ADULT, (2.22, 29.8)), (COVERTYPE, (2.26, 28.9))])
-def test_noise_of_the_published_mini_batch_runs_spends_twenty_five_times_the_claimed_epsilon(rows, gaussian):
+def test_published_mini_batch_noise_spends_25_times_its_claim(rows, gaussian):
     """b = 50, noise for 2·2/(γmb), which counts the regulariser in L = 2; neighbours are 2/(γm) apart."""
     distance = distances(INVERSE_TIME, firsts(INVERSE_TIME)).max()
     assert distance / (2 * 2 / (0.05 * 2000 * 50)) == pytest.approx(25)
@@ -263,14 +263,14 @@ def test_noise_of_the_published_mini_batch_runs_spends_twenty_five_times_the_cla
         )
 
 
-def test_convex_constant_steps_are_the_one_schedule_that_mini_batches_do_divide():
+def test_convex_constant_steps_are_divided_by_mini_batches():
     run = Run(rows=2000, batch_size=50, epochs=3, steps=constant(0.1))
     distance = distances(run, firsts(run)).max()
     assert attains(distance, sgd_sensitivity(facts(run)))
     assert distance == pytest.approx(2 * 3 * 0.1 / 50)
 
 
-def test_the_logarithm_of_corollary_2_is_too_small_even_for_single_rows():
+def test_corollary_2_is_too_small_even_for_single_rows():
     """Σ_{i<k} 1/i is not at most ln k."""
     run = Run(rows=2000, epochs=10, steps=decreasing(2000**0.75))
     distance = distances(run, [0]).max()
@@ -281,7 +281,7 @@ def test_the_logarithm_of_corollary_2_is_too_small_even_for_single_rows():
 @pytest.mark.parametrize(
     ("rows", "exponent", "epochs", "factor"), [(COVERTYPE, 0.75, 10, 1.016), (10**6, 0.9, 50, 1.028)]
 )
-def test_the_logarithm_of_corollary_2_is_too_small_for_large_tables(rows, exponent, epochs, factor):
+def test_corollary_2_is_too_small_for_large_tables(rows, exponent, epochs, factor):
     exact = 4 * sum(1 / (p * rows + 1 + rows**exponent) for p in range(epochs))
     printed = paper_decreasing(exponent, rows=rows, epochs=epochs, batch_size=1)
     assert exact / printed == pytest.approx(factor, abs=5e-4)
@@ -290,7 +290,8 @@ def test_the_logarithm_of_corollary_2_is_too_small_for_large_tables(rows, expone
 # --- §1.4 a short last mini-batch ------------------------------------------------------------------
 
 
-def test_a_short_batch_divided_by_its_own_size_moves_the_model_fifty_times_too_far():
+def test_a_short_batch_divided_by_its_size_moves_50_times():
+    """A short batch divided by its own size moves the model fifty times too far."""
     run = replace(INVERSE_TIME, rows=2001)
     distance, bound = distances(run, [2000]).max(), sgd_sensitivity(facts(run))
     own = distances(replace(run, divisor=lambda size: size), [2000]).max()
@@ -303,7 +304,7 @@ def test_a_short_batch_divided_by_its_own_size_moves_the_model_fifty_times_too_f
 # --- §1.5 averages, and fresh permutations ---------------------------------------------------------
 
 
-def test_the_mean_of_the_iterates_can_move_further_than_the_last_one():
+def test_a_mean_of_iterates_can_move_further_than_the_last():
     """Where the step is large the iterates move most, and early: the mean remembers it, the last does not."""
     last = Run(rows=2000, steps=inverse_time(1.05, 0.05), regularisation=0.05)
     mean = replace(last, averaged_from=1)
@@ -323,7 +324,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize(("rows", "from_epoch", "factor"), ORDINARY)
-def test_noise_for_the_last_iterate_is_too_small_for_a_mean_in_ordinary_runs(rows, from_epoch, factor):
+def test_the_last_iterates_noise_is_too_small_in_ordinary_runs(rows, from_epoch, factor):
     last = Run(
         rows=rows, batch_size=50, epochs=10, steps=inverse_time(0.251, 0.001), regularisation=0.001, smoothness=0.25
     )
@@ -332,12 +333,12 @@ def test_noise_for_the_last_iterate_is_too_small_for_a_mean_in_ordinary_runs(row
     assert ratio == pytest.approx(factor, abs=5e-3)
 
 
-def test_with_convex_constant_steps_a_mean_moves_no_further_than_the_last_iterate():
+def test_with_convex_constant_steps_a_mean_moves_no_further():
     last = Run(rows=2000, batch_size=50, epochs=3, steps=constant(0.1))
     assert distances(replace(last, averaged_from=1), firsts(last)).max() <= distances(last, firsts(last)).max()
 
 
-def test_fresh_permutations_are_not_covered_by_the_bound_for_one_permutation():
+def test_fresh_permutations_exceed_one_permutations_bound():
     """One record sits where the mean remembers most: near β/γ in the first epoch, then always in front."""
     run = replace(INVERSE_TIME, averaged_from=1)
     reused, fresh = sgd_sensitivity(facts(run)), sgd_sensitivity(facts(run, permutation=FRESH))
@@ -350,7 +351,7 @@ def test_fresh_permutations_are_not_covered_by_the_bound_for_one_permutation():
     assert attains(furthest, fresh)
 
 
-def test_fresh_permutations_are_covered_by_the_bound_for_one_where_the_best_place_never_changes():
+def test_fresh_permutations_with_one_best_place_are_covered():
     for run in (
         INVERSE_TIME,
         replace(INVERSE_TIME, steps=decreasing(30.0)),
@@ -397,7 +398,8 @@ def test_the_bound_of_shards_is_attained(case, each_epoch):
     assert attains(moved, sharded_sensitivity([facts(run) for run in runs], each_epoch=each_epoch))
 
 
-def test_shards_are_free_for_inverse_time_and_divide_the_sensitivity_of_convex_constant_steps():
+def test_shards_divide_the_sensitivity_of_convex_constant_steps():
+    """Shards are free for inverse time and divide the sensitivity of convex constant steps."""
     whole, quarter = replace(INVERSE_TIME, rows=8000), INVERSE_TIME
     for each_epoch in (False, True):
         parts = sharded_sensitivity([facts(quarter)] * 4, each_epoch=each_epoch)
@@ -426,7 +428,7 @@ def test_noise_in_the_unit_ball_is_private_for_no_epsilon():
 
 
 @pytest.mark.parametrize(("dimension", "radius"), [(1, 0.01), (3, 0.5), (10, 2.0)])
-def test_the_density_of_noise_in_the_unit_ball_is_the_exponential_integral(dimension, radius):
+def test_noise_in_the_ball_has_an_exponential_integral_density(dimension, radius):
     """∫ f(r/s) s^(-d) d s^(d-1) ds over s in (0, 1), for f(x) ∝ x^(1-d) x^(d-1) e^-x."""
     points, weights = special.roots_legendre(400)
     shrink = (points + 1) / 2
@@ -453,7 +455,7 @@ def least_epsilon(count, *, in_ball):
     return math.log(low / high)
 
 
-def test_an_audit_finds_noise_in_the_unit_ball_and_passes_noise_on_the_sphere():
+def test_an_audit_finds_noise_in_the_ball_and_not_on_the_sphere():
     assert least_epsilon(2_000_000, in_ball=True) > 1.5  # where 1 is claimed
     assert 0.4 < least_epsilon(2_000_000, in_ball=False) <= 1
 
@@ -492,7 +494,7 @@ def test_classical_gaussian_noise_fails_at_large_epsilon(delta, classical, zhang
         assert true_delta(1.0) < delta
 
 
-def test_the_analytic_formula_does_not_cover_the_discrete_gaussian():
+def test_the_analytic_formula_is_not_the_discrete_gaussian_s():
     """On a coarse grid its δ is larger; that of a rounded continuous Gaussian is not."""
     sigma, shift, epsilon = 1.0, 2, 9.5
     integers = np.arange(-60, 61)
@@ -528,9 +530,7 @@ RESTARTED = [(390, 100, 1.0, 5, 20, 1.143), (9, 4000, 2.0, 5, 20, 1.294), (9, 40
 
 
 @pytest.mark.parametrize(("batches", "size", "step", "interval", "epochs", "factor"), RESTARTED)
-def test_with_averaging_the_first_batch_moves_the_model_further_than_the_last(
-    batches, size, step, interval, epochs, factor
-):
+def test_with_averaging_the_first_batch_moves_furthest(batches, size, step, interval, epochs, factor):
     run = restarts(batches=batches, batch_size=size, step=step, interval=interval, epochs=epochs)
     moved = distances(run, (0, run.rows - 1))
     bound = sgd_sensitivity(facts(run), by_position=True)
@@ -546,7 +546,7 @@ def test_every_position_has_a_sensitivity_that_is_attained(interval):
     assert distances(run, firsts(run)) == pytest.approx(by_position, rel=1e-9)
 
 
-def test_the_published_loop_over_all_batches_and_the_closed_form_agree():
+def test_the_published_loop_and_the_closed_form_agree():
     """Algorithm 2 with averaging, O(TN²), against one epoch at a time, O(TN)."""
     run = restarts(batches=30, batch_size=4, step=1.0, interval=3, epochs=10)
     loop, sums, steps = np.zeros(30), np.zeros(30), run.steps(np.arange(1, 301))
@@ -559,7 +559,7 @@ def test_the_published_loop_over_all_batches_and_the_closed_form_agree():
     assert sgd_sensitivity(facts(run), by_position=True).by_position == pytest.approx(loop, rel=1e-9)
 
 
-def test_proposition_2_holds_and_a_number_of_epochs_makes_it_smaller():
+def test_proposition_2_holds_and_few_epochs_are_smaller():
     """2ηR/(b(1 - ρ^N)) for any number of epochs; for full batches at η = 2/(L + μ) it is 2R/(nμ)."""
     run = Run(rows=200, batch_size=200, epochs=20, steps=constant(2 / 0.27), regularisation=0.01, smoothness=0.25)
     bound = sgd_sensitivity(facts(run)).exact
@@ -585,7 +585,7 @@ ADULT_NOISE = [(9, 4000, 2.0, (0.3796, 0.3021, 0.2819, 0.3012)), (390, 100, 1.0,
 
 
 @pytest.mark.parametrize(("batches", "size", "step", "expected"), ADULT_NOISE)
-def test_the_published_noise_of_rsgd_ar_is_larger_than_without_any_amplification(batches, size, step, expected):
+def test_published_rsgd_ar_noise_exceeds_no_amplification(batches, size, step, expected):
     positions, (paper, tight, direct, worst) = noises(batches=batches, batch_size=size, step=step)
     assert (paper, tight, direct, worst) == pytest.approx(expected, rel=5e-4)
     assert paper > worst > direct
@@ -619,7 +619,7 @@ def mixture_case(kind, interval):
 
 @pytest.mark.parametrize("interval", [0, 2, 3])
 @pytest.mark.parametrize("kind", MIXED)
-def test_the_mixture_bounds_hold_for_true_mixtures_over_all_orders(kind, interval):
+def test_mixture_bounds_hold_for_true_mixtures(kind, interval):
     """δ(ε) ≤ mean of the Gaussians' δ, and Proposition 3, against the densities themselves."""
     run, rows, noise = mixture_case(kind, interval)
     positions = sgd_sensitivity(facts(run), by_position=True).by_position
@@ -643,7 +643,7 @@ def renyi_of_mixture(order, means):
     return float(special.logsumexp(exponents) - math.log(len(exponents))) / (order - 1)
 
 
-def test_the_mixture_bound_is_attained_where_every_order_moves_the_model_alike():
+def test_the_mixture_bound_is_attained_where_orders_are_alike():
     """Linear losses, one row in all: without another row there is no order to hide in."""
     run = restarts(batches=1, batch_size=1, step=0.5, interval=0, epochs=4)
     bound = sgd_sensitivity(facts(run), by_position=True).by_position
@@ -681,7 +681,7 @@ def independent_delta(means, models):
 
 
 @pytest.mark.parametrize(("models", "independent", "same"), [(2, 1.24, 1.47), (5, 1.60, 2.44)])
-def test_one_shuffled_table_for_several_models_is_not_their_independent_composition(models, independent, same):
+def test_one_shuffle_for_several_models_is_no_composition(models, independent, same):
     """Each model alone is (1, 1e-6). With one permutation a record is in a telling position for all, or for none."""
     noise = optimize.brentq(lambda scale: np.mean(gaussian_delta(1.0, scale * SHUFFLED)) - 1e-6, 0.2, 1, xtol=1e-12)
     means = noise * SHUFFLED
@@ -698,7 +698,7 @@ def epsilon_by_summing(means, models):
     return min(models * renyi_of_mixture(order, means) + conversion(order, 1e-6) for order in orders)
 
 
-def test_in_a_ledger_of_all_orders_at_once_shuffling_saves_nothing():
+def test_in_a_zcdp_ledger_shuffling_saves_nothing():
     """ε(α)/α of a mixture tends to that of its worst position, so plain zCDP must charge that."""
     rates = [renyi_of_mixture(order, SHUFFLED) / order for order in (2.0, 20.0, 1e3, 1e6)]
     assert rates == sorted(rates)
@@ -715,7 +715,7 @@ def full_batch(**changes):
     )
 
 
-def test_the_published_bounds_of_gradient_descent_are_1_5_and_17_times_too_large():
+def test_published_descent_bounds_are_1_5_and_17_times_too_large():
     """3LTη/n for convex losses, and 5L(μ + β)/(nμβ) for strongly convex ones at η = 2/(β + μ), T = 20."""
     convex = full_batch()
     moved = distances(convex, [7]).max()
@@ -732,28 +732,12 @@ def test_the_published_bounds_of_gradient_descent_are_1_5_and_17_times_too_large
 # --- §6 tuning -------------------------------------------------------------------------------------
 
 
-def permute_and_flip(scores, epsilon):
-    """The law of the choice, by summing over all orders of the candidates."""
-    accepted = np.exp(epsilon * (np.array(scores) - max(scores)) / 2)
-    law, count = np.zeros(len(scores)), math.factorial(len(scores))
-    for order in itertools.permutations(range(len(scores))):
-        reached = 1.0
-        for candidate in order:
-            law[candidate] += reached * accepted[candidate] / count
-            reached *= 1 - accepted[candidate]
-    return law
-
-
 def exponential_mechanism(scores, epsilon):
     return special.softmax(epsilon * np.array(scores) / 2)
 
 
-def renyi(p, q, order):
-    return float(special.logsumexp(order * np.log(p) + (1 - order) * np.log(q))) / (order - 1)
-
-
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.1, 3.8), (1.0, 2.6)])
-def test_permute_and_flip_costs_more_than_the_exponential_mechanism(epsilon, factor):
+def test_permute_and_flip_costs_more_than_a_softmax(epsilon, factor):
     """It is ε-DP, but its loss spans up to 2ε: the charge αε²/8 is too small for it, αε²/2 is not."""
     neighbours, order = ([0, -1], [-1, 0]), 1.01
     p, q = (permute_and_flip(scores, epsilon) for scores in neighbours)
@@ -789,7 +773,7 @@ def tuned(values, epsilon, *, held_out):
     return law[..., 0].ravel()
 
 
-def test_tuning_on_disjoint_parts_costs_one_part_and_on_one_part_the_sum():
+def test_tuning_on_disjoint_parts_costs_one_part():
     """Two training parts and one held-out part, one record each: a record is in one of them."""
     losses = {"train": 0.0, "hold out": 0.0, "all three": 0.0}
     for first, second, third, new in itertools.product((0, 1), repeat=4):
@@ -833,7 +817,8 @@ def pure_pairs(epsilon):
 
 
 @pytest.mark.parametrize("mean", [5.0, 50.0, 1000.0])
-def test_the_best_of_a_geometric_number_of_runs_is_three_epsilon_private_and_of_a_fixed_number_is_not(mean):
+def test_the_best_of_geometric_runs_is_three_epsilon_private(mean):
+    """The best of a geometric number of runs is three epsilon private and of a fixed number is not."""
     losses, fixed = [], []
     for p, q in pure_pairs(1.0):
         losses.append(np.abs(np.log(best_of(p, geometric(mean)) / best_of(q, geometric(mean)))).max())
@@ -861,7 +846,7 @@ def with_nothing(law, nothing):
 # --- §1.7 losses, classes, projection ---------------------------------------------------------------
 
 
-def test_classes_trained_one_against_the_rest_move_together_by_the_root_of_their_number():
+def test_classes_move_together_by_the_root_of_their_number():
     """x becomes -x and the class stays: every one of K models moves by the whole Δ."""
     run, classes = replace(INVERSE_TIME, epochs=1), 7
     moved = [distances(run, firsts(run)).max() for _ in range(classes)]  # model c sees v = ±x, whatever c
@@ -895,7 +880,7 @@ def test_a_class_weight_above_one_multiplies_the_sensitivity():
     assert moved > 2.9 * sgd_sensitivity(facts(run)).total
 
 
-def test_a_random_projection_lengthens_rows_so_that_they_must_be_clipped_again():
+def test_a_projection_lengthens_rows_that_must_be_clipped_again():
     matrix = np.random.RandomState(1).standard_normal((784, 50)) / math.sqrt(50)
     directions, lengths, _ = np.linalg.svd(matrix, full_matrices=False)
     assert lengths[0] > 4.5
@@ -928,7 +913,7 @@ def changes(table, run, held_out):
 
 @pytest.mark.parametrize(("rows", "factor"), [(2000, 17), (20_000, 170)])
 @pytest.mark.parametrize("kind", ["training loss", "public hold-out"])
-def test_a_stop_that_depends_on_the_data_moves_the_model_far_beyond_the_bound(rows, factor, kind):
+def test_a_stop_by_the_data_moves_far_beyond_the_bound(rows, factor, kind):
     """All labels +1, then all -1; one row is flipped, and the tolerance lies between the two changes of the loss."""
     run = Run(
         rows=rows,
@@ -962,7 +947,7 @@ def border_rows():
 
 
 @pytest.mark.parametrize("kind", ["dropped", "moved to the end"])
-def test_a_row_that_is_dropped_or_moved_shifts_all_others_and_breaks_the_bound(kind):
+def test_a_dropped_row_shifts_others_and_breaks_the_bound(kind):
     """One row is replaced by a zero row that is stored elsewhere, or not at all: later rows move up by one."""
     table, run = border_rows(), Run(rows=0, batch_size=50, steps=constant(0.1), smoothness=10.0)
     run = replace(run, rows=len(table), gradient=lambda rows, models: huber(rows, models, 0.05))
@@ -1006,7 +991,7 @@ def cheapest(epsilon, delta):
 
 
 @pytest.mark.parametrize(("delta", "epsilon", "order", "budget"), LEDGER)
-def test_the_ledgers_orders_and_budgets_are_those_of_the_reference_table(delta, epsilon, order, budget):
+def test_orders_and_budgets_are_those_of_the_reference(delta, epsilon, order, budget):
     result, rho = cheapest(epsilon, delta)
     assert (result, result * rho) == pytest.approx((order, budget), rel=5e-4)
     assert best_order(epsilon, delta) == pytest.approx(result, rel=1e-4)
@@ -1018,7 +1003,7 @@ SEVERAL = [(1, 4.22, 4.53, 4.22), (2, 8.35, 6.41, 5.97), (5, 20.7, 10.1, 9.45), 
 
 
 @pytest.mark.parametrize(("count", "basic", "renyi_", "gaussian"), SEVERAL)
-def test_from_the_second_release_on_one_fixed_order_beats_an_even_split(count, basic, renyi_, gaussian):
+def test_one_fixed_order_beats_an_even_split(count, basic, renyi_, gaussian):
     _, rho = cheapest(1.0, 1e-6)
     result = (
         least_multiplier(1 / count, 1e-6 / count),
@@ -1029,7 +1014,7 @@ def test_from_the_second_release_on_one_fixed_order_beats_an_even_split(count, b
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_a_pure_release_is_no_more_telling_than_the_gaussian_it_counts_for(epsilon):
+def test_a_pure_release_tells_no_more_than_its_gaussian(epsilon):
     """G_μ passes below the corner of the trade-off function of pure ε, for μ = 2Φ⁻¹(e^ε/(1 + e^ε))."""
     mean, largest = pure_mean(epsilon), 0.0
     for at in np.linspace(0, epsilon, 50):
@@ -1040,7 +1025,7 @@ def test_a_pure_release_is_no_more_telling_than_the_gaussian_it_counts_for(epsil
     assert mean < 1.26 * epsilon
 
 
-def test_passing_a_release_because_any_of_several_filters_has_room_is_unsound():
+def test_passing_by_any_of_several_filters_is_unsound():
     """A first Gaussian is seen. Was it telling, the rest is spent as Gaussians, within a Gaussian filter;
     else as one leak of probability δ', within the filter that adds up (ε, δ). Every end fits one filter."""
     epsilon, delta, first = 1.0, 1e-6, 0.05
@@ -1059,7 +1044,7 @@ def test_passing_a_release_because_any_of_several_filters_has_room_is_unsound():
 # --- §14 margins ------------------------------------------------------------------------------------
 
 
-def test_a_dot_product_errs_by_up_to_its_dimension_times_the_models_norm():
+def test_a_dot_product_errs_by_its_dimension_times_the_norm():
     """20,000 products, each too small beside what was summed before, are all lost: the term dβW is needed."""
     dimension, large = 20_000, 256.0
     products = [large, *[0.99 * U * large] * dimension, -large]  # w = (256√2, …, 256√2), x = (1/√2, …, -1/√2)
@@ -1073,7 +1058,7 @@ def test_a_dot_product_errs_by_up_to_its_dimension_times_the_models_norm():
     assert lost <= 1.01 * dimension * U * norm
 
 
-def test_single_precision_arithmetic_could_move_the_model_further_than_the_record():
+def test_single_precision_could_move_further_than_the_record():
     """The margin of float64 is nothing; the same bound with 2⁻²⁴ in place of 2⁻⁵³ is many times Δ."""
     run = Run(
         rows=ADULT, batch_size=50, epochs=10, steps=inverse_time(0.251, 0.001), regularisation=0.001, smoothness=0.25
@@ -1134,7 +1119,7 @@ def test_every_section_that_the_code_cites_is_in_the_document():
     assert cited - sections == set()
 
 
-def test_the_roman_parts_of_a_section_that_the_code_cites_are_in_the_document():
+def test_the_roman_parts_that_code_cites_are_in_the_document():
     document = DOCUMENT.read_text(encoding="utf-8")
     cited = {part for path in SOURCES for part in re.findall(r"§2\((i+)\)", path.read_text(encoding="utf-8"))}
     assert "ii" in cited

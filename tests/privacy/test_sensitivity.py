@@ -140,7 +140,7 @@ def test_every_position_has_the_sensitivity_of_the_recursion(facts):
 
 
 @given(facts=trainings())
-def test_the_sensitivity_with_its_margin_is_never_below_the_recursion(facts):
+def test_the_total_is_never_below_the_recursion(facts):
     actual = sgd_sensitivity(facts, by_position=True)
     assert actual.total >= max(by_position(facts))
     assert (actual.by_position + actual.margin >= by_position(facts)).all()
@@ -148,7 +148,7 @@ def test_the_sensitivity_with_its_margin_is_never_below_the_recursion(facts):
 
 @settings(max_examples=60)
 @given(facts=trainings(most_rows=12, most_epochs=4, most_batches=4))
-def test_fresh_permutations_give_the_worst_of_all_ways_to_sit_in_the_epochs(facts):
+def test_fresh_permutations_give_the_worst_of_all_ways(facts):
     facts = replace(facts, permutation=FRESH)
     steps = list(updates(facts))
     ways = itertools.product(range(facts.batches), repeat=facts.epochs)
@@ -157,7 +157,7 @@ def test_fresh_permutations_give_the_worst_of_all_ways_to_sit_in_the_epochs(fact
     assert sgd_sensitivity(facts).exact >= sgd_sensitivity(replace(facts, permutation=REUSED)).exact * (1 - 1e-12)
 
 
-def test_a_fresh_permutation_costs_more_where_the_worst_place_changes():
+def test_a_fresh_permutation_costs_more_if_the_place_changes():
     facts = training(rows=40, epochs=4, step_sizes=zigzag(8.0))
     ratio = sgd_sensitivity(replace(facts, permutation=FRESH)).exact / sgd_sensitivity(facts).exact
     assert ratio > 1.1
@@ -205,10 +205,12 @@ def test_no_expansion_is_rounded_down(facts):
 
 
 @pytest.mark.parametrize("permutation", [REUSED, FRESH])
-@pytest.mark.parametrize("batch_size", [1, 7, 10, 100])
-def test_convex_constant_steps_give_2kL_step_over_b(batch_size, permutation):
-    facts = training(batch_size=batch_size, step_sizes=constant(1.5), lipschitz=0.7, epochs=4, permutation=permutation)
-    assert sgd_sensitivity(facts).exact == pytest.approx(2 * 4 * 0.7 * 1.5 / batch_size, rel=1e-9)
+def test_convex_constant_steps_give_2kL_step_over_b(permutation):
+    for batch_size in (1, 7, 10, 100):
+        facts = training(
+            batch_size=batch_size, step_sizes=constant(1.5), lipschitz=0.7, epochs=4, permutation=permutation
+        )
+        assert sgd_sensitivity(facts).exact == pytest.approx(2 * 4 * 0.7 * 1.5 / batch_size, rel=1e-9)
 
 
 @pytest.mark.parametrize("permutation", [REUSED, FRESH])
@@ -256,27 +258,6 @@ def test_covertype_costs_what_the_law_says():
     assert sgd_sensitivity(facts).exact == pytest.approx(4.016e-3, abs=5e-7)
 
 
-def test_beyond_two_over_beta_plus_gamma_the_expansion_is_not_1_minus_step_times_gamma():
-    facts = training(rows=400, smoothness=0.8, regularisation=0.2, step_sizes=constant(1.99))
-    assert sgd_sensitivity(facts).exact == pytest.approx(0.842, abs=5e-4)
-    keep = 1 - 1.99 * 0.2
-    assert 2 * 1.99 / 10 * (1 - keep**120) / (1 - keep**40) == pytest.approx(0.398, abs=5e-4)
-
-
-@pytest.mark.parametrize(("rows", "from_epoch", "factor"), [(ADULT, 1, 1.09), (COVERTYPE, 1, 1.38), (ADULT, 10, 1.03)])
-def test_a_mean_of_iterates_costs_as_much_more_as_the_law_says(rows, from_epoch, factor):
-    last = strongly_convex(0.001, rows=rows, batch_size=50, epochs=10)
-    mean = replace(last, averaged_from=(from_epoch - 1) * last.batches + 1)
-    assert sgd_sensitivity(mean).exact / sgd_sensitivity(last).exact == pytest.approx(factor, abs=6e-3)
-
-
-def test_a_mean_of_all_iterates_of_one_pass_costs_4_6_times_the_last():
-    last = strongly_convex(0.05, rows=2000, batch_size=1, epochs=1, smoothness=1.0)
-    last = replace(last, step_sizes=InverseTime(1.05, 0.05).step_sizes)
-    assert sgd_sensitivity(last).exact == pytest.approx(0.0200, abs=5e-5)
-    assert sgd_sensitivity(replace(last, averaged_from=1)).exact == pytest.approx(0.0916, abs=5e-5)
-
-
 @pytest.mark.parametrize(("step", "epochs"), [(0.5, 1), (8.0, 20)])
 def test_full_batch_descent_gives_2LT_step_over_n(step, epochs):
     facts = training(rows=300, batch_size=300, epochs=epochs, step_sizes=constant(step), lipschitz=0.7)
@@ -284,14 +265,14 @@ def test_full_batch_descent_gives_2LT_step_over_n(step, epochs):
 
 
 @pytest.mark.parametrize("convexity", [0.001, 0.1, 3.0])
-@pytest.mark.parametrize("epochs", [1, 20, 500])
-def test_strongly_convex_full_batch_descent_gives_the_geometric_sum(convexity, epochs):
+def test_strongly_convex_descent_gives_the_geometric_sum(convexity):
     step = 2 / (0.25 + 2 * convexity)  # the longest with 1 - ημ
-    facts = training(
-        rows=300, batch_size=300, epochs=epochs, step_sizes=constant(step), regularisation=convexity, lipschitz=0.7
-    )
-    expected = 2 * 0.7 / (300 * convexity) * (1 - (1 - step * convexity) ** epochs)
-    assert sgd_sensitivity(facts).exact == pytest.approx(expected, rel=1e-9)
+    for epochs in (1, 20, 500):
+        facts = training(
+            rows=300, batch_size=300, epochs=epochs, step_sizes=constant(step), regularisation=convexity, lipschitz=0.7
+        )
+        expected = 2 * 0.7 / (300 * convexity) * (1 - (1 - step * convexity) ** epochs)
+        assert sgd_sensitivity(facts).exact == pytest.approx(expected, rel=1e-9)
 
 
 def closed_form_of_restarts(*, batches, size, step, interval, epochs, convexity, smoothness):
@@ -366,20 +347,8 @@ def test_restarts_give_the_closed_form_and_the_published_loop(batches, size, sha
     assert actual == pytest.approx(published_loop(**facts), rel=1e-9)
 
 
-RESTARTS = [(390, 100, 1.0, 5, 20, 1.14), (9, 4000, 2.0, 5, 20, 1.29), (9, 4000, 1.0, 3, 7, 1.38)]
-
-
-@pytest.mark.parametrize(("batches", "size", "step", "interval", "epochs", "factor"), RESTARTS)
-def test_with_restarts_the_first_position_is_the_worst(batches, size, step, interval, epochs, factor):
-    facts = restarted(
-        batches=batches, size=size, step=step, interval=interval, epochs=epochs, convexity=0.001, smoothness=0.251
-    )
-    actual = sgd_sensitivity(facts, by_position=True).by_position
-    assert actual.argmax() == 0
-    assert actual[0] / actual[-1] == pytest.approx(factor, abs=6e-3)
-
-
-def test_full_batches_of_adult_with_restarts_cost_a_seventh_of_the_published_bound():
+def test_full_batches_with_restarts_cost_a_seventh_of_the_paper():
+    """Full batches of adult with restarts cost a seventh of the published bound."""
     facts = restarted(batches=9, size=4000, step=2.0, interval=5, epochs=20, convexity=0.001, smoothness=0.251)
     assert sgd_sensitivity(facts).exact == pytest.approx(6.6e-3, rel=0.02)
 
@@ -388,7 +357,8 @@ def test_full_batches_of_adult_with_restarts_cost_a_seventh_of_the_published_bou
 
 
 @pytest.mark.parametrize("convexity", [0.0, 0.05])
-def test_steps_up_to_two_over_beta_are_accepted_and_any_above_is_refused(convexity):
+def test_steps_above_two_over_beta_are_refused(convexity):
+    """Steps up to two over beta are accepted and any above is refused."""
     limit = 2 / (0.25 + convexity)
     facts = training(regularisation=convexity, step_sizes=constant(limit))
     assert sgd_sensitivity(facts).exact <= 2 * 3 * limit / 10 * (1 + 1e-9)
@@ -405,7 +375,7 @@ def test_the_step_size_that_a_refusal_names_is_accepted(convexity, smoothness):
     assert sgd_sensitivity(replace(facts, step_sizes=constant(named))).exact > 0
 
 
-def test_a_single_step_above_two_over_beta_is_refused_wherever_it_is():
+def test_a_single_step_above_two_over_beta_is_refused():
     def late(first, count):
         return np.where(np.arange(first, first + count) == 29, 8.1, 0.5)
 
@@ -413,10 +383,10 @@ def test_a_single_step_above_two_over_beta_is_refused_wherever_it_is():
         sgd_sensitivity(training(step_sizes=late))
 
 
-@pytest.mark.parametrize("step", [0.0, -1.0, math.nan, math.inf])
-def test_steps_that_are_no_steps_are_refused(step):
-    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="step"):
-        sgd_sensitivity(training(step_sizes=constant(step)))
+def test_steps_that_are_no_steps_are_refused():
+    for step in (0.0, -1.0, math.nan, math.inf):
+        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="step"):
+            sgd_sensitivity(training(step_sizes=constant(step)))
 
 
 def test_more_updates_than_the_margin_is_proved_for_are_refused():
@@ -435,19 +405,16 @@ def test_fresh_permutations_have_no_sensitivity_by_position():
         sgd_sensitivity(training(permutation=FRESH), by_position=True)
 
 
-@pytest.mark.parametrize(
-    "averaging",
-    [
+def test_means_that_are_not_over_complete_epochs_are_refused():
+    for averaging in (
         {"averaged_from": 2},
         {"averaged_from": 10},
         {"averaged_from": 31},
         {"restart_every": 15},
         {"averaged_from": 1, "restart_every": 10},
-    ],
-)
-def test_means_that_are_not_over_complete_epochs_are_refused(averaging):
-    with pytest.raises(ValueError, match=r"is not over complete epochs of 10"):
-        sgd_sensitivity(training(**averaging))
+    ):
+        with pytest.raises(ValueError, match=r"is not over complete epochs of 10"):
+            sgd_sensitivity(training(**averaging))
 
 
 # --- margins: §14 -------------------------------------------------------------------------------------
@@ -500,7 +467,7 @@ def test_the_margin_is_the_one_of_the_law(facts):
 
 
 @given(facts=trainings(averaging=("none",)))
-def test_the_margin_is_never_below_the_smallest_that_the_law_allows(facts):
+def test_the_margin_is_never_below_the_smallest_allowed(facts):
     assert margin(facts, reach_by_recursion(facts)) <= sgd_sensitivity(facts).margin * (1 + 1e-9)
 
 
@@ -512,7 +479,7 @@ def test_a_mean_adds_its_own_rounding():
     assert restart.margin == pytest.approx(mean.margin, rel=1e-9, abs=0)
 
 
-def test_a_model_that_large_steps_drove_far_is_not_forgotten_at_the_next_piece():
+def test_a_model_driven_far_is_remembered_in_the_next_piece():
     facts = training(
         rows=50, batch_size=2, epochs=2, dimension=2000, regularisation=2.0, step_sizes=power(2 / 2.25, 1.0)
     )
@@ -614,7 +581,7 @@ COMPUTED = {
 
 @pytest.mark.parametrize("loss", SLOPES)
 @pytest.mark.parametrize("case", COMPUTED)
-def test_rounding_moves_the_result_by_no_more_than_half_the_margin(case, loss):
+def test_rounding_moves_the_result_within_half_the_margin(case, loss):
     """Half of it: the margin is for two trajectories. In 24 bits instead of 53 it would not do."""
     (settings_, averaging), (slope, kind) = COMPUTED[case], SLOPES[loss]
     schedule = Constant(settings_.get("step", 0.25))
@@ -638,7 +605,7 @@ def test_rounding_moves_the_result_by_no_more_than_half_the_margin(case, loss):
     assert np.linalg.norm(written_out(facts, slope, features, labels, np.float32) - exact) > share
 
 
-def test_a_projections_norm_is_a_sum_of_as_many_squares_as_there_are_features():
+def test_a_projections_norm_sums_a_square_for_each_feature():
     """One large coordinate and 20,000 whose squares are lost beside it: 4uW for each update is not enough."""
     schedule = Constant(2.1e-3)
     facts = training(
@@ -696,7 +663,7 @@ BALLS = {1.0: 0.550, 2.0: 0.635, 3.0: 0.709, 5.0: 0.809, 10.0: 0.910}  # D/2 of 
 
 
 @pytest.mark.parametrize("radius", BALLS)
-def test_the_difference_of_two_gradients_within_a_ball_is_that_of_the_law(radius):
+def test_gradients_within_a_ball_differ_as_the_law_says(radius):
     angles = np.linspace(0, np.pi, 100_001)
     opposite = 2 * (np.sin(angles) / (1 + np.exp(radius * np.cos(angles)))).max()  # mirror images across w
     assert logistic_difference(radius) / 2 == pytest.approx(BALLS[radius], abs=6e-4)
@@ -704,7 +671,7 @@ def test_the_difference_of_two_gradients_within_a_ball_is_that_of_the_law(radius
 
 
 @pytest.mark.parametrize("radius", [0.5, 1.0, 3.0, 10.0])
-def test_no_two_rows_have_gradients_further_apart_by_balls_of_real_numbers(radius):
+def test_no_two_gradients_are_further_apart_by_ball_arithmetic(radius):
     """Rows anywhere on the circle and models of every length: boxes are split until interval arithmetic is sure."""
     limit = logistic_difference(radius) + 0.02
     low, high = arb(0), arb.pi()
@@ -742,13 +709,13 @@ def test_shorter_rows_and_models_have_gradients_less_far_apart(radius):
     assert largest > 0.8 * logistic_difference(radius)
 
 
-def test_beyond_what_is_gained_the_difference_is_that_of_long_models():
+def test_a_long_models_difference_is_not_reduced():
     assert logistic_difference(31.0) == logistic_difference(math.inf) == 2.0
     assert logistic_difference(1e-6) == logistic_difference(0.4) < 1.03
 
 
 @pytest.mark.parametrize("radius", [1.0, 3.0])
-def test_a_row_moves_a_model_in_a_ball_by_all_of_the_smaller_difference(radius):
+def test_a_row_attains_the_smaller_difference_in_a_ball(radius):
     """Rows along -e push the model to the border; then one row is there, or its mirror image across the model."""
     step, angles = 1e-3, np.linspace(0, np.pi, 100_001)
     angle = angles[(np.sin(angles) / (1 + np.exp(radius * np.cos(angles)))).argmax()]

@@ -122,7 +122,7 @@ def test_one_shard_is_a_training_of_its_own(each_epoch):
     )
 
 
-def test_convex_constant_steps_are_divided_by_the_number_of_equal_shards():
+def test_equal_shards_divide_convex_constant_steps():
     whole, part = shard(120, Constant(0.5)), shard(30, Constant(0.5))
     for each_epoch in (False, True):
         result = sharded_sensitivity([part] * 4, each_epoch=each_epoch)
@@ -147,7 +147,8 @@ def test_shards_of_covertype_are_free_for_inverse_time(shards, expected):
         assert sharded_sensitivity(parts, each_epoch=each_epoch).exact == pytest.approx(expected, abs=1.5e-6)
 
 
-def test_a_small_shard_with_the_weight_of_its_rows_costs_no_more_than_a_large_one():
+def test_a_small_shard_costs_no_more_than_a_large_one():
+    """A small shard with the weight of its rows costs no more than a large one."""
     parts = [shard(rows, Constant(0.5), batch_size=10) for rows in (200, 10)]
     result = sharded_sensitivity(parts, each_epoch=False)
     assert result.exact == pytest.approx(sgd_sensitivity(parts[0]).exact * 200 / 210, rel=1e-9)
@@ -183,7 +184,7 @@ def literal_margin(shards, *, each_epoch):
 
 @pytest.mark.parametrize("each_epoch", [False, True])
 @given(shards=shardings())
-def test_the_margin_of_shards_is_never_below_what_their_errors_add_up_to(shards, each_epoch):
+def test_the_margin_of_shards_covers_their_errors(shards, each_epoch):
     assert literal_margin(shards, each_epoch=each_epoch) <= sharded_sensitivity(shards, each_epoch=each_epoch).margin
 
 
@@ -198,7 +199,7 @@ def test_the_start_that_a_longer_shard_reached_is_not_forgotten():
 # --- refusals --------------------------------------------------------------------------------------
 
 
-def test_too_many_updates_are_refused_before_anything_is_computed():
+def test_too_many_updates_are_refused_at_once():
     part = shard(10**9, Constant(0.1), batch_size=1, epochs=1000)
     for each_epoch in (False, True):
         with pytest.raises(ValueError, match=r"1000000000000 updates are more than 500000000"):
@@ -211,7 +212,8 @@ def test_a_step_above_two_over_beta_is_refused(each_epoch):
         sharded_sensitivity([shard(20, Constant(2.1))] * 2, each_epoch=each_epoch)
 
 
-def test_means_of_iterates_are_refused_where_the_shards_are_averaged_in_each_epoch():
+def test_means_of_iterates_are_refused_with_averaged_shards():
+    """Means of iterates are refused where the shards are averaged in each epoch."""
     part = shard(20, Constant(0.1), batch_size=10, averaged_from=1)
     with pytest.raises(ValueError, match="average shards once"):
         sharded_sensitivity([part] * 2, each_epoch=True)
@@ -219,7 +221,8 @@ def test_means_of_iterates_are_refused_where_the_shards_are_averaged_in_each_epo
     assert moved == pytest.approx(sgd_sensitivity(part).exact / 2, rel=1e-9)
 
 
-def test_a_fresh_permutation_within_the_shards_costs_the_worst_of_each_epoch():
+def test_fresh_permutations_in_shards_cost_the_worst_place():
+    """A fresh permutation within the shards costs the worst of each epoch."""
     part = shard(20, InverseTime(1.1, 0.1), regularisation=0.1, batch_size=10)
     fresh = replace(part, permutation=FRESH)
     for each_epoch in (False, True):

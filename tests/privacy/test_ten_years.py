@@ -168,7 +168,7 @@ def test_ten_years_last_as_long_as_the_table_has_it(what):
     assert before <= now or what == "12 of `dp_sgd` on all rows, ten updates"
 
 
-def test_the_exact_law_is_that_of_compositions_with_a_formula_and_of_the_curves():
+def test_the_exact_law_is_that_of_known_compositions():
     """Control: a hundredth more or less noise is another result."""
     mean = math.sqrt(60) / 9
     exact, more = (gaussian_delta(each, 4.0) for each in (mean, 1.01 * mean))

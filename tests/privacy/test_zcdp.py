@@ -58,7 +58,7 @@ def name(event):
 
 
 @pytest.mark.parametrize("event", KNOWN, ids=name)
-def test_the_divergence_is_below_the_order_times_rho_at_every_order(event):
+def test_the_divergence_is_below_order_times_rho(event):
     rho = event.concentration()
     ratios = np.array([event.divergence(order) / order for order in ORDERS])
     assert ratios.max() <= rho * (1 + 1e-6)  # near α = 1 a divergence is computed to so many digits
@@ -85,13 +85,14 @@ def test_a_pure_release_has_the_rho_of_randomised_response(exponent):
         assert ratios[0] >= rho * (1 - 1e-4)
 
 
-def test_permute_and_flip_costs_what_a_pure_release_does_and_a_selection_a_quarter_of_it():
+def test_a_selection_costs_a_quarter_of_a_pure_release():
+    """Permute and flip costs what a pure release does and a selection a quarter of it."""
     assert ExponentialMechanismDpEvent(0.1).concentration() == pytest.approx(pure_concentration(0.1) / 4, rel=1e-3)
     assert 0.9 * pure_concentration(40.0) < ExponentialMechanismDpEvent(40.0).concentration() < pure_concentration(40.0)
 
 
 @pytest.mark.parametrize("event", UNKNOWN, ids=name)
-def test_an_event_without_a_rho_counts_for_its_promise_and_leaks_its_delta(event):
+def test_an_event_without_a_rho_counts_for_its_promise(event):
     assert event.concentration() is None
     promise = EpsilonDeltaDpEvent(0.7, 1e-7)
     assert Release(event, 0.7, 1e-7).as_concentrated() == (pure_concentration(0.7), promise)
@@ -116,7 +117,8 @@ def test_rho_implies_the_epsilon_that_dp_accounting_says(rho, delta):
 
 
 @given(epsilon=st.floats(1e-2, 20), exponent=st.floats(-12, -1))
-def test_a_budget_of_epsilon_has_the_largest_rho_and_that_rho_implies_the_epsilon(epsilon, exponent):
+def test_a_budget_of_epsilon_has_the_largest_rho(epsilon, exponent):
+    """A budget of epsilon has the largest rho and that rho implies the epsilon."""
     delta = 10.0**exponent
     budget = Budget.of(epsilon=epsilon, delta=delta, mode="zcdp")
     rho = budget.charge_limit / CHARGE_UNITS
@@ -141,7 +143,7 @@ def test_a_budget_of_rho_holds_the_epsilon_that_it_implies():
     assert Budget.of(epsilon=None, rho=0.5, delta=1e-6, mode="zcdp") == budget
 
 
-def test_a_small_rho_with_a_large_delta_still_promises_a_positive_epsilon():
+def test_a_small_rho_promises_a_positive_epsilon():
     assert Budget.of(epsilon=None, rho=1e-9, delta=0.5).epsilon == 1e-9
 
 
@@ -164,7 +166,8 @@ def test_what_is_no_budget_of_rho_is_refused(given, refusal):
         Budget.of(**given)
 
 
-def test_for_gaussians_rho_is_as_good_as_renyi_and_for_pure_releases_more_expensive():
+def test_rho_is_as_good_as_renyi_for_gaussians():
+    """For gaussians rho is as good as renyi and for pure releases more expensive."""
     renyi, zcdp = (Budget.of(epsilon=1.0, delta=1e-6, mode=mode) for mode in ("renyi", "zcdp"))
     gaussian, pure = Release(GaussianDpEvent(20.0), 1.0, 1e-6), Release(EpsilonDeltaDpEvent(0.5, 0.0), 0.5, 0.0)
     shares = [

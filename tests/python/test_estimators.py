@@ -130,7 +130,7 @@ def outcomes(estimator: Any) -> dict[str, str]:
     ],
     ids=lambda each: f"{type(each).__name__}-{each.bounds}",
 )
-def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(estimator, connection):
+def test_scikit_learns_checks_pass_but_for_equal_fits(estimator, connection):
     result = outcomes(estimator)
     assert {name: why for name, why in result.items() if name not in EXPECTED} == {}
     assert left_behind(connection) == 0
@@ -140,7 +140,7 @@ def test_scikit_learns_checks_pass_except_those_that_require_equal_fits(estimato
 
 
 @pytest.mark.usefixtures("private")
-def test_noise_decides_nothing_here_but_once_in_a_thousand_million_fits():
+def test_noise_decides_once_in_a_thousand_million_fits():
     """6.3 deviations in each of three coordinates: together they move no score by a twentieth of the coefficient."""
     for rows, epochs in ((120, 10), (120, 20), (240, 10)):
         model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=epochs, bounds=2.0, classes=[False, True])
@@ -180,7 +180,8 @@ def test_what_is_read_from_the_rows_is_listed_in_a_warning():
 
 
 @pytest.mark.usefixtures("private")
-def test_values_outside_their_bounds_are_clipped_and_a_label_outside_its_classes_is_refused():
+def test_a_label_outside_its_classes_is_refused():
+    """Values outside their bounds are clipped and a label outside its classes is refused."""
     features, labels = points()
     stated = dbdp.LogisticRegression(**NEAR_EXACT, epochs=30, bounds=[-1, 1])
     with no_leaks():
@@ -281,7 +282,8 @@ def test_the_charge_and_the_released_model_stay(private):
     assert left_behind(private) == 0
 
 
-def test_what_a_killed_process_left_is_dropped_by_the_next_and_what_is_at_work_is_not(private, server_url):
+def test_what_a_killed_process_left_is_dropped_by_the_next(private, server_url):
+    """What a killed process left is dropped by the next and what is at work is not."""
     features, labels = points()
     dead, alive = "dbdp_rows_0000000000000000", "dbdp_rows_1111111111111111"
     with psycopg.connect(server_url, autocommit=True) as other:
@@ -303,7 +305,8 @@ def stranger(private: psycopg.Connection) -> Iterator[str]:
     private.execute(f"reset role; drop owned by {name} cascade; drop role {name}")
 
 
-def test_a_table_whose_name_is_sql_is_not_run_and_those_of_others_are_not_dropped(private, stranger):
+def test_a_table_whose_name_is_sql_is_not_run(private, stranger):
+    """A table whose name is sql is not run and those of others are not dropped."""
     injected = f"dbdp_rows_a;alter role {stranger} superuser"
     names = {injected, "dbdp_rows_0123456789abcdef", "dbdp_rows_0123456789ABCDEF", f"dbdp_rows_{'0' * 16}\n"}
     private.execute(f"set role {stranger}")
@@ -378,7 +381,7 @@ def test_columns_have_any_names_and_values_any_letters():
 
 
 @pytest.mark.usefixtures("private")
-def test_several_classes_are_one_against_the_rest_and_keep_their_type():
+def test_several_classes_keep_their_type():
     features, _ = points(300)
     labels = np.select([features[:, 0] < -0.4, features[:, 0] > 0.4], [3, 1], 2)
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, bounds=1.5, classes=[1, 2, 3]).fit(features, labels)
@@ -391,7 +394,7 @@ def test_several_classes_are_one_against_the_rest_and_keep_their_type():
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize("algorithm", ["preconditioned_gd", "objective_perturbation", "bolt_on"])
-def test_probabilities_of_several_classes_are_of_the_loss_that_was_learned(algorithm):
+def test_probabilities_are_of_the_loss_that_was_learned(algorithm):
     features, labels = points(120)
     y = np.where(labels, 1, 0) + (np.abs(features[:, 1]) < 0.2)
     options = NEAR_EXACT | {"algorithm": algorithm} | ({"delta": 0.0} if algorithm == "objective_perturbation" else {})
@@ -407,7 +410,7 @@ def test_probabilities_of_several_classes_are_of_the_loss_that_was_learned(algor
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize("classes", [["well", "ill"], ["mild", "well", "ill"]])
-def test_scorers_of_scikit_learn_do_not_depend_on_the_order_in_which_classes_are_stated(classes):
+def test_scorers_do_not_depend_on_the_order_of_classes(classes):
     features, labels = points(240)
     y = np.where(labels, "well", "ill")
     if len(classes) == 3:
@@ -486,7 +489,8 @@ def test_a_delta_below_the_ledgers_unit_has_its_budget():
 
 
 @pytest.mark.usefixtures("private")
-def test_nullable_booleans_and_numbered_columns_are_taken_as_they_are():
+def test_nullable_booleans_are_taken_as_they_are():
+    """Nullable booleans and numbered columns are taken as they are."""
     features, labels = points()
     frame = pandas.DataFrame(features)
     with warnings.catch_warnings():
@@ -521,7 +525,8 @@ def test_only_an_ordered_dictionary_declares_its_categories(is_stated, told):
 
 
 @pytest.mark.usefixtures("private")
-def test_columns_and_labels_of_which_most_values_are_not_as_declared_are_warned_of_and_others_are_not():
+def test_columns_mostly_not_as_declared_are_warned_of():
+    """Columns and labels of which most values are not as declared are warned of and others are not."""
     rows = {"age": [30, 40, 50, 60], "ward": ["A", "B", "A", "B"], "code": [1, 2, 3, 4]}
     wrong = {"age": [300, 900], "ward": ["a", "b"], "code": {"bounds": [0, 2.5], "bins": 2}}
     right = {"age": [35, 90], "ward": ["A", "B"], "code": {"bounds": [0, 3.5], "bins": 2}}  # a quarter is clipped
@@ -544,7 +549,8 @@ def test_a_choice_of_the_larger_class_is_warned_of():
 
 
 @pytest.mark.usefixtures("private")
-def test_names_of_columns_that_an_array_does_not_have_are_refused_with_what_keeps_them():
+def test_names_of_columns_for_an_array_are_refused():
+    """Names of columns that an array does not have are refused with what keeps them."""
     model = dbdp.LogisticRegression(**NEAR_EXACT, bounds={"age": [0, 1]}, classes=[0, 1])
     with pytest.raises(ValueError, match=r"columns are x0.*data frame.*set_output\(transform=\"pandas\"\)"):
         model.fit(np.zeros((2, 1)), [0, 1])
@@ -569,7 +575,8 @@ def test_logarithms_of_probabilities_are_theirs():
 
 
 @pytest.mark.parametrize("estimator", [dbdp.LogisticRegression, dbdp.MLPClassifier, dbdp.Ridge])
-def test_a_label_that_bounds_name_is_refused_with_the_keyword_of_its_public_facts(estimator):
+def test_a_label_among_the_bounds_is_refused(estimator):
+    """A label that bounds name is refused with the keyword of its public facts."""
     keyword = "label_bounds" if estimator is dbdp.Ridge else "classes"
     model = estimator(epsilon=1, delta=1e-6, bounds={"age": [0, 9], "ill": ["no", "yes"]})
     with pytest.raises(ValueError, match=f"'ill', which is the label; leave it out there, and pass {keyword}="):
@@ -625,7 +632,8 @@ def registered(database: Database, patients: Table) -> Iterator[str]:
     return name
 
 
-def test_a_query_is_read_with_the_callers_rights_and_its_columns_are_named(engine, patients):
+def test_a_query_is_read_with_the_callers_rights(engine, patients):
+    """A query is read with the callers rights and its columns are named."""
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=40, database=engine, **STATED)
     with no_leaks():
         model.fit(select(patients).where(patients.c.ward.in_(["A", "B"]), patients.c.age >= 0), y="ill")
@@ -651,7 +659,7 @@ def test_a_table_is_trained_in_place_where_it_is_registered(database, patients, 
         by_name.fit(registered, "ill")
 
 
-def test_bounds_and_classes_that_a_dataset_does_not_use_are_warned_of(database, registered):
+def test_bounds_that_a_dataset_does_not_use_are_warned_of(database, registered):
     given = {"epsilon": 1, "delta": 1e-6, "database": database, "progress": False}
     with pytest.warns(UserWarning, match=r"bounds and classes describe rows .* not used: dataset") as warned:
         dbdp.LogisticRegression(**given, **STATED).fit(registered)
@@ -678,7 +686,7 @@ def test_the_classes_of_a_dataset_are_sorted_with_their_models(database, patient
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, np.inf])
-def test_a_model_of_a_dataset_predicts_nothing_for_rows_with_missing_values(database, patients, registered, missing):
+def test_missing_values_are_not_predicted(database, patients, registered, missing):
     model = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
     assert model.predict([[50, "A"], [60.0, "no such ward"]]).shape == (2,)
     for rows in ([[missing, "A"]], np.array([[missing, "A"]], dtype=object), {"age": [missing], "ward": ["A"]}):
@@ -766,7 +774,7 @@ def test_it_works_in_a_pipeline_and_in_a_search():
 
 @pytest.mark.usefixtures("private")
 @pytest.mark.parametrize("kind", [BaggingClassifier, lambda model, **_: VotingClassifier([("one", model)])])
-def test_meta_estimators_that_number_the_classes_work_with_the_numbers_stated(kind):
+def test_meta_estimators_that_number_classes_work(kind):
     features, labels = points()
     model = dbdp.LogisticRegression(**NEAR_EXACT, epochs=20, bounds=2.0, classes=[0, 1])
     with no_leaks():
@@ -809,7 +817,7 @@ def test_the_documentation_lists_the_checks_that_cannot_pass():
     ],
     ids=["lists", "floats", "pandas", "pandas's own types", "pandas's categories", "arrow", "columns", "a query"],
 )
-def test_numbers_and_booleans_that_are_categories_predict_as_in_sql(connection, coded, given):
+def test_categories_of_numbers_predict_as_in_sql(connection, coded, given):
     model, table = coded
     sql = f"select age, grade, flag, dbdp.predict_probability({model.model_id_}, g) as p from {table.fullname} as g"
     rows = connection.execute(f"{sql} order by age").fetchall()
@@ -843,7 +851,7 @@ def test_an_engine_does_not_reuse_the_connection_of_a_database(engine):
         assert database.connection.autocommit
 
 
-def test_what_is_done_on_a_sqlalchemy_connection_is_committed_by_its_owner(engine, patients):
+def test_a_sqlalchemy_connection_is_committed_by_its_owner(engine, patients):
     name = f"{patients.schema}_mine"
     with engine.connect() as owner:
         database = dbdp.connect(owner)

@@ -115,7 +115,8 @@ def test_client_and_server_return_the_same_plan(database, dataset, connection):
     assert in_server == (database.explain(dataset, request),)
 
 
-def test_a_data_dictionary_becomes_a_proposal_and_never_looks_at_data():
+def test_a_data_dictionary_becomes_a_proposal():
+    """A data dictionary becomes a proposal and never looks at data."""
     proposed = dbdp.propose_declaration({"age": {"minimum": 0, "maximum": 120}, "ward": {"values": ["A", "B"]}})
     assert proposed == {"age": [0.0, 120.0], "ward": ["A", "B"]}
     with pytest.raises(ValueError, match="'weight'"):
@@ -171,7 +172,8 @@ def test_a_connection_shows_where_it_is_and_whether_it_is_closed(server_url):
     assert repr(database) == "<Database: closed>"
 
 
-def test_candidates_take_american_spelling_and_refuse_words_of_scikit_learn_with_ours(database, dataset):
+def test_candidates_understand_other_spellings(database, dataset):
+    """Candidates take american spelling and refuse words of scikit learn with ours."""
     base = dbdp.Request(epsilon=1, delta=1e-6)
     both = [dbdp.TuningRequest(base, ({word: 0.1},)) for word in ("regularization", "regularisation")]
     assert both[0] == both[1]
@@ -209,7 +211,7 @@ def test_a_text_is_refused_as_a_list_of_groups(database):
 # --- errors -------------------------------------------------------------------------------------------------
 
 
-def test_what_the_server_refuses_is_a_value_error_in_its_bare_words(database, dataset):
+def test_what_the_server_refuses_is_a_value_error(database, dataset):
     with pytest.raises(ValueError, match=r"^epsilon = -1\.0 must be positive") as refused:
         database.explain_in_server(dataset, dbdp.Request(epsilon=-1))
     assert isinstance(refused.value, psycopg.DatabaseError)
@@ -219,9 +221,7 @@ def test_what_the_server_refuses_is_a_value_error_in_its_bare_words(database, da
 
 
 @pytest.mark.parametrize("state", ["DP001", "P0001"])
-def test_a_training_in_the_server_that_fails_after_its_charge_is_a_charged_error(
-    connection, database, dataset, schema, monkeypatch, state
-):
+def test_a_failure_in_the_server_is_a_charged_error(connection, database, dataset, schema, monkeypatch, state):
     """Whatever SQLSTATE it has: that of a refusal too."""
     monkeypatch.setattr(Database, "_trains_here", lambda *_: False)
     connection.execute(f"""
@@ -274,7 +274,7 @@ def test_a_type_checker_sees_every_public_name():
     assert {name.asname: each.module for each in imports for name in each.names} == dbdp._PLACES
 
 
-def test_a_shell_completes_every_public_name_and_nothing_is_imported_for_it():
+def test_a_shell_completes_every_public_name_without_import():
     code = "import sys, dbdp; print(*dir(dbdp)); print(sum(name.startswith('dbdp.') for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     names, loaded = done.stdout.splitlines()

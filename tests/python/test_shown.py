@@ -57,7 +57,7 @@ def test_a_receipt_is_a_dict_that_a_notebook_shows_short_first():
     assert "details" not in ReceiptData(algorithm="nsgd")._repr_html_()
 
 
-def test_the_dataset_of_rows_passed_to_fit_is_no_name_for_a_person():
+def test_a_temporary_dataset_has_no_name_for_a_person():
     shown = ReceiptData(dataset="dbdp_rows_0123456789abcdef", predicted_loss="about 0.1")._repr_html_()
     assert "(rows passed to fit)" in shown and "dbdp_rows" not in shown and "about 0.1" in shown
     assert "dbdp_rows_of_mine" in ReceiptData(dataset="dbdp_rows_of_mine")._repr_html_()
@@ -122,9 +122,7 @@ def test_ridge_has_the_good_default_and_warns_where_delta_is_0(database, numbers
 
 
 @pytest.mark.parametrize("loss", ["huber_regression", "squared"])
-def test_a_regression_of_classes_is_refused_before_the_charge_by_every_interface(
-    database, connection, server_url, numbers, schema, loss
-):
+def test_a_regression_of_classes_is_refused_before_the_charge(database, connection, server_url, numbers, schema, loss):
     connection.execute("create table classes as select i / 9.0 as a, i % 2 as y from generate_series(1, 9) as i")
     name = f"{schema}_classes"
     features = {"a": [0, 1]}

@@ -71,13 +71,15 @@ def test_the_warning_names_the_line_of_the_fit():
 
 
 @pytest.mark.usefixtures("private", "quiet")
-def test_a_grid_search_counts_its_last_fit_and_sums_of_decimals_are_exact():
+def test_a_grid_search_counts_its_last_fit():
+    """A grid search counts its last fit and sums of decimals are exact."""
     search = GridSearchCV(model(0.1), {"regularisation": [0.1, 1.0]}, cv=KFold(2, shuffle=True), error_score="raise")
     search.fit(X, Y)
     assert dbdp.spending() == [{"columns": ["x0"], "fits": 5, "epsilon": 0.5, "delta": 0.0}]
 
 
-def test_warnings_become_rarer_and_other_columns_have_a_sum_of_their_own():
+def test_warnings_become_rarer():
+    """Warnings become rarer and other columns have a sum of their own."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(20):
@@ -88,13 +90,13 @@ def test_warnings_become_rarer_and_other_columns_have_a_sum_of_their_own():
 
 
 @pytest.mark.usefixtures("private")
-def test_a_fit_on_a_dataset_is_charged_to_its_budget_and_counted_nowhere_else(database, table, register):
+def test_a_fit_on_a_dataset_is_counted_in_its_budget_only(database, table, register):
     name = register(table)
     dbdp.LogisticRegression(epsilon=1, database=database, progress=False).fit(name)
     assert dbdp.spending() == []
 
 
-def test_a_limit_without_a_delta_refuses_a_fit_with_one_and_says_what_to_pass():
+def test_a_limit_without_a_delta_refuses_a_fit_with_one():
     with (
         dbdp.SpendingLimit(epsilon=3) as limit,
         pytest.raises(
@@ -115,7 +117,7 @@ def test_a_limit_without_a_delta_refuses_a_fit_with_one_and_says_what_to_pass():
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("release", [PURE, GAUSSIAN])
 @pytest.mark.parametrize("mode", ["renyi", "basic"])
-def test_the_last_fit_within_the_limit_is_accepted_and_the_next_refused(release, mode):
+def test_the_first_fit_beyond_the_limit_is_refused(release, mode):
     """As the budget of a dataset counts: to one unit."""
     budget = Budget.of(epsilon=7, delta=1e-5, mode=mode)
     charge, leak = budget.cost(release)
@@ -225,7 +227,7 @@ for each in (model, clone(model), pickle.loads(pickle.dumps(model))):
 
 
 @pytest.mark.parametrize("is_limited", others_slow([True, False], True))
-def test_another_process_refuses_an_estimator_from_a_block_with_a_limit(is_limited):
+def test_a_limit_is_refused_in_another_process(is_limited):
     """Also a copy of it; without a limit it may fit, and counts for itself."""
     with dbdp.SpendingLimit(epsilon=1) if is_limited else nullcontext():
         sent = pickle.dumps(clone(model()))
@@ -235,7 +237,7 @@ def test_another_process_refuses_an_estimator_from_a_block_with_a_limit(is_limit
     assert all(("n_jobs=1" in line) if is_limited else (line == "fits") for line in lines)
 
 
-def test_a_forked_process_does_not_spend_from_its_copy_of_a_limit(monkeypatch):
+def test_a_forked_process_does_not_spend_its_copy(monkeypatch):
     with dbdp.SpendingLimit(epsilon=9) as limit:
         monkeypatch.setattr(os, "getpid", lambda: -1)
         with pytest.raises(ValueError, match="n_jobs=1"):
@@ -244,7 +246,8 @@ def test_a_forked_process_does_not_spend_from_its_copy_of_a_limit(monkeypatch):
 
 
 @pytest.mark.slow
-def test_processes_of_a_search_are_refused_under_a_limit_and_count_for_themselves_without(monkeypatch, private_cluster):
+def test_processes_of_a_search_are_refused_under_a_limit(monkeypatch, private_cluster):
+    """Processes of a search are refused under a limit and count for themselves without."""
     monkeypatch.setenv("DBDP_HOME", str(private_cluster.home.parent))
     assert embedded() == private_cluster.url
     with dbdp.SpendingLimit(epsilon=100) as limit, pytest.raises(ValueError, match="n_jobs=1"):

@@ -88,7 +88,7 @@ def test_the_aggregate_returns_the_model_of_a_plain_loop(packed, schedule, batch
 
 
 @pytest.mark.parametrize("batch_size", BATCH_SIZES)
-def test_several_models_in_one_pass_are_bit_for_bit_those_of_a_pass_each(packed, batch_size):
+def test_several_models_in_one_pass_are_those_of_a_pass_each(packed, batch_size):
     states = [initial(batch_size, *SCHEDULES[name]) for name in SCHEDULES] * 2
     sql = "select dbdp_internal.sgd_epoch(block, %s order by block_no) from blocks"
     together = packed.execute(sql, (b"".join(states),)).fetchone()[0]
@@ -171,12 +171,12 @@ def damaged_states() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("damage", damaged_states())
-def test_a_damaged_state_is_refused_and_the_session_lives(connection, damage):
+def test_a_damaged_state_is_refused_and_the_session_lives(connection):
     rows = blocks.encode(np.zeros((8, 3)), np.ones(8)).tobytes()
-    with pytest.raises(psycopg.Error, match=r"state|schedule code"):
-        connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
-    assert connection.execute("select 1").fetchone() == (1,)
+    for damage in damaged_states():
+        with pytest.raises(psycopg.Error, match=r"state|schedule code"):
+            connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
+        assert connection.execute("select 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("length", [1, 31, 33, 8 * 32 - 4])

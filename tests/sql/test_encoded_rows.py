@@ -112,9 +112,7 @@ def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(connection, schema
 
 @pytest.mark.parametrize("element", ["float8", "float4"])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_an_array_is_divided_by_its_norm_also_where_a_square_overflows(
-    connection, schema, register, element, intercept
-):
+def test_an_array_is_divided_by_its_norm_despite_overflow(connection, schema, register, element, intercept):
     connection.execute(
         f"create table v as select array[j - 3, j % 3, 0.5 * j, 0, 1]::{element}[] x, j % 2 y, j "
         "from generate_series(1, 9) j"
@@ -149,7 +147,7 @@ def matrix(connection: psycopg.Connection, model: int) -> list[list[int]]:
     return result.tolist()
 
 
-def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(connection, schema, register):
+def test_a_model_of_a_version_before_is_scored_as_it_was(connection, schema, register):
     connection.execute(TABLE)
     name = register("t", features=FEATURES["plain"], negative="0", epsilon=1e6, delta=0.1)
     number, declaration, _ = released(connection, name)
@@ -177,7 +175,7 @@ def test_a_model_of_a_version_before_predicts_and_is_scored_as_it_was(connection
 
 
 @pytest.mark.parametrize("trained", FEATURES)
-def test_a_model_is_scored_with_its_own_bins_on_a_dataset_that_has_others(connection, schema, register, trained):
+def test_a_model_is_scored_with_its_own_bins(connection, schema, register, trained):
     connection.execute(TABLE)
     other = "bins" if trained == "plain" else "plain"
     options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}

@@ -86,7 +86,7 @@ def test_the_statement_that_trains_reads_receipt_and_weights_too(connection, peo
         connection.execute("select dbdp.receipt(999999999, 'charge')")
 
 
-def test_a_row_says_which_model_it_is_and_whether_noise_is_expected_to_win(connection, schema, people):
+def test_a_row_says_its_model_and_whether_noise_wins(connection, schema, people):
     """Of the same table: much noise, little, and a network, for which there is no rule."""
 
     def trained(options: str) -> dict[str, object]:
@@ -109,7 +109,7 @@ def test_a_row_says_which_model_it_is_and_whether_noise_is_expected_to_win(conne
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_fits_100_columns_and_each_of_its_columns_has_a_comment(connection, server_url, schema, people, view):
+def test_a_view_fits_100_columns_that_have_comments(connection, server_url, schema, people, view):
     """Of a dataset and a role of usual length; the control is the view's details, which have more columns."""
     connection.execute(f"select dbdp.dp_train(%s, {GIVEN}, name => 'of_{schema}')", (people["classes"],))
     connection.execute("select dbdp.dp_summarize(%s, 0.5, 1e-6)", (people["classes"],))

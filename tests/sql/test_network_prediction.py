@@ -13,6 +13,7 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
+from scored import OF_EVERY_TYPE, PARALLEL
 from shuffles import shuffled
 
 from dbdp.interfaces.cli.main import app
@@ -34,17 +35,7 @@ LABELS: dict[str, dict[str, Any]] = {
     "classes": {"label": "k", "positive": None, "classes": IDS},
 }
 KIND = pytest.mark.parametrize("kind", LABELS)
-FEATURES = {
-    "n": [0, 10],
-    "i": [0, 9],
-    "b": [0, 1],
-    "r": [0, 1],
-    "t": ["u", "ü ß", ""],
-    "c": ["ab", "x"],
-    "e": ["sad", "happy"],
-    "f": ["true", "false"],
-    "s": ["0", "-2"],
-}
+FEATURES = {name: declared for name, declared in OF_EVERY_TYPE.items() if name != "a"}
 COLUMNS = """
 create type mood as enum ('sad', 'happy', 'numb');
 create table t (j int, k text, y int, n numeric, i bigint, b boolean, r real, t text, c char(4), e mood, f boolean,
@@ -205,9 +196,7 @@ def test_a_parallel_plan_predicts_the_same(connection, schema, register):
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select sum(round(dbdp.predict_probability({model.id}, x)::numeric, 9)) from big as w"
     serial = connection.execute(sql).fetchone()
-    connection.execute("""
-set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
-set min_parallel_table_scan_size = 0; set parallel_leader_participation = off""")
+    connection.execute(PARALLEL)
     assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
     assert connection.execute(sql).fetchone() == serial
 

@@ -13,24 +13,14 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scored import OF_EVERY_TYPE as FEATURES
+from scored import PARALLEL
 
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.interfaces.sql import scoring
 
 Register = Callable[..., str]
-FEATURES = {
-    "a": [-1, 1],
-    "n": [0, 10],
-    "i": [0, 9],
-    "b": [0, 1],
-    "r": [0, 1],
-    "t": ["u", "ü ß", ""],
-    "c": ["ab", "x"],
-    "e": ["sad", "happy"],
-    "f": ["true", "false"],
-    "s": ["0", "-2"],
-}
 TABLE = """
 create type mood as enum ('sad', 'happy', 'numb');
 create domain share as float8;
@@ -41,9 +31,6 @@ select (j % 31 - 15) / 10.0, (j % 97) / 7.0, j % 12, j % 2 = 0, (j % 5) / 4.0, (
   (array['ab', 'x', 'abc'])[j % 3 + 1], (array['sad', 'happy', 'numb'])[j % 3 + 1]::mood, j % 3 = 0, j % 4 - 2, j % 2
 from generate_series(1, 200) as j"""
 COLUMNS = ", ".join(FEATURES)
-PARALLEL = """
-set max_parallel_workers_per_gather = 2; set parallel_setup_cost = 0; set parallel_tuple_cost = 0;
-set min_parallel_table_scan_size = 0; set parallel_leader_participation = off"""
 
 
 @pytest.fixture
@@ -180,7 +167,7 @@ begin
 end $$"""
 
 
-def test_a_table_altered_within_a_statement_is_scored_as_it_is_then(connection, fitted):
+def test_a_table_altered_in_a_statement_is_scored_as_it_is(connection, fitted):
     """Also where a subtransaction undoes the change, which no later command does."""
     connection.execute(f"create table other as select {COLUMNS} from t order by ctid")
     connection.execute(WITHIN)
@@ -238,9 +225,10 @@ def test_a_null_or_not_finite_feature_is_predicted_as_null(connection, fitted, c
     assert None not in scores(connection, fitted.model_id_, "other", "ctid")[0]  # y is no feature
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "same"),
-    [
+def test_unknown_categories_weigh_nothing(connection, fitted):
+    """Numbers are clipped and unknown categories weigh nothing."""
+    connection.execute("create table other as select * from t where i = 5 limit 1")
+    for column, value, same in (
         ("n", "1e300", "10"),
         ("n", "-1e300", "0"),
         ("n", "repeat('9', 100)::numeric", "10"),
@@ -257,16 +245,13 @@ def test_a_null_or_not_finite_feature_is_predicted_as_null(connection, fitted, c
         ("e", "'numb'", "'numb'"),
         ("c", "'x   '", "'x'"),
         ("s", "7", "1"),
-    ],
-)
-def test_numbers_are_clipped_and_unknown_categories_weigh_nothing(connection, fitted, column, value, same):
-    connection.execute("create table other as select * from t where i = 5 limit 1")
-    results = []
-    for each in (value, same):
-        connection.execute(f"update other set {column} = {each}")
-        results += scores(connection, fitted.model_id_, "other", "ctid")
-    assert results[0] == results[1]
-    assert None not in results[0]
+    ):
+        results = []
+        for each in (value, same):
+            connection.execute(f"update other set {column} = {each}")
+            results += scores(connection, fitted.model_id_, "other", "ctid")
+        assert results[0] == results[1]
+        assert None not in results[0]
 
 
 @pytest.mark.parametrize("cast", ["float8[]", "float4[]"])
@@ -363,51 +348,43 @@ def array_model(connection: psycopg.Connection, schema: str, register: Register)
     return connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,)).fetchone()[0]
 
 
-@pytest.mark.parametrize(
-    "features",
-    [
+def test_an_array_with_a_null_is_predicted_as_null(connection, array_model):
+    """An array with a null or a number that is not finite is predicted as null."""
+    for features in (
         "null::float8[]",
         "null",
         "'{1, null, 3}'::float8[]",
         "'{1, NaN, 3}'::float8[]",
         "'{1, Infinity, 3}'::float4[]",
-    ],
-)
-def test_an_array_with_a_null_or_a_number_that_is_not_finite_is_predicted_as_null(connection, array_model, features):
-    sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
-    assert connection.execute(sql, (array_model,) * 2).fetchone() == (None, None)
+    ):
+        sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
+        assert connection.execute(sql, (array_model,) * 2).fetchone() == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("features", "message"),
-    [
+def test_an_array_of_another_shape_is_refused_in_each_row(connection, array_model):
+    """The control is an array that fits, for which the session learns the model."""
+    for features, message in (
         ("'{1, 2}'::float8[]", "has 2 numbers, the model was trained on 3"),
         ("'{1, 2, 3, 4}'::float4[]", "has 4 numbers"),
         ("'{}'::float8[]", "has 0 numbers"),
         ("'{1}'::float8[]", "has 1 number, the model"),
         ("'{{1, 2, 3}}'::float8[]", "has 2 dimensions; pass one list of 3 numbers"),
         ("'{{1}, {2}, {3}}'::float4[]", "has 2 dimensions"),
-    ],
-)
-def test_an_array_of_another_shape_is_refused_for_the_first_row_and_for_later_ones(
-    connection, array_model, features, message
-):
-    """The control is an array that fits, for which the session learns the model."""
-    for _ in range(2):
-        with pytest.raises(psycopg.Error, match=f"^dbdp: the array {message}"):
-            connection.execute(f"select dbdp.predict(%s, {features})", (array_model,))
-        assert connection.execute("select dbdp.predict(%s, array[1, 2, 3])", (array_model,)).fetchone() != (None,)
+    ):
+        for _ in range(2):
+            with pytest.raises(psycopg.Error, match=f"^dbdp: the array {message}"):
+                connection.execute(f"select dbdp.predict(%s, {features})", (array_model,))
+            assert connection.execute("select dbdp.predict(%s, array[1, 2, 3])", (array_model,)).fetchone() != (None,)
 
 
-@pytest.mark.parametrize("features", ["array[1, 2, 3]", "array[1.0, 2.0, 3.5]", "'[4:6]={1,2,3}'::float8[]"])
-def test_an_array_may_be_written_as_people_write_it(connection, array_model, features):
-    sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
-    assert None not in connection.execute(sql, (array_model,) * 2).fetchone()
+def test_an_array_may_be_written_as_people_write_it(connection, array_model):
+    for features in ("array[1, 2, 3]", "array[1.0, 2.0, 3.5]", "'[4:6]={1,2,3}'::float8[]"):
+        sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
+        assert None not in connection.execute(sql, (array_model,) * 2).fetchone()
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_a_call_that_cannot_be_is_refused(connection, array_model):
+    for call, message in (
         ("dbdp.predict(999999, '{1,2,3}'::float8[])", "model 999999 does not exist; see dbdp.models"),
         ("dbdp.predict_probability(-1, '{1,2,3}'::float4[])", "model -1 does not exist"),
         ("dbdp.predict(999999, v) from v", "model 999999 does not exist"),
@@ -424,13 +401,11 @@ def test_an_array_may_be_written_as_people_write_it(connection, array_model, fea
         ("dbdp.predict({}, to_json(v)) from v", "features are json"),
         ("dbdp.predict(null, array[1, 2, 3])", "model is required, e.g. its name, or its number in dbdp.models"),
         ("dbdp.predict(null::bigint, v) from v", "model is required"),
-    ],
-)
-def test_a_call_that_cannot_be_is_refused(connection, array_model, call, message):
-    with pytest.raises(psycopg.Error, match=f"^dbdp: .*{message}") as error:
-        connection.execute("select " + call.replace("{}", str(array_model)))
-    assert error.value.sqlstate == "DP001"
-    assert "Python" not in error.value.diag.context
+    ):
+        with pytest.raises(psycopg.Error, match=f"^dbdp: .*{message}") as error:
+            connection.execute("select " + call.replace("{}", str(array_model)))
+        assert error.value.sqlstate == "DP001"
+        assert "Python" not in error.value.diag.context
 
 
 def test_json_may_be_written_as_text(connection, array_model):
@@ -660,12 +635,12 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("case", FORGED)
-def test_pairs_that_would_be_read_beyond_their_numbers_are_refused(case):
+def test_pairs_beyond_their_numbers_are_refused():
     """An analyst may call dbdp.learn with a description of any kind."""
-    groups, pairs = FORGED[case]
-    with pytest.raises(ValueError, match="pair"):
-        compiled.RecordScorer([NUMBER, CATEGORY], 0.0, scoring.Ending(), scoring.Crossing(tuple(groups), tuple(pairs)))
+    for groups, pairs in FORGED.values():
+        crossing = scoring.Crossing(tuple(groups), tuple(pairs))
+        with pytest.raises(ValueError, match="pair"):
+            compiled.RecordScorer([NUMBER, CATEGORY], 0.0, scoring.Ending(), crossing)
 
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))
@@ -835,21 +810,20 @@ def test_the_wrong_function_names_the_right_one(connection, schema, register, kn
         connection.execute(f"select dbdp.{RIGHT[kind][0]}({model}, x) from v_{kind}")  # and is as good as before
 
 
-@pytest.mark.parametrize("features", ["null::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"])
-def test_an_array_with_a_null_is_null_for_every_kind(connection, schema, register, features):
+def test_an_array_with_a_null_is_null_for_every_kind(connection, schema, register):
     models = array_models(connection, register)
-    sql = (
-        f"select dbdp.predict_class({models['classes']}, {features}), dbdp.predict_value({models['real']}, {features})"
-    )
-    assert connection.execute(sql).fetchone() == (None, None)
+    for features in ("null::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"):
+        for kind, predictor in PREDICTOR.items():
+            sql = f"select dbdp.{predictor}({models[kind]}, {features})"
+            assert connection.execute(sql).fetchone() == (None,)
 
 
-@pytest.mark.parametrize("predictor", ["predict_class", "predict_value"])
-def test_a_model_that_does_not_exist_is_named_by_every_function(connection, predictor):
-    with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
-        connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
-    with pytest.raises(psycopg.Error, match="model is required"):
-        connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])")
+def test_a_model_that_does_not_exist_is_named_by_every_function(connection):
+    for predictor in ("predict_class", "predict_value"):
+        with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
+            connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
+        with pytest.raises(psycopg.Error, match="model is required"):
+            connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -904,14 +878,15 @@ def test_the_compiled_choice_of_a_class_is_the_reference(outputs, garbage):
         assert reference == ours
 
 
-@pytest.mark.parametrize("chosen, classes", [(2.0, ["a", "b"]), (-1.0, ["a", "b"]), (1e300, ["a", "b"]), (0.0, [])])
-def test_a_choice_that_is_no_class_raises_and_reads_nothing_beyond_the_classes(chosen, classes):
-    scorers = compiled.Scorers()
-    scorers.add(1, 0, compiled.CalledScorer(lambda features: chosen, classes))
-    with pytest.raises(ValueError, match="does not choose a class"):
-        scorers.label(1, 0, b"")
-    scorers.add(1, 0, compiled.CalledScorer(lambda features: 1.0, ["a", "b"]))
-    assert scorers.label(1, 0, b"") == "b"
+def test_a_choice_that_is_no_class_raises():
+    """A choice that is no class raises and reads nothing beyond the classes."""
+    for chosen, classes in ((2.0, ["a", "b"]), (-1.0, ["a", "b"]), (1e300, ["a", "b"]), (0.0, [])):
+        scorers = compiled.Scorers()
+        scorers.add(1, 0, compiled.CalledScorer(lambda _, chosen=chosen: chosen, classes))
+        with pytest.raises(ValueError, match="does not choose a class"):
+            scorers.label(1, 0, b"")
+        scorers.add(1, 0, compiled.CalledScorer(lambda features: 1.0, ["a", "b"]))
+        assert scorers.label(1, 0, b"") == "b"
 
 
 def test_a_compiled_scorer_refuses_none_in_place_of_bytes():

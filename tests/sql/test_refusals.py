@@ -33,7 +33,7 @@ def refusal(connection, sql, *parameters):
     return error.value.diag
 
 
-def test_no_function_without_its_arguments_is_unknown_and_none_shows_a_traceback(connection):
+def test_no_function_without_arguments_is_unknown(connection):
     """PostgreSQL would say that there is no such function; the control is one that raises in PL/Python."""
     names = [name for (name,) in connection.execute(PAIRS).fetchall()]
     assert len(names) > 25
@@ -76,7 +76,7 @@ def test_predictions_refuse_as_other_functions_do(connection):
 
 
 @pytest.mark.parametrize("call", ["predict", "predict_probability", "predict_class", "predict_value"])
-def test_a_prediction_without_features_or_without_a_model_says_what_it_needs(connection, call):
+def test_a_prediction_says_what_it_needs(connection, call):
     for given in ("", "'illness'", "3", "3::bigint", "null", "array[1, 2]", "r", "to_jsonb(r)", "model => 'illness'"):
         shown = refusal(connection, f"select dbdp.{call}({given}) from (select 1 as z) as r")
         assert shown.sqlstate == "DP001", given
@@ -151,7 +151,7 @@ def test_regularization_is_regularisation(connection, dataset):
     assert "passed twice" in refusal(connection, both, dataset).message_primary
 
 
-def test_public_facts_that_void_a_right_or_a_guarantee_are_warnings(connection, schema, dataset):
+def test_public_facts_that_void_a_guarantee_are_warnings(connection, schema, dataset):
     """A δ of 1/n, and a right without its role; the control of each is the same call without the fault."""
     texts = []
     connection.add_notice_handler(lambda notice: texts.append((notice.severity_nonlocalized, notice.message_primary)))
@@ -196,9 +196,7 @@ QUOTED = "'a' has two categories, 0 and 120; a row with any number between has n
         ('{"a": [0, 120]}', 100_000, []),
     ],
 )
-def test_bounds_in_quotation_marks_and_a_capacity_beyond_a_disk_are_warnings(
-    connection, schema, features, capacity, warnings
-):
+def test_quoted_bounds_and_huge_capacities_are_warnings(connection, schema, features, capacity, warnings):
     """Either would be accepted in silence, and be met by the first training that is charged."""
     connection.execute("create table u as select i as a, 'x' as w, i % 2 as y from generate_series(1, 60) as i")
     texts = []
@@ -257,7 +255,7 @@ def test_an_epsilon_that_promises_next_to_nothing_is_a_warning(connection, schem
     assert [text.startswith(f"dbdp: epsilon = {epsilon} promises next to nothing") for text in texts] == [True] * warns
 
 
-def test_a_label_of_words_with_bounds_is_refused_at_registration_with_the_remedy(connection, schema, dataset):
+def test_a_label_of_words_with_bounds_is_refused(connection, schema, dataset):
     """The control is the same table with a label of numbers."""
     connection.execute("create table words as select x, y::text as y from u")
     sql = REGISTER.replace("'y', '1', ", "label => 'y', label_bounds => array[0, 1], features => ")
@@ -270,7 +268,7 @@ def test_a_label_of_words_with_bounds_is_refused_at_registration_with_the_remedy
         connection.execute(sql, (f"{dataset}_u", f"{schema}.u"))
 
 
-def test_a_grant_by_name_to_a_role_that_may_not_predict_is_a_warning(connection, schema, dataset):
+def test_a_grant_to_a_role_that_may_not_predict_is_a_warning(connection, schema, dataset):
     """The control is the role once it may."""
     connection.execute(f"select dbdp.dp_logreg(%s, 1, name => 'of_{schema}')", (dataset,))
     texts = []

@@ -1,6 +1,6 @@
 """Pairwise combinations of a test's settings: few cases that contain every pair of values of any two settings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, cycle, islice, product
 from typing import Any
 
@@ -9,9 +9,9 @@ import pytest
 Pair = tuple[tuple[int, int], tuple[int, int]]  # two settings, each with the place of its value
 
 
-def pairwise(**settings: Sequence[Any]) -> pytest.MarkDecorator:
+def pairwise(**settings: Iterable[Any]) -> pytest.MarkDecorator:
     """Parametrise a test by cases in which every pair of values of any two settings occurs."""
-    values = list(settings.values())
+    values = [list(each) for each in settings.values()]
     cases = [tuple(each[place] for each, place in zip(values, row, strict=True)) for row in covering(values)]
     return pytest.mark.parametrize(tuple(settings), cases, ids=str)
 

@@ -3,12 +3,15 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from goodness import ALPHA
+from scipy import stats
 
 from dbdp.learning.rows import blocks
 
@@ -51,3 +54,25 @@ def _memory_of(pid: int) -> dict[str, int]:
     """Return resident and peak memory of a process, in bytes."""
     lines = re.findall(r"^(VmHWM|VmRSS):\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return {key: int(value) << 10 for key, value in lines}
+
+
+def assert_places_are_even(
+    connection: psycopg.Connection, register: Callable[..., str], order: Callable[[str, int], list[int]]
+) -> None:
+    """Each of 8 × 8 cells of (origin, place) has the same expectation, over three orders of 40,000 numbered rows."""
+    count, cells = 40_000, np.zeros((8, 8))
+    connection.execute(f"create table r as select i, i % 2 y from generate_series(0, {count - 1}) i")
+    name = register("r", features={"i": {"bounds": [0, count]}}, intercept=False)
+    for _ in range(3):
+        found = order(name, count)
+        assert sorted(found) == list(range(count))
+        cells += np.histogram2d(found, np.arange(count), bins=8)[0]
+    assert evenness(cells) > ALPHA
+    cells[0, 0] *= 1.5
+    assert evenness(cells) < ALPHA  # it would notice half as many again in one cell
+
+
+def evenness(cells: np.ndarray) -> float:
+    """The p-value of a table whose margins are fixed."""
+    mean = cells.sum() / cells.size
+    return float(stats.chi2.sf(((cells - mean) ** 2 / mean).sum(), (len(cells) - 1) ** 2))

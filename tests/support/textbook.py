@@ -1,4 +1,7 @@
-"""Textbook formulas: the losses, in the caller's precision, and the δ of a Gaussian."""
+"""Textbook formulas: the losses, in the caller's precision, distances of laws, and the law of permute and flip."""
+
+import itertools
+import math
 
 import mpmath
 import numpy as np
@@ -30,3 +33,26 @@ def gaussian_delta(epsilon, mean):
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
         return np.where(mean > 0, np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far)), 0.0)
+
+
+def renyi(p, q, order):
+    """Return the Rényi divergence of two laws with the same zeros."""
+    p, q = (law[(p > 0) & (q > 0)] for law in (p, q))
+    return float(special.logsumexp(order * np.log(p) + (1 - order) * np.log(q))) / (order - 1)
+
+
+def hockey_stick(p, q, epsilon):
+    """Return the δ at which P is (ε, δ)-close to Q."""
+    return float(np.maximum(p - np.exp(epsilon) * q, 0).sum())
+
+
+def permute_and_flip(scores, epsilon):
+    """Return the law of the choice, by summing over all orders of the candidates."""
+    accepted = np.exp(epsilon * (np.array(scores) - max(scores)) / 2)
+    law, count = np.zeros(len(scores)), math.factorial(len(scores))
+    for order in itertools.permutations(range(len(scores))):
+        reached = 1.0
+        for candidate in order:
+            law[candidate] += reached * accepted[candidate] / count
+            reached *= 1 - accepted[candidate]
+    return law

@@ -87,7 +87,7 @@ def sign_out(browser: webdriver.Chrome, address: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_owner_opens_the_link_looks_plans_grants_and_signs_out(browser, address, people):
+def test_an_owner_looks_plans_grants_and_signs_out(browser, address, people):
     browser.get(address)
 
     click(browser, people.dataset)

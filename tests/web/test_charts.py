@@ -35,7 +35,7 @@ def test_noise_is_drawn_for_plans_that_all_have_it():
     assert charts.noise(plans[:1], 0.1) is None
 
 
-def test_a_coefficient_is_as_far_from_0_as_its_noise_says_whatever_its_unit():
+def test_a_coefficient_is_shown_by_its_noise_in_any_unit():
     chart = charts.coefficients([("a", 2e6, 1e6), ("b" * 50, -1e-6, 1e-6), ("without", 1.0, None), ("exact", 1.0, 0.0)])
     (zero, _, _, _), ((first, _), (second, _)) = chart.guide, chart.dots
     assert abs((first - zero) - 2 * (zero - second)) < 0.1
@@ -58,7 +58,7 @@ def test_a_roc_begins_and_ends_in_its_corners():
     assert charts.roc({"accuracy": 0.9}) is None
 
 
-def test_a_drawn_chart_has_its_text_alternative_and_escapes_names():
+def test_a_chart_has_a_text_alternative_and_escapes_names():
     chart = charts.coefficients([("<script>&", 1.0, 0.1)])
     module = _ENVIRONMENT.get_template("chart.html").module
     drawn = str(module.drawn(chart))
@@ -68,7 +68,7 @@ def test_a_drawn_chart_has_its_text_alternative_and_escapes_names():
     assert str(module.drawn(None)).strip() == ""
 
 
-def test_the_power_of_attacks_is_drawn_above_the_line_of_guessing():
+def test_the_power_of_attacks_is_drawn_above_guessing():
     chart = charts.attacks({"attack_power": {"0.001": 0.0024, "0.1": 0.16, "0.5": 0.61}})
     assert len(chart.dots) == 3
     left, low, right, high = chart.guide

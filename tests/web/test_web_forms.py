@@ -36,7 +36,7 @@ def releases(session, dataset):
     return session.execute("select releases from dbdp.budget_details(%s)", (dataset,)).fetchone()[0]
 
 
-def test_an_empty_plan_begins_with_an_epsilon_and_a_delta_that_can_be_planned(owner, people, as_owner):
+def test_an_empty_plan_begins_with_what_can_be_planned(owner, people, as_owner):
     units = "coalesce(capacity, rows / coalesce(max_rows, 1))"
     sql = f"select epsilon, delta, {units} from dbdp.datasets_details where name = %s"
     epsilon, delta, units = as_owner.execute(sql, (people.dataset,)).fetchone()
@@ -71,7 +71,7 @@ def test_what_a_plan_begins_with_follows_from_public_facts(facts, epsilon, delta
     assert (texts["epsilon"], texts["delta"], texts["loss"], texts["algorithm"]) == (epsilon, delta, loss, "auto")
 
 
-def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, people, as_owner, monkeypatch):
+def test_a_plans_button_pressed_twice_trains_once(owner, people, as_owner, monkeypatch):
     monkeypatch.setattr("dbdp.controller.requests.train", None)  # no row reaches the page's process
     before = releases(as_owner, people.dataset)
     asked = {"dataset": people.dataset, "epsilon": "0.5", "batch_size": "20", "epochs": "2", "algorithm": "bolt_on"}
@@ -86,7 +86,7 @@ def test_the_button_of_a_plan_trains_once_though_it_is_pressed_twice(owner, peop
     assert releases(as_owner, people.dataset) == before + 1
 
 
-def test_a_training_beyond_the_budget_is_refused_and_costs_nothing(owner, people, as_owner):
+def test_a_training_beyond_the_budget_costs_nothing(owner, people, as_owner):
     before = releases(as_owner, people.dataset)
     plans = [owner.get("/plan", params={"dataset": people.dataset, "epsilon": size}).text for size in ("99", "0.1")]
     assert ["An ε up to" in plan for plan in plans] == [True, False]
@@ -128,7 +128,7 @@ class Ending(Job):
         pass
 
 
-def test_a_job_that_ends_while_its_page_is_made_is_shown_by_the_next_look(owner, people, monkeypatch):
+def test_a_job_that_just_ended_is_shown_by_the_next_look(owner, people, monkeypatch):
     job = Ending("1", "The training", result={"onward": f"/model?id={people.models['owner']}"})
     monkeypatch.setattr(Jobs, "find", lambda *_: job)
     first, second = owner.get("/job?number=1"), owner.get("/job?number=1")
@@ -189,7 +189,8 @@ def test_a_table_is_registered_by_the_fields_of_its_columns(owner, as_owner, tab
     assert (epsilon, capacity) == (2, 90)
 
 
-def test_a_plan_asks_for_the_name_of_the_model_beside_its_epsilon_and_the_training_uses_it(owner, people, as_owner):
+def test_a_plan_asks_for_the_models_name(owner, people, as_owner):
+    """A plan asks for the name of the model beside its epsilon and the training uses it."""
     name = f"page_{secrets.token_hex(4)}"
     page = owner.get("/plan", params={"dataset": people.dataset, "epsilon": "0.1", "name": name}).text
     assert page.index('id="name"') < page.index("More options") < page.index('id="loss"')
@@ -219,9 +220,7 @@ def test_a_warning_of_the_server_is_shown_once(owner, table, delta, is_warned):
         ({"source": "'; select 1 --"}, "owns no such table"),
     ],
 )
-def test_a_registration_that_is_refused_shows_the_form_again_with_what_was_typed(
-    owner, as_owner, table, changed, shown
-):
+def test_a_refused_registration_shows_what_was_typed(owner, as_owner, table, changed, shown):
     form = registration(owner, table) | {"lower_0": "0", "upper_0": "1", "epsilon": "2", "delta": "1e-4"}
     answer = owner.post("/register", data=form | changed)
     assert answer.status_code == 400
@@ -242,7 +241,7 @@ def test_values_in_quotes_may_have_commas():
     assert register_form._several(" ") == []
 
 
-def test_a_budget_is_renewed_with_a_reason_and_by_its_owner_alone(owner, analyst, people, as_owner):
+def test_a_budget_is_renewed_by_its_owner_with_a_reason(owner, analyst, people, as_owner):
     sql = "select reason, epsilon from dbdp.datasets_details where name = %s"
     form = fields_of(owner.get("/renew", params={"dataset": people.odd}).text, "/renew")
     assert owner.post("/renew", data=form | {"reason": " "}).status_code == 400
@@ -266,7 +265,7 @@ def test_what_is_no_number_is_named_and_renews_nothing(owner, people, as_owner, 
     assert as_owner.execute(sql, (people.dataset,)).fetchone() == before
 
 
-def test_prediction_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):
+def test_prediction_is_granted_and_revoked_after_a_look(owner, people):
     model, rival = people.models["owner"], people.names["rival"]
     asked = {"model": model, "role": rival}
     with visiting(people, "rival") as other:
@@ -279,7 +278,8 @@ def test_prediction_is_granted_and_revoked_after_a_look_at_what_it_means(owner, 
         assert other.get("/predictions/grant", params=asked).status_code == 404
 
 
-def test_who_neither_released_a_model_nor_owns_its_dataset_may_not_grant_prediction(owner, people, as_owner):
+def test_a_stranger_may_not_grant_prediction(owner, people, as_owner):
+    """Who neither released a model nor owns its dataset may not grant prediction."""
     model, odd = people.models["owner"], people.names["odd"]
     as_owner.execute("select dbdp.grant_prediction(%s, %s)", (model, odd))
     with visiting(people, "odd") as client:

@@ -67,7 +67,7 @@ def test_a_token_is_random_and_long():
     assert len(tokens) == 20 and min(map(len, tokens)) >= 43  # 256 bits
 
 
-def test_a_page_without_a_session_shows_where_the_link_is_and_not_the_link(site):
+def test_a_page_without_a_session_does_not_show_the_link(site):
     with site.browser() as client:
         answers = [client.get(path) for path in ("/datasets", "/?token=x", "/model?id=1")]
     assert [answer.status_code for answer in answers] == [401, 303, 401]
@@ -107,7 +107,7 @@ def test_opening_another_link_ends_the_browsers_former_session(site):
             assert other.get("/datasets").status_code == 401
 
 
-def test_what_a_superuser_registered_is_on_the_page_of_a_superuser(people):
+def test_a_superuser_sees_what_a_superuser_registered(people):
     with served(people.url) as site, site.open() as client:
         text = words(client.get("/dataset", params={"name": people.dataset}).text)
         assert people.names["owner"] in text and people.names["analyst"] in text
@@ -116,7 +116,7 @@ def test_what_a_superuser_registered_is_on_the_page_of_a_superuser(people):
         assert "sees all roles" not in client.get("/datasets").text
 
 
-def test_the_browser_gets_the_link_in_a_file_that_nobody_else_can_read(monkeypatch):
+def test_the_browser_gets_the_link_in_a_private_file(monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(links, "open_browser", opened.append)
     with links.in_browser("http://127.0.0.1:1/?token=SECRET&x"):
@@ -220,7 +220,7 @@ def test_a_role_that_may_not_connect_to_the_database_sees_why(people):
     assert "grant connect" in words(answer.text)
 
 
-def test_a_request_waits_for_another_of_its_session_but_not_forever(monkeypatch):
+def test_a_request_waits_for_its_session_but_not_forever(monkeypatch):
     monkeypatch.setattr("dbdp.interfaces.web.accounts.sessions.WAIT_SECONDS", 0.01)
     sessions = Sessions(lambda: 0.0)
     session, other = (sessions.find(sessions.begin("role")) for _ in range(2))
@@ -271,7 +271,7 @@ def test_the_command_refuses_another_address_in_one_line():
     assert "127.0.0.1" in done.stderr
 
 
-def test_the_command_refuses_a_role_that_the_server_refuses_before_it_serves(people):
+def test_a_refused_role_is_refused_before_serving(people):
     done = run_here("web", "--port", "0", "--url", make_conninfo(people.url, user="nobody_of_that_name", password="x"))
     assert done.returncode == 1
     assert "The server rejects the connection" in done.stderr and "token" not in done.stdout

@@ -37,7 +37,7 @@ def samples(answer):
     return {(match[1], match[2]): float(match[4]) for match in matches}
 
 
-def test_metrics_are_the_statistics_of_the_datasets_that_the_pages_role_may_see(people, monitor):
+def test_metrics_are_of_the_datasets_that_the_role_may_see(people, monitor):
     answer = scraped(monitor)
     assert (answer.status_code, answer.headers["content-type"]) == (200, exposition.MEDIA_TYPE)
     shown = samples(answer)

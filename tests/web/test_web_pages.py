@@ -28,7 +28,7 @@ def test_an_owner_sees_every_charge_and_an_analyst_its_own(owner, analyst, peopl
     assert "released: model" in own
 
 
-def test_an_analyst_sees_its_own_models_and_another_looks_as_if_there_were_none(owner, analyst, people):
+def test_an_analyst_sees_its_own_models_only(owner, analyst, people):
     mine, others = people.models["analyst"], people.models["owner"]
     assert owner.get("/model", params={"id": others}).status_code == 200
     assert analyst.get("/model", params={"id": mine}).status_code == 200
@@ -85,7 +85,8 @@ def test_a_request_that_reads_cannot_write(shared_site, people):
         assert not session.execute(sql, (people.names["rival"],)).fetchall()
 
 
-def test_a_plan_is_that_of_dp_explain_and_shows_what_would_be_left(analyst, people, as_owner):
+def test_a_plan_is_that_of_dp_explain(analyst, people, as_owner):
+    """A plan is that of dp explain and shows what would be left."""
     sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
     plan = as_owner.execute(sql, (people.dataset,)).fetchone()[0]
     options = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
@@ -110,14 +111,14 @@ def test_a_plan_beyond_the_budget_shows_that_it_would_be_refused(owner, people):
     assert "would be refused" not in again and "To run it" in again
 
 
-def test_a_plan_beyond_an_allowance_shows_that_it_would_be_refused(people):
+def test_a_plan_beyond_an_allowance_is_shown_as_refused(people):
     with visiting(people, "odd") as odd:
         text = words(odd.get("/plan", params={"dataset": people.dataset, "epsilon": "25"}).text)
     assert "The budget does not" not in text
     assert "The allowance of" in text and "would be refused" in text
 
 
-def test_a_plan_beyond_the_delta_names_the_delta_as_what_to_lower(owner, people):
+def test_a_plan_beyond_the_delta_names_the_delta(owner, people):
     fields = {"dataset": people.dataset, "epsilon": "1", "delta": "2e-3"}
     text = words(owner.get("/plan", params=fields).text)
     assert "The budget does not have that much δ left: this training needs 0.002, and 0.001 is left." in text
@@ -151,9 +152,8 @@ def test_a_field_that_dbdp_refuses_is_marked(owner, people, given, marked):
     assert 'role="alert"' in text
 
 
-@pytest.mark.parametrize(
-    ("name", "told", "marked"),
-    [
+def test_a_refusal_marks_the_fields_that_it_is_about():
+    for name, told, marked in (
         ("epsilon", "epsilon = -1 must be positive", True),
         ("epsilon", "epsilon is too small; use a larger one", True),
         ("epsilon", "delta = 0; give a smaller epsilon", False),
@@ -161,14 +161,12 @@ def test_a_field_that_dbdp_refuses_is_marked(owner, people, given, marked):
         ("epochs", "at most 3 passes; epochs = 5 is too many", True),
         ("exponent", "algorithm 'nsgd' does not support exponent (got 0.5); drop exponent", True),
         ("algorithm", "algorithm 'nsgd' does not support exponent (got 0.5); drop exponent", False),
-    ],
-)
-def test_a_refusal_marks_the_fields_that_it_is_about(name, told, marked):
-    fields, _ = plan_form.read({"epsilon": "1"})
-    assert (name in [each.name for each in plan_form.marked(fields, told) if each.problem]) == marked
+    ):
+        fields, _ = plan_form.read({"epsilon": "1"})
+        assert (name in [each.name for each in plan_form.marked(fields, told) if each.problem]) == marked
 
 
-def test_an_error_of_dbdp_is_shown_with_its_remedy_above_the_form(owner, people):
+def test_an_error_is_shown_with_its_remedy_above_the_form(owner, people):
     options = {"dataset": people.dataset, "epsilon": "1", "algorithm": "dp_sgd", "batch_size": "7"}
     answer = owner.get("/plan", params=options)
     assert 'role="alert"' in answer.text
@@ -188,7 +186,7 @@ def test_a_receipt_has_every_entry_that_is_stored(owner, people):
     assert "(intercept)" in shown
 
 
-def test_training_is_granted_and_revoked_after_a_look_at_what_it_means(owner, people):
+def test_training_is_granted_and_revoked_after_a_look(owner, people):
     rival, sql = people.names["rival"], "select epsilon from dbdp.allowances_details where role = %s"
     options = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}
     with people.login("owner") as session:
@@ -261,7 +259,7 @@ def test_a_capacity_is_shown_in_place_of_the_number_of_rows(owner, as_owner, ren
     assert "≤ 900" in words(owner.get("/datasets", params={"search": renewed}).text)
 
 
-def test_the_charges_of_a_period_add_up_to_what_its_budget_charged(owner, as_owner, renewed, people):
+def test_the_charges_of_a_period_add_up(owner, as_owner, renewed, people):
     text = owner.get("/ledger", params={"dataset": renewed}).text
     rows = [words("<main>" + row) for row in text.partition("<tbody")[2].split("<tr")[1:]]
     charged, period = as_owner.execute(

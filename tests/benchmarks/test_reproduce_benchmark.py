@@ -50,7 +50,7 @@ def test_every_figure_and_table_of_every_paper_has_one_row():
     assert len(papers.ITEMS) == 5
 
 
-def test_every_row_names_figures_that_are_measured_and_says_what_the_paper_does():
+def test_every_row_names_measured_figures_and_the_papers():
     for row in papers.ROWS:
         assert row.says and row.differs and row.shows
         assert set(row.figures) <= EVERY.keys(), row.item
@@ -68,7 +68,7 @@ def test_the_default_of_dbdp_is_in_every_picture_of_accuracy():
                 assert any(series.method == figures.AUTO for series in panel.shown(False)), panel.title
 
 
-def test_what_dbdp_uses_is_in_every_picture_of_formulas_and_of_watched_runs():
+def test_every_picture_has_what_dbdp_uses():
     for formula in formulas.FORMULAS:
         assert all(any(line["ours"] for line in panel["lines"]) for panel in formula.panels()), formula.name
     for trace in traces.TRACES:
@@ -148,7 +148,7 @@ def test_a_run_ends_when_its_time_is_over_and_goes_on_afterwards(tmp_path):
 # --- what is measured -------------------------------------------------------------------------------------------
 
 
-def test_a_task_has_rows_of_norm_one_and_the_same_split_in_every_run():
+def test_a_task_has_rows_of_norm_one_and_one_split():
     task = tasks.task_of(TINY, 1)
     assert np.allclose(np.linalg.norm(task.train, axis=1), 1)
     assert (len(task.train), len(task.test)) == (480, 120)
@@ -159,7 +159,7 @@ def test_a_task_has_rows_of_norm_one_and_the_same_split_in_every_run():
         tasks.task_of("adlut", 0)
 
 
-def test_bounds_and_categories_that_are_read_from_rows_leave_out_what_never_varies():
+def test_bounds_read_from_rows_leave_out_what_never_varies():
     rows = pd.DataFrame({"size": [1, 5, 3], "kind": ["b", "a", "b"], "same": [0, 0, 0], "y": ["1", "0", "1"]})
     assert tasks.described(rows, "y") == {"size": [1.0, 5.0], "kind": ["a", "b"]}
 
@@ -189,7 +189,7 @@ def test_numbers_are_measured_in_the_units_of_their_bounds():
     assert zero == pytest.approx(np.sqrt(np.mean((rows["y"][200:] - 5) ** 2)))
 
 
-def test_the_published_noise_is_for_a_fiftieth_of_the_true_sensitivity():
+def test_published_noise_is_for_a_fiftieth_of_the_sensitivity():
     lines = formulas.bolt_on()[0]["lines"]
     by_size = dict(zip(lines[0]["x"], np.array(lines[1]["y"]) / lines[0]["y"], strict=True))
     assert by_size[50] == pytest.approx(50, rel=0.01) and by_size[1] == pytest.approx(1, rel=0.01)
@@ -225,7 +225,8 @@ def test_every_kind_of_method_is_measured_through_the_database(backend, method):
     assert backend().execute("select to_regclass('reproduce_train')").fetchone() == (None,)
 
 
-def test_the_time_of_jax_privacy_has_the_pull_of_the_rows_and_its_own_options(backend):
+def test_the_time_of_jax_privacy_includes_pulling_the_rows(backend):
+    """The time of jax privacy has the pull of the rows and its own options."""
     pytest.importorskip("jax_privacy")
     laboratory = Laboratory(backend())
     for options in ("{}", '{"batch_size": 50, "epochs": 2}'):
@@ -252,9 +253,8 @@ def test_every_planned_training_of_the_database_can_be_planned():
         assert plan(request, facts).guarantee.epsilon == 1
 
 
-def test_two_runs_in_one_database_would_drop_each_others_tables_and_the_second_is_refused(
-    server_url, monkeypatch, tmp_path, capsys
-):
+def test_a_second_run_in_one_database_is_refused(server_url, monkeypatch, tmp_path, capsys):
+    """Two runs in one database would drop each others tables and the second is refused."""
     monkeypatch.setattr(__main__.server, "connect", lambda: psycopg.connect(server_url, autocommit=True))
     monkeypatch.setattr(__main__, "run", lambda *_: None)
     options = __main__.arguments(["--folder", str(tmp_path)])
@@ -317,7 +317,8 @@ def test_points_are_means_of_what_there_is_with_their_spread(tmp_path):
     assert ("bolt-on", 5) not in shown and ("without privacy", 5) in shown
 
 
-def test_the_page_has_the_picture_the_numbers_the_command_and_nothing_from_elsewhere(tmp_path, monkeypatch):
+def test_the_page_has_the_picture_numbers_and_command(tmp_path, monkeypatch):
+    """The page has the picture the numbers the command and nothing from elsewhere."""
     stored(tmp_path).write(Result(next(FIGURE.cells(False, 1)), 1.0, {}, "ValueError: <b>no</b>"))
     monkeypatch.setattr(report, "FIGURES", (FIGURE,))
     report.write(tmp_path, ["tiny", "formula-bolt_on"], full=False)
@@ -339,7 +340,8 @@ def test_the_page_has_the_picture_the_numbers_the_command_and_nothing_from_elsew
     assert lines[0].startswith("panel,dataset,loss,metric,series,method") and len(lines) == 1 + 3 + 4
 
 
-def test_a_picture_is_drawn_of_a_single_point_and_of_errors_above_the_least(tmp_path):
+def test_a_picture_is_drawn_of_a_single_point(tmp_path):
+    """A picture is drawn of a single point and of errors above the least."""
     result = Result(CELL, 1.0, {"accuracy": 0.5, "excess": 0.1})
     none = Result(CELL, 1.0, {"accuracy": 0.5, "excess": 0.0})
     for metric, least in (("accuracy", none), ("excess", none), ("excess", result)):
@@ -350,7 +352,7 @@ def test_a_picture_is_drawn_of_a_single_point_and_of_errors_above_the_least(tmp_
         assert all(path.stat().st_size > 1000 for path in pictures.draw(points, tmp_path / metric))
 
 
-def test_a_legend_names_what_is_so_much_worse_that_it_is_in_no_panel():
+def test_a_legend_names_what_is_in_no_panel():
     figure, axes = pictures.figure_of(1)
     far = Series("diffprivlib", "peer:diffprivlib")
     points = [
@@ -385,7 +387,8 @@ def test_pictures_of_the_named_figures_are_copied(tmp_path):
     assert [path.name for path in images.iterdir()] == ["formula-gaussian.png"]
 
 
-def test_every_picture_of_the_summary_is_small_and_has_the_command_that_makes_it():
+def test_every_picture_of_the_summary_has_its_command():
+    """Every picture of the summary is small and has the command that makes it."""
     docs = Path(__main__.__file__).parents[2] / "docs"
     text = (docs / "experiments.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(images/(.+?)\.png\)", text)

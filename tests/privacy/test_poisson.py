@@ -54,14 +54,14 @@ def of_few_misses(sample, miss):
 
 
 @pytest.mark.parametrize("probability", [1 - 2.0**-8, 1 - 2.0**-11])
-def test_gaps_of_a_probability_near_one_are_as_rare_as_they_should_be(probability):
+def test_gaps_of_a_probability_near_one_are_rare_enough(probability):
     sample, miss = shuffling._gaps(1_000_000, probability), 1 - probability
     assert of_few_misses(sample, miss) > ALPHA
     assert of_few_misses(sample, miss / 2) < ALPHA
     assert of_few_misses(sample, miss * 2) < ALPHA
 
 
-def test_the_largest_probability_below_one_misses_with_what_is_left():
+def test_the_largest_probability_misses_with_what_is_left():
     """Only a number below 2⁻⁵³ misses: 52 bits are zero, and the next one."""
     probability = 1 - 2.0**-53
     assert not shuffling._gaps(100_000, probability).any()
@@ -122,7 +122,7 @@ def test_the_rows_of_a_step_are_independent(probability):
     assert p_value(counts, of_sets(5, probability * 1.2)) < ALPHA
 
 
-def test_steps_that_share_a_coin_and_batches_of_one_size_would_be_seen():
+def test_shared_coins_and_batches_of_one_size_would_be_seen():
     coins = np.random.default_rng()
     hit = coins.random((20_000, 5)) < 0.2
     hit[:, 1] = np.where(coins.random(20_000) < 0.2, hit[:, 0], hit[:, 1])  # one in five takes its neighbour's
@@ -189,18 +189,20 @@ BORDERS += [(1e-9, 3 * 10**10), (1 - 2.0**-20, 2), (2.0**-52, 3), (1e-13, 10**13
 
 
 @pytest.mark.parametrize(("probability", "gap"), BORDERS)
-@pytest.mark.parametrize(("beside", "less"), [(-2, 0), (1, 1)])
-def test_a_number_beside_a_border_takes_as_many_bits_as_decide_it(probability, gap, beside, less):
+def test_a_number_beside_a_border_takes_more_bits(probability, gap):
     """Numbers within 2⁻³¹⁷ of (1 - q)^k, below it (gap k) and above it (k - 1)."""
     bits = 320
     with mpmath.workprec(2 * bits + 4096):
         border = int(mpmath.floor(mpmath.ldexp((1 - mpmath.mpf(probability)) ** gap, bits)))
-    number = border + beside
-    words = [(number >> shift) % 2**64 for shift in range(bits - 64, -64, -64)]
-    with patch.object(shuffling.os, "urandom", side_effect=[word.to_bytes(8, "little") for word in words]) as urandom:
-        assert shuffling._gaps(1, probability).tolist() == [gap - less]
-    assert urandom.call_count >= 4
-    assert exact_gap(probability, number, bits) == gap - less
+    for beside, less in ((-2, 0), (1, 1)):
+        number = border + beside
+        words = [(number >> shift) % 2**64 for shift in range(bits - 64, -64, -64)]
+        with patch.object(
+            shuffling.os, "urandom", side_effect=[word.to_bytes(8, "little") for word in words]
+        ) as urandom:
+            assert shuffling._gaps(1, probability).tolist() == [gap - less]
+        assert urandom.call_count >= 4
+        assert exact_gap(probability, number, bits) == gap - less
 
 
 @pytest.mark.parametrize("probability", [1e-13, 1e-9, 5e-4, 0.01, 0.3, 0.5, 0.999])

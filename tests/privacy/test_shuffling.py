@@ -203,7 +203,7 @@ def test_a_section_has_the_requested_places(words_of_a_bin):
 
 
 @pytest.mark.parametrize("count", [1, 5, 130, 5000, 40_000])
-def test_words_of_single_slots_and_at_single_places_are_those_of_the_order(count):
+def test_words_of_single_slots_are_those_of_the_order(count):
     order = shuffling.KeyedOrder(os.urandom(32), count)
     words, slots = order.words(0, count), np.random.default_rng(0).integers(0, count, 50)
     assert np.array_equal(order.words_of(slots), words[slots])

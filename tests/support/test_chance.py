@@ -8,13 +8,14 @@ from chance import ALARM, beyond_half, more_runs, sometimes, usually
 
 
 @pytest.mark.parametrize("missing", [1e-6, 1e-3, 0.01, 0.05, 0.2])
-def test_a_false_alarm_is_as_rare_as_stated_and_no_more_runs_are_made_than_that_takes(missing):
+def test_a_false_alarm_is_as_rare_as_stated(missing):
+    """A false alarm is as rare as stated and no more runs are made than that takes."""
     runs = more_runs(missing)
     assert missing * beyond_half(runs, missing) <= ALARM
     assert runs == 1 or missing * beyond_half(runs - 2, missing) > ALARM
 
 
-def test_the_probability_of_a_majority_is_that_of_all_outcomes_with_one():
+def test_a_majoritys_probability_is_that_of_its_outcomes():
     outcomes = itertools.product((True, False), repeat=5)
     exact = math.fsum(0.3 ** sum(each) * 0.7 ** (5 - sum(each)) for each in outcomes if sum(each) > 2)
     assert beyond_half(5, 0.3) == pytest.approx(exact, rel=1e-12)
@@ -33,7 +34,7 @@ def test_one_run_decides_for_a_claim_and_many_against_it(outcome, calls):
 
 
 @pytest.mark.parametrize("missing", [1e-3, 0.1, 0.5])
-def test_a_claim_that_is_missed_often_gets_no_more_trials_than_it_takes(missing):
+def test_a_claim_often_missed_gets_few_trials(missing):
     made: list[bool] = []
     assert not sometimes(lambda: bool(made.append(True)), missing)
     assert missing ** len(made) <= ALARM * (1 + 1e-9) < missing ** (len(made) - 1)

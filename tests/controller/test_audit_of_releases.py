@@ -173,7 +173,7 @@ def test_releases_with_half_of_the_noise_do_not(pair, monkeypatch, which):
     assert audit(in_client, pair, AUDITS[which]) > AUDITS[which]["epsilon"]
 
 
-def test_an_audit_of_randomised_response_finds_its_epsilon_and_no_more():
+def test_an_audit_of_responses_finds_their_epsilon():
     """Answers that are right e^ε times as often as wrong: the sharpest that ε-DP allows."""
     epsilon, count = 1.5, 10**6
     right = round(count * math.exp(epsilon) / (1 + math.exp(epsilon)))

@@ -16,7 +16,7 @@ def test_every_pair_of_values_is_in_a_case_and_cases_are_few(sizes):
     assert first * second <= len(rows) <= 2 * first * second
 
 
-def test_every_value_is_in_an_ordinary_case_and_every_case_in_some():
+def test_every_value_is_in_an_ordinary_case():
     settings = ("abc", [1, 2], [True, False, None])
     cases = each_value_quick(*settings)
     quick = [case.values for case in cases if not case.marks]

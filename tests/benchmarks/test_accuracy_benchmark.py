@@ -43,7 +43,7 @@ def result(method="dbdp", epsilon=1.0, split=0, error="", **figures):
     return Result(Cell("wine", method, epsilon, split), 2.0, figures, error)
 
 
-def test_a_split_covers_the_rows_once_and_is_the_same_in_every_run():
+def test_a_split_covers_the_rows_once_in_every_run():
     split = Split.of(SMALL, 3)
     Split.of.cache_clear()
     again, other = Split.of(SMALL, 3), Split.of(SMALL, 4)
@@ -62,7 +62,7 @@ def test_a_generated_table_is_public_and_as_declared():
     assert (columns != 0).mean() == pytest.approx(0.2, abs=0.05)
 
 
-def test_an_unknown_setting_or_table_is_refused_with_those_there_are():
+def test_an_unknown_setting_or_table_is_refused_by_name():
     with pytest.raises(ValueError, match="has no colour: use rows, features"):
         generated.Family.parse("colour=1")
     with pytest.raises(ValueError, match="no table 'adlut': use adult, bank"):
@@ -79,7 +79,7 @@ def test_rows_of_peers_have_the_norms_that_their_noise_is_for():
     assert list(encoding.scaled(data).min(axis=0)) == [0, 0, 0, pytest.approx(0, abs=0.02), 1]
 
 
-def test_a_line_that_was_cut_off_is_measured_again_and_harms_no_other(tmp_path):
+def test_a_line_that_was_cut_off_is_measured_again(tmp_path):
     path = tmp_path / "results.jsonl"
     cells.append(path, result(split=0, rmse=1.0))
     cells.append(path, result(split=1, rmse=2.0))
@@ -106,7 +106,7 @@ def test_the_time_left_counts_each_method_by_its_own_median():
     assert cells.seconds_left(left, results + slow) == 2 + 50 + 2
 
 
-def test_a_failure_of_one_method_is_a_result_and_is_reported_until_it_is_mended():
+def test_a_failure_of_one_method_is_reported():
     failing = methods.Method("failing", lambda split, epsilon: 1 / 0, ("binary",), "none")
     failed = cells.measured(Cell(SMALL, "failing", 1.0, 0), [failing])
     assert failed.error.startswith("ZeroDivisionError")
@@ -140,7 +140,7 @@ def test_each_metric_is_that_of_the_best_setting():
     assert scores.figures(split, [exact]) == {"accuracy": 1, "auc": 0.5}
 
 
-def test_the_clipped_sum_moves_by_the_clip_at_most_and_attains_it():
+def test_the_clipped_sum_attains_the_clip_at_most():
     random = np.random.default_rng(5)
     rows, residuals = random.normal(size=(9, 4)), random.normal(size=(9, 2))
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -158,7 +158,7 @@ def test_the_noise_of_peers_is_that_of_the_exact_gaussian(epsilon, updates):
 
 
 @pytest.mark.parametrize(("rate", "updates"), [(1.0, 20), (0.05, 200)])
-def test_the_noise_of_jax_privacy_by_dp_accounting_is_that_of_dbdps_guarantee(rate, updates):
+def test_jax_privacys_noise_is_that_of_dbdps_guarantee(rate, updates):
     ours, theirs = (accountant(1.0, 1e-6, rate, updates) for accountant in (dp_sgd.replaced, jax_dp_sgd.replaced))
     assert theirs == pytest.approx(ours, rel=0.01)
 
@@ -175,13 +175,13 @@ def test_jax_privacy_without_noise_makes_the_textbooks_updates(task, columns):
         assert np.allclose(ours, theirs, atol=1e-5) and np.abs(ours).max() > 0.01
 
 
-def test_an_empty_sample_of_jax_privacy_changes_nothing_but_by_noise():
+def test_an_empty_sample_of_jax_privacy_adds_noise_only():
     pytest.importorskip("jax_privacy")
     setting = dp_sgd.Setting(1e-12, 3, 1.0, 0.5)  # a row is drawn with a probability of 6e-12
     assert not jax_dp_sgd.train(np.ones((2, 3)), np.ones((2, 1)), setting, 0.0, "binary").any()
 
 
-def test_jax_privacy_adds_the_noise_of_its_multiplier_to_every_sum():
+def test_jax_privacy_adds_its_multipliers_noise():
     pytest.importorskip("jax_privacy")
     setting = dp_sgd.Setting(0.5, 3, 1.0, 0.5)
     weights = jax_dp_sgd.train(np.zeros((40, 4000)), np.zeros((40, 1)), setting, 7.0, "binary")
@@ -190,7 +190,7 @@ def test_jax_privacy_adds_the_noise_of_its_multiplier_to_every_sum():
     assert low < (weights**2).sum() / deviation**2 < high
 
 
-def test_the_plan_of_jax_privacy_has_twice_the_noise_that_a_replaced_row_needs():
+def test_the_plan_of_jax_privacy_has_twice_the_noise():
     """For which it is assembled from its parts here; once this fails the plan itself can be the peer."""
     pytest.importorskip("jax_privacy")
     from dp_accounting import NeighboringRelation, pld
@@ -213,7 +213,7 @@ class Silent:
 
 
 @pytest.mark.parametrize("peer", [ada_ssp.ada_ssp, ada_ssp.boosted, ada_ssp.tuned])
-def test_a_peer_of_regression_is_least_squares_but_for_noise_and_ridge(peer, monkeypatch):
+def test_a_peer_of_regression_is_noisy_least_squares(peer, monkeypatch):
     split = split_of(regression())
     monkeypatch.setattr(np.random, "default_rng", Silent)
     assert scores.figures(split, peer(split, 20.0))["rmse"] < 0.5
@@ -253,7 +253,7 @@ def test_the_rule_and_every_setting_learn_by_the_plan_itself():
 
 
 @pytest.mark.parametrize(("metric", "figures", "lost"), [("accuracy", (0.8, 0.83), 3), ("rmse", (4.4, 4.0), 10)])
-def test_the_regret_is_what_the_rule_loses_to_the_setting_that_other_splits_choose(metric, figures, lost):
+def test_the_regret_is_the_loss_to_the_other_splits_choice(metric, figures, lost):
     rule, best = figures
     worse = best + (1 if metric == "rmse" else -0.5)
     names = [method.name for method in regret.methods() if method.private]
@@ -266,7 +266,7 @@ def test_the_regret_is_what_the_rule_loses_to_the_setting_that_other_splits_choo
     assert regret_of_wine.line.startswith("| wine | ")
 
 
-def test_a_setting_that_was_the_best_by_chance_is_not_called_better():
+def test_a_setting_best_by_chance_is_not_called_better():
     names = [method.name for method in regret.methods() if method.private]
     lucky = {(0, names[1]): 0.9, (1, names[2]): 0.9}
     results = [result(name, split=split, accuracy=lucky.get((split, name), 0.5)) for split in (0, 1) for name in names]

@@ -15,7 +15,7 @@ from test_evaluation import Watched
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
-from dbdp.algorithms.scores.confusion import AccuracyPlan
+from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
 from dbdp.algorithms.scores.metrics import METRICS, ScoreRequest
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.controller import ChargedError, evaluation
@@ -143,7 +143,7 @@ def expected(connection: psycopg.Connection, kind: str, metric: str) -> np.ndarr
 
 
 @EVERY_KIND
-def test_with_much_epsilon_every_score_is_that_of_the_models_formula(database, with_model, kind, metric):
+def test_every_score_is_its_formula_with_much_epsilon(database, with_model, kind, metric):
     name, model = with_model(kind)
     result = scored(database, model, name, request_for(kind, metric))
     exact = expected(database.connection, kind, metric)
@@ -168,9 +168,7 @@ REPLACED: dict[str, tuple[Any, ...]] = {
 
 
 @EVERY_KIND
-def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_raises_nothing(
-    database, with_model, kind, metric
-):
+def test_a_replaced_row_moves_the_counts_as_covered(database, with_model, kind, metric):
     """Through packing and the aggregate; some rows attain it."""
     name, model = with_model(kind)
     plan = database.explain_score(name, metric, epsilon=1, positive=request_for(kind, metric).positive)
@@ -183,7 +181,7 @@ def test_a_replaced_row_moves_the_counts_as_far_as_the_noise_covers_at_most_and_
     assert furthest == pytest.approx(plan["sensitivity"] / step, abs=0.02 if kind == "real" else 0)
 
 
-def test_a_network_and_a_projection_are_scored_by_their_probabilities(database, with_model):
+def test_networks_and_projections_are_scored_by_probability(database, with_model):
     name, _ = with_model("classes")
     more = {"projection_dimension": 1, "projection_seed": 3}
     request = Request(10.0, 1e-3, algorithm="dp_sgd", network="mlp:4", batch_size=50, epochs=1, **more)
@@ -217,7 +215,7 @@ def test_a_balance_counts_the_rows_of_each_class(database, with_model, kind):
         )
 
 
-def test_scores_of_adult_are_within_their_noise_of_the_exact_ones(database, schema):
+def test_scores_of_adult_are_within_their_noise(database, schema):
     """The noise exceeds seven times its stated error once in 10⁹ releases."""
     connection, (text, _) = database.connection, adult.read()
     columns = ", ".join(
@@ -363,6 +361,7 @@ def test_plans_are_those_of_the_algorithms(database, with_model):
     plans = {
         "accuracy": AccuracyPlan(0.5, 1e-6, ROWS),
         "bounds": BoundsPlan(0.5, 1e-6, ROWS),
+        "confusion": ConfusionPlan(0.5, 1e-6, ROWS),
         "class_balance": ClassBalancePlan(0.5, 1e-6, ROWS, 1),
     }
     for metric, plan in plans.items():
@@ -394,9 +393,7 @@ READS |= dict.fromkeys(("confusion", "auc", "class_balance"), "dbdp_internal.tal
 
 
 @pytest.mark.parametrize("interface", READS)
-def test_the_charge_comes_before_the_first_row_and_stands_where_the_reading_fails(
-    connection, with_model, spent, interface
-):
+def test_the_charge_comes_before_the_first_row_and_stands(connection, with_model, spent, interface):
     name, model = with_model()
     watched = Watched(connection)
     direct(watched, interface, name, model)
@@ -555,7 +552,8 @@ def visits(connection: psycopg.Connection, schema: str, register: Register) -> s
     return register("visits", unit="patient", max_rows=2)
 
 
-def test_of_units_counts_have_noise_for_all_rows_of_one_and_no_more_rows_are_counted(connection, visits):
+def test_counts_of_units_have_noise_for_all_rows_of_one(connection, visits):
+    """Of units counts have noise for all rows of one and no more rows are counted."""
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
     queries = {
         "select dbdp.dp_score(%(model)s, %(name)s, 'confusion', 50)": "matrix",

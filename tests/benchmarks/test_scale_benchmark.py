@@ -13,7 +13,7 @@ from benchmarks.scale import figures
 from benchmarks.scale.cells import Cell, Result, planned
 
 
-def test_no_table_has_more_numbers_than_allowed_and_none_is_measured_twice():
+def test_no_table_has_too_many_numbers_or_is_measured_twice():
     cells = planned([10, 100, 1000, 10_000], [1, 50], 5000)
     assert cells == [
         *(Cell(rows, 1) for rows in (10, 100, 1000, 5000)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 REQUIRED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 BLOCKS = re.split(r"\n(?=[a-z0-9])", (ROOT / "docker" / "requirements.txt").read_text())
 PINNED = [re.match(r"([\w.-]+)==([\w.]+)", block) for block in BLOCKS]
