@@ -92,7 +92,7 @@ def test_members_who_only_administer_a_role_have_none_of_its_rights(connection):
         for role, option in granted.items():
             connection.execute(f"create role {role} in role dbdp_predictor; grant crowd to {role} {option}")
             connection.execute(f"set session authorization {role}")
-            sql = "select 'crowd' = any (dbdp_internal.own_roles())"
+            sql = "select dbdp_internal.identity_of('crowd') = any (dbdp_internal.own_roles())"
             is_member = role != "admin" or connection.info.server_version < 160000
             assert connection.execute(sql).fetchone() == (is_member,), role
             connection.execute("reset session authorization")

@@ -251,7 +251,9 @@ def test_no_interface_writes_where_code_of_others_would_run(server_url, dataset,
             connection.execute(CALLS[call].format(d=dataset))
         if planted in PLANTED:
             connection.execute("set role dbdp_owner")
-            connection.execute("insert into dbdp.allowance (dataset_id, role) select id, 'x' from dbdp.dataset")
+            connection.execute(
+                "insert into dbdp.allowance (dataset_id, role, role_id) select id, 'x', 'x' from dbdp.dataset"
+            )
             connection.execute("reset role; set constraints all immediate")
             assert ("dbdp_owner" if planted == "a trigger" else "postgres",) in connection.execute("table eve.loot")
         connection.execute("rollback to granted; revoke trigger on dbdp.allowance from eve")

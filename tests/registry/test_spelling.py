@@ -100,7 +100,8 @@ def test_a_name_of_a_former_version_stays_usable(connection, schema, dataset):
     with connection.transaction():
         named(connection, dataset, f"{schema}_x")
         connection.execute(
-            "insert into dbdp.model_name (name, dataset, registered_by) select %s, dataset, registered_by "
+            "insert into dbdp.model_name (name, dataset, owned_by, owned_by_id, registered_by, registered_by_id) "
+            "select %s, dataset, owned_by, owned_by_id, registered_by, registered_by_id "
             "from dbdp.model_name where name = %s",
             (old, f"{schema}_x"),
         )
