@@ -21,7 +21,7 @@ from dbdp.deployment.installer import ROLES, SOUND_OBJECTS, Source, remedy_of_co
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession
-from dbdp.sessions.connections import PATH, POOLED, URL_VARIABLE, connected, is_direct, libpq_url
+from dbdp.sessions.connections import PATH, POOLED, URL_VARIABLE, connected, is_direct, libpq_url, pinned
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
 _TIMEOUT = 10  # seconds for a connection
@@ -293,7 +293,10 @@ def _code_of_others(server: Server) -> Iterator[Finding]:
 
 def _rights_of_others(server: Server) -> Iterator[Finding]:
     def query(sql: str) -> list[tuple[str, ...]]:
-        return server.connection.execute(sql.encode()).fetchall()
+        with psycopg.RawCursor(server.connection) as cursor:
+            with pinned(server.connection):
+                cursor.execute(sql.encode(), prepare=False)
+            return cursor.fetchall()
 
     try:
         foreign, missing = catalogue.foreign(query), catalogue.missing(query)

@@ -311,6 +311,14 @@ def test_no_setting_changes_what_commands_print(admin, server_url, dataset):
             admin.execute(f"alter role current_user reset {name}")
 
 
+def test_doctor_runs_no_statement_unpinned():
+    """Its connection may be a pooler's, so that no path is set on it: each statement is pinned by itself."""
+    text = (Path(installer.PACKAGE) / "deployment" / "doctor.py").read_text()
+    assert "connection.execute" not in text
+    assert "connection.cursor" not in text
+    assert text.count("cursor.execute") == text.count("with pinned(") == 1
+
+
 def test_dates_are_read_as_they_are_written(server_url):
     """A user's connection keeps its settings, and dbdp's statements return dates and intervals all the same."""
     sql = "select now() as a, date '2020-02-03' as b, timestamp '2020-02-03 4:05' as c, interval '26 hours' as d"
