@@ -31,13 +31,7 @@ class Algorithm(Protocol[Plan_co]):
 
 
 class Modules(Mapping[str, Algorithm[Plan_co]]):
-    """Algorithms by name; a module is imported when it is first looked up, since a request needs one of all.
-
-    Parameters
-    ----------
-    folders : dict[str, str]
-        The folder of `dbdp.algorithms` and the module of each algorithm, by its name.
-    """
+    """Algorithms by name; a module is imported when it is first looked up, since a request needs one of all."""
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._paths = {name: f"{__package__}.{folder}" for name, folder in folders.items()}
@@ -93,13 +87,7 @@ LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its majority class
 
 
 def plan(request: Request, facts: Facts) -> AnyPlan:
-    """Return the plan of a request, from public facts only.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm is unknown, does not have an option of the request, or cannot satisfy it.
-    """
+    """Return the plan of a request, from public facts only."""
     if request.algorithm == AUTO:
         return _automatic(request, facts)
     check(request, facts)

@@ -97,13 +97,7 @@ def declared(kind: type[OwnSettings]) -> dict[str, tuple[Any, Limits]]:
 
 
 def own_settings(request: Request, kind: type[Own]) -> Own:
-    """Return the settings that only this algorithm has: its defaults, overridden by the request's JSON.
-
-    Raises
-    ------
-    ValueError
-        If the JSON names another setting, or a value is of another type or out of its range.
-    """
+    """Return the settings that only this algorithm has: its defaults, overridden by the request's JSON."""
     try:
         values = json.loads(request.settings or "{}")
     except (ValueError, RecursionError):  # not JSON, or nested too deeply

@@ -113,18 +113,6 @@ class Rows(Protocol):
 
         Each is padded with zero rows, or cut, to `samples.size` rows, and `gradient_sum` and `loss_sums` may read it
         alone.
-
-        Parameters
-        ----------
-        samples : PoissonSamples
-            Every row is in each mini-batch independently, with exactly their probability.
-        most : int
-            The largest number of mini-batches.
-
-        Returns
-        -------
-        int
-            The number of mini-batches, at least 1; it is public.
         """
 
     def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:

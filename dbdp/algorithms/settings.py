@@ -285,13 +285,7 @@ def shard_rows(rows: int, shards: int) -> tuple[int, ...]:
 
 
 def objective_of(request: Request, facts: Facts) -> Objective:
-    """Return the objective: a network, or the linear models of all outputs together.
-
-    Raises
-    ------
-    ValueError
-        If the network or the loss does not fit the dataset or the other options.
-    """
+    """Return the objective: a network, or the linear models of all outputs together."""
     if request.network is None:
         return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
     from dbdp.learning.networks.networks import network_named  # only a training of one needs it

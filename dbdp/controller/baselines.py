@@ -74,12 +74,6 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     -------
     Baseline
         The model, in the units of the columns.
-
-    Raises
-    ------
-    ValueError
-        If the session runs in the server, the dataset is not registered, the request names a network, or the loss does
-        not fit the label.
     """
     dataset, request = paired(_own(session, name), request)
     public = facts(dataset, request)
@@ -134,22 +128,7 @@ class Descent:
 
 
 def descent(session: Session, name: str, request: Request) -> Descent:
-    """Train as a request plans it, release nothing, and return the objective after each epoch.
-
-    Parameters
-    ----------
-    session : Session
-        A client's session, whose role may read the table.
-    name : str
-        Name of the dataset.
-    request : Request
-        The training, by an algorithm that adds its noise at the end.
-
-    Raises
-    ------
-    ValueError
-        As `minimum` does; or if the algorithm adds its noise during training, and so has no exact model.
-    """
+    """Train as a request plans it, release nothing, and return the objective after each epoch."""
     dataset, request = paired(_own(session, name), request)
     request, public = catalogue.with_exact_model(request), facts(dataset, request)
     catalogue.check(request, public)

@@ -103,25 +103,7 @@ class DeclarationCheck:
 
 
 def check(session: Session, name: str) -> DeclarationCheck:
-    """Compare a dataset's declaration with its rows.
-
-    Parameters
-    ----------
-    session : Session
-        A client's session, whose role may read the table.
-    name : str
-        Name of the dataset.
-
-    Returns
-    -------
-    DeclarationCheck
-        Exact counts.
-
-    Raises
-    ------
-    ValueError
-        If the session runs in the server, the dataset is not registered, or this role may not read the rows.
-    """
+    """Compare a dataset's declaration with its rows."""
     session.check_exact_results()
     dataset = datasets.load(session, name)
     declaration, declared = dataset.declaration, _declared_values(dataset.declaration)

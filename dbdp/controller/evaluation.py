@@ -80,17 +80,6 @@ class Scorer:
 def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return a noisy score of a released model on a dataset, the figures derived from it, and the receipt.
 
-    Parameters
-    ----------
-    session : Session
-        Acts as dbdp_owner in the server, or is a client's with an engine.
-    model : int or str
-        Id of the model, its name, or `name@version`.
-    name : str
-        Name of the dataset.
-    request : ScoreRequest
-        The metric and its options.
-
     Raises
     ------
     ValueError
@@ -110,19 +99,6 @@ def evaluate(
     session: Session, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
 ) -> list[dict[str, Any]]:
     """Return accuracy, fraction of the majority class and AUC of a classifier, each with its error, for one charge.
-
-    Parameters
-    ----------
-    session : Session
-        As that of `score`.
-    model : int or str
-        Id of the model, its name, or `name@version`.
-    name : str
-        Name of the dataset.
-    epsilon, delta : float
-        Guarantee of the release.
-    bins : int
-        Bins of the histogram of a binary label.
 
     Raises
     ------
@@ -148,26 +124,7 @@ def class_balance(session: Session, name: str, *, epsilon: float, delta: float) 
 def bounds(
     session: ServerSession, name: str, column: str, *, epsilon: float, delta: float, beta: float
 ) -> dict[str, Any]:
-    """Return noisy bounds of a numeric column of a dataset's table, and the receipt; raises as `score` does too.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    name : str
-        Name of the dataset.
-    column : str
-        Name of the column, declared or not.
-    epsilon, delta : float
-        Guarantee of the release.
-    beta : float
-        Probability with which the bounds may be wider than the numbers.
-
-    Raises
-    ------
-    PermissionError
-        If the role that logged in is not a member of the role that registered the dataset.
-    """
+    """Return noisy bounds of a numeric column of a dataset's table, and the receipt; raises as `score` does too."""
     dataset = datasets.load(session, name)
     rights.registered(session, name, action="estimate bounds of its columns")
     type_name = registering.numeric_type(session, dataset.source, column)
@@ -267,13 +224,7 @@ and not m.is_summary
 
 
 def _model(session: Session, model: int) -> Row:
-    """Return the row of a released model, if the caller may predict with it; the charge fails if that has ended.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the row of a released model, if the caller may predict with it; the charge fails if that has ended."""
     rows = session.query(_MODEL, model)
     if not rows:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
@@ -281,13 +232,7 @@ def _model(session: Session, model: int) -> Row:
 
 
 def _scorer(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
-    """Return the scorer of a released model on a dataset.
-
-    Raises
-    ------
-    ValueError
-        If the model's declaration does not fit the dataset's.
-    """
+    """Return the scorer of a released model on a dataset."""
     declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
     _check_fit(model, declaration, dataset)
     coding = Coding(declaration.encoding, declaration.features, declaration.pairs, declaration.pair_cells)
@@ -335,11 +280,6 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     -------
     np.ndarray, shape (outputs, dimension)
         The models over packed rows.
-
-    Raises
-    ------
-    ValueError
-        If there is an intercept, and the declaration has none.
     """
     models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
     if declaration.vector:

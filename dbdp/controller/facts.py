@@ -21,14 +21,7 @@ OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are nu
 
 
 def facts(dataset: Dataset, request: Request) -> Facts:
-    """Return the public facts of a dataset that the plan of a request depends on.
-
-    Raises
-    ------
-    ValueError
-        If the loss learns a number, and the dataset's label has classes: its model would be charged and predict no
-        class.
-    """
+    """Return the public facts of a dataset that the plan of a request depends on."""
     dimension = model_dimension(dataset.declaration, request.projection)
     declaration = dataset.declaration
     if request.loss in OF_NUMBERS and declaration.kind != "real":
@@ -49,13 +42,7 @@ def facts(dataset: Dataset, request: Request) -> Facts:
 
 
 def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
-    """Return the dataset with the pairs of columns of a request, and the request that names each of them.
-
-    Raises
-    ------
-    ValueError
-        If the pairs are not of declared columns, or the request has no linear model of columns.
-    """
+    """Return the dataset with the pairs of columns of a request, and the request that names each of them."""
     if request.pairs is None and request.pair_cells is not None:
         raise ValueError(f"pair_cells = {request.pair_cells} needs pairs: add pairs => 'auto' or drop pair_cells")
     if request.pairs in (None, NONE):

@@ -55,13 +55,7 @@ class Receipt:
 
     @classmethod
     def of(cls, dataset: Dataset, plan: dict[str, Any], guarantee: Release) -> "Receipt":
-        """Return the receipt of a planned release, before its charge.
-
-        Raises
-        ------
-        ValueError
-            If the guarantee has no cost in the budget's mode, see `Budget.cost`.
-        """
+        """Return the receipt of a planned release, before its charge."""
         budget = dataset.budget
         charge, leak = budget.cost(guarantee)
         cost = charge / CHARGE_UNITS, leak / LEAK_UNITS

@@ -17,26 +17,7 @@ from dbdp.sessions.session import Session
 
 
 def store(session: Session, dataset: Dataset, request: Request, released: Released, receipt: Receipt) -> Model:
-    """Store released linear models or a network, and return the model as users see it.
-
-    Parameters
-    ----------
-    session : Session
-        Stores the model.
-    dataset : Dataset
-        The dataset that was charged.
-    request : Request
-        The request that was trained.
-    released : Released
-        Linear models over packed rows, or a network's parameters.
-    receipt : Receipt
-        The receipt, with its charge.
-
-    Raises
-    ------
-    ValueError
-        As `Session.store_release` or `Session.store_network` does.
-    """
+    """Store released linear models or a network, and return the model as users see it."""
     if request.network is None:
         noted = receipt.noting(released.figures)
         return _store_linear(session, dataset, request, released.models, noted.as_data())

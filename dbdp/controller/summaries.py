@@ -62,13 +62,7 @@ def plan_of(dataset: Dataset, epsilon: float, delta: float) -> SummaryPlan:
 
 
 def known(session: Session, dataset: Dataset, request: Request) -> Facts:
-    """Return the public facts of a dataset, with what the request's summary released.
-
-    Raises
-    ------
-    ValueError
-        If the algorithm has no summary, the caller may not read it, or it does not fit the dataset or the request.
-    """
+    """Return the public facts of a dataset, with what the request's summary released."""
     public = facts(dataset, request)
     if request.summary is None:
         return public
@@ -97,11 +91,6 @@ def linreg(
         Columns or coordinates; None is all other columns.
     regularisation : float | None
         λ of λ‖β‖² beside the mean squared error, for columns scaled to [-1, 1]; None follows from the noise.
-
-    Raises
-    ------
-    ValueError
-        If the summary, a column or the number does not fit.
     """
     summary = summaries.load(session, number)
     joint = _joint(summary)
@@ -125,13 +114,7 @@ def linreg(
 
 
 def pca(session: Session, number: int, components: int) -> dict[str, Any]:
-    """Return the first principal components of the features, scaled to [-1, 1], from a summary alone.
-
-    Raises
-    ------
-    ValueError
-        If the summary has no intercept, or fewer features.
-    """
+    """Return the first principal components of the features, scaled to [-1, 1], from a summary alone."""
     summary = summaries.load(session, number)
     joint, names = _joint(summary), summary.declaration.feature_names
     checks.whole("components", components, 1, len(names), "a component for each feature at most")

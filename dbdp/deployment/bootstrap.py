@@ -72,11 +72,6 @@ def find_interpreter(postgresql: PostgreSQL) -> Path:
     """Return the interpreter that belongs to the libpython to which PL/Python is linked: of its version and prefix.
 
     PATH is ignored: its first python3 may come from pyenv, conda or another environment.
-
-    Raises
-    ------
-    BootstrapError
-        When that Python is too old, or only its library is installed.
     """
     version, library = linked_python(postgresql)
     name = f"python{version[0]}.{version[1]}"
@@ -95,13 +90,7 @@ def find_interpreter(postgresql: PostgreSQL) -> Path:
 
 
 def linked_python(postgresql: PostgreSQL) -> tuple[tuple[int, int], Path]:
-    """Return the version of Python and the path of the libpython to which PL/Python is linked.
-
-    Raises
-    ------
-    BootstrapError
-        When ldd lists no libpython.
-    """
+    """Return the version of Python and the path of the libpython to which PL/Python is linked."""
     listing = _output(["ldd", str(postgresql.plpython)]) or ""
     line = re.search(r"libpython(3)\.(\d+)\S* => (/\S+)", listing)
     if line is None:
@@ -112,20 +101,7 @@ def linked_python(postgresql: PostgreSQL) -> tuple[tuple[int, int], Path]:
 
 
 def prepare(environment: Path, extras: Sequence[str]) -> None:
-    """Install what is missing, from PostgreSQL to the project itself.
-
-    Parameters
-    ----------
-    environment : Path
-        The virtual environment to create or bring up to date.
-    extras : sequence of str
-        Optional dependencies of the project to install too.
-
-    Raises
-    ------
-    BootstrapError
-        When something is missing that only the user can provide.
-    """
+    """Install what is missing, from PostgreSQL to the project itself."""
     postgresql = _ensure_postgresql()
     say(f"PostgreSQL {postgresql.major} with PL/Python is in {postgresql.programs}")
     interpreter = _ensure_interpreter(postgresql)

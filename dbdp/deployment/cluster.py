@@ -67,13 +67,7 @@ class ClusterError(RuntimeError):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A private PostgreSQL cluster, complete in one folder.
-
-    Parameters
-    ----------
-    home : Path
-        The cluster's folder; the first start creates it.
-    """
+    """A private PostgreSQL cluster, complete in one folder."""
 
     home: Path
 
@@ -90,15 +84,7 @@ class Cluster:
         return self._url("dbdp")
 
     def start(self) -> None:
-        """Make sure that the cluster exists, runs, and has this version of the extension.
-
-        Raises
-        ------
-        ClusterError
-            When there is no usable PostgreSQL, its Python has another version, or the server does not start.
-        InstallError
-            When the extension cannot be installed.
-        """
+        """Make sure that the cluster exists, runs, and has this version of the extension."""
         self._check_account()
         if self._is_ready() and self._is_installed():
             return
@@ -111,26 +97,13 @@ class Cluster:
                 self._marker.write_text(installer.fingerprint())
 
     def stop(self) -> None:
-        """Stop the server if it runs; connections are closed and their transactions rolled back.
-
-        Raises
-        ------
-        ClusterError
-            When it does not stop.
-        """
+        """Stop the server if it runs; connections are closed and their transactions rolled back."""
         if self.home.exists():
             with self._locked():
                 self._halt("fast")
 
     def status(self) -> dict[str, str | int | bool | None]:
-        """Return the state of the cluster.
-
-        Returns
-        -------
-        dict
-            running, pid, version, home, socket, url and log; pid is None when the server is stopped, and
-            version when there is no cluster yet.
-        """
+        """Return the state of the cluster."""
         pid = self._pid()
         return {
             "running": pid is not None,
@@ -143,13 +116,7 @@ class Cluster:
         }
 
     def psql(self, arguments: list[str]) -> int:
-        """Run psql with these arguments on the cluster, starting it if necessary; return its exit status.
-
-        Raises
-        ------
-        ClusterError
-            As `start`.
-        """
+        """Run psql with these arguments on the cluster, starting it if necessary; return its exit status."""
         self.start()
         program = self._distribution().programs / "psql"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}

@@ -117,18 +117,7 @@ class Server:
 
 
 def examine(target: str | None) -> list[Finding]:
-    """Check this machine, a server and its database.
-
-    Parameters
-    ----------
-    target : str | None
-        A libpq URL; None means the variable DBDP_URL, else the private server, which is not started.
-
-    Returns
-    -------
-    list of Finding
-        The result of each check.
-    """
+    """Check this machine, a server and its database."""
     here = _here()
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:

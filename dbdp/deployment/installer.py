@@ -200,21 +200,7 @@ class Source:
 
 
 def install(url: str, source: Source | None = None) -> None:
-    """Copy the extension's files to the server and create the extension, or update one of an earlier version.
-
-    Parameters
-    ----------
-    url : str
-        libpq URL of the database, with a superuser; the server must run on this machine.
-    source : Source, optional
-        The folders from which the script is rendered; this installation's by default.
-
-    Raises
-    ------
-    InstallError
-        When the server refuses the connection, is not supported, remote or without PL/Python, its folders are not
-        writable, or the database has a schema or a version that cannot be updated.
-    """
+    """Copy the extension's files to the server and create the extension, or update one of an earlier version."""
     source = source or Source.installed()
     with _connected(url) as connection:
         _check_supported(connection)
@@ -232,25 +218,7 @@ def install(url: str, source: Source | None = None) -> None:
 
 
 def changes(url: str, source: Source | None = None) -> list[str]:
-    """Return what `install` would change, a sentence for each; nothing is changed.
-
-    Parameters
-    ----------
-    url : str
-        libpq URL of the database, with a superuser; the server must run on this machine.
-    source : Source, optional
-        The folders from which the script is rendered; this installation's by default.
-
-    Returns
-    -------
-    list of str
-        The changes of files, extensions, roles and the database; empty if it is installed already.
-
-    Raises
-    ------
-    InstallError
-        As `install`, except for folders that are not writable.
-    """
+    """Return what `install` would change, a sentence for each; nothing is changed."""
     with _connected(url) as connection:
         _check_supported(connection)
         share = _share(connection)
@@ -314,13 +282,7 @@ def _changes_of_search_path(connection: psycopg.Connection) -> list[str]:
 
 
 def remains(url: str) -> list[str]:
-    """Return what `uninstall` leaves on the server, or has left there, with the command that would remove each.
-
-    Raises
-    ------
-    InstallError
-        As `uninstall`.
-    """
+    """Return what `uninstall` leaves on the server, or has left there, with the command that would remove each."""
     with _connected(url) as connection:
         share, query = _share(connection), "select 1 from pg_extension where extname = 'plpython3u'"
         lines = [
@@ -339,11 +301,6 @@ def uninstall(url: str) -> None:
     """Drop the extension from a database, with all that `contents` counts and lists; the files stay.
 
     Other changes of `install` to the database, and unused roles, are removed even if the extension was dropped before.
-
-    Raises
-    ------
-    InstallError
-        When the server refuses the connection, or the role is not a superuser.
     """
     with _connected(url) as connection:
         connection.execute("drop extension if exists dbdp cascade")
@@ -355,19 +312,7 @@ def uninstall(url: str) -> None:
 
 
 def contents(url: str) -> dict[str, Any] | None:
-    """Return what would be dropped with the extension of a database; None if it does not have the extension.
-
-    Returns
-    -------
-    dict
-        The numbers of datasets (dropped ones too), charges and models, and as `others` the objects outside the
-        extension that depend on it, such as views of owners.
-
-    Raises
-    ------
-    InstallError
-        As `uninstall`.
-    """
+    """Return what would be dropped with the extension of a database; None if it does not have the extension."""
     with _connected(url) as connection:
         if not _value(connection, "select 1 from pg_extension where extname = 'dbdp'"):
             return None
@@ -376,25 +321,7 @@ def contents(url: str) -> dict[str, Any] | None:
 
 
 def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
-    """Return the control file and the scripts of the extension: one that creates it, one from each earlier version.
-
-    Parameters
-    ----------
-    python_directory : Path
-        The folder from which the server will import dbdp.
-    source : Source, optional
-        The folders to render from; this installation's by default.
-
-    Returns
-    -------
-    dict of str to str
-        The content of each file, by its name in SHAREDIR/extension.
-
-    Raises
-    ------
-    InstallError
-        When a part names a body that does not exist.
-    """
+    """Return the control file and the scripts of the extension: one that creates it, one from each earlier version."""
     source = source or Source.installed()
     control = (source.sql / "dbdp.control").read_text()
     parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
@@ -411,13 +338,7 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
 
 
 def fingerprint(source: Source | None = None) -> str:
-    """Return a short hash of everything that an installation copies to the server.
-
-    Raises
-    ------
-    InstallError
-        When a library's files are not listed.
-    """
+    """Return a short hash of everything that an installation copies to the server."""
     source = source or Source.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     digest.update("".join(f"{item.path} {item.hash}\n" for item in _library_files()).encode())

@@ -289,13 +289,7 @@ LOSSES: dict[str, tuple[Callable[..., Loss], tuple[str, ...]]] = {
 def loss_named(
     name: str, *, width: float | None = None, radius: float | None = None, positive_weight: float = 1.0
 ) -> Loss:
-    """Return the loss of that name; None stands for the loss's own default.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the loss does not have the setting, or the setting is out of bounds.
-    """
+    """Return the loss of that name; None stands for the loss's own default."""
     one_of("loss", name, LOSSES)
     values = {"width": width, "radius": radius, "positive_weight": None if positive_weight == 1.0 else positive_weight}
     kind, settings = LOSSES[name]
@@ -308,13 +302,7 @@ def loss_named(
 
 
 def loss_with(code: int, parameters: tuple[float, float]) -> Loss:
-    """Return the loss that a state describes.
-
-    Raises
-    ------
-    ValueError
-        If no loss has that code, or a parameter is out of bounds.
-    """
+    """Return the loss that a state describes."""
     first, positive_weight = parameters
     if code == Logistic.code:
         return Logistic(positive_weight)

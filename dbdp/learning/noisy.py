@@ -146,13 +146,7 @@ class NoisyState:
 
     @classmethod
     def decode(cls, value: bytes) -> "NoisyState":
-        """Return the state that `encode` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the bytes are not a state.
-        """
+        """Return the state that `encode` wrote."""
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
             raise ValueError(f"{len(value)} bytes are not a state of dbdp_internal.noisy_steps; start with a new one")
         _, length, filled, updates = _HEADER.unpack_from(value)
@@ -171,15 +165,7 @@ class NoisyState:
 
 
 def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw, ends: np.ndarray | None = None) -> NoisyState:
-    """Advance the state by packed rows: one noisy update for each mini-batch that ends within them.
-
-    Parameters
-    ----------
-    draw : Draw
-        Draws the noise, in steps of the grid: integers (updates, P).
-    ends : np.ndarray | None
-        Numbers of these rows after which a mini-batch ends; by default each has the rows of the training's constants.
-    """
+    """Advance the state by packed rows: one noisy update for each mini-batch that ends within them."""
     if ends is None:
         size = state.training.rows_per_update
         ends = np.arange(size - state.filled, len(rows) + 1, size)
@@ -228,15 +214,7 @@ def _advance(state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: 
 def updates_reference(
     state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: np.ndarray, noise: np.ndarray
 ) -> None:
-    """Add rows to the mini-batches, and update where one ends, in place.
-
-    Parameters
-    ----------
-    ends, step_sizes : np.ndarray
-        (U,), one for each mini-batch that ends within these rows.
-    noise : np.ndarray
-        (U, P), in steps of the grid.
-    """
+    """Add rows to the mini-batches, and update where one ends, in place."""
     how, begin = state.training, 0
     for number, end in enumerate(ends):
         if end > begin:

@@ -223,13 +223,7 @@ def projected(models: np.ndarray, radius: float) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def objective_from(text: str) -> Objective:
-    """Return the objective that JSON of `as_data` describes.
-
-    Raises
-    ------
-    ValueError
-        If it does not describe an objective, or one whose model is above the limit.
-    """
+    """Return the objective that JSON of `as_data` describes."""
     data = json.loads(text)
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])

@@ -125,13 +125,7 @@ BY_CODE = {schedule.code: schedule for schedule in SCHEDULES.values()}
 
 
 def schedule_with(code: int, parameters: Parameters) -> Schedule:
-    """Return the schedule that a state describes.
-
-    Raises
-    ------
-    ValueError
-        If no schedule has that code, or the parameters of `Restarted` are not counts.
-    """
+    """Return the schedule that a state describes."""
     first, second, third = parameters
     if code == Constant.code:
         return Constant(first)

@@ -30,11 +30,6 @@ def joint_moment(rows: np.ndarray, dimension: int, labels: int, weight: float) -
     """Return Σ zzᵀ over z = (x, weight·y), the rows' features and labels, shape (d + labels, d + labels).
 
     Every coordinate has 24 bits, so that the products are exact. With a `weight` of 24 bits, ‖z‖² ≤ 1 + weight².
-
-    Parameters
-    ----------
-    labels : int
-        Coordinates of a label: 1 is the number itself, which is in [-1, 1]; K has an indicator for each class 1, …, K.
     """
     total = np.zeros((dimension + labels, dimension + labels))
     for piece in _pieces(len(rows)):

@@ -108,13 +108,7 @@ class State:
 
     @classmethod
     def decode_each(cls, value: bytes) -> list["State"]:
-        """Return the states of several models, whose bytes follow one another and are equally many.
-
-        Raises
-        ------
-        ValueError
-            If the bytes are not states.
-        """
+        """Return the states of several models, whose bytes follow one another and are equally many."""
         length = max(1, len(value))
         if length >= _HEADER.size:
             _, _, _, dimension, _, first, *_ = _HEADER.unpack_from(value)
@@ -126,13 +120,7 @@ class State:
 
     @classmethod
     def decode(cls, value: bytes) -> "State":
-        """Return the state that `encode` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the bytes are not a state.
-        """
+        """Return the state that `encode` wrote."""
         if len(value) < _HEADER.size or value[:4] != _MAGIC:
             raise ValueError(f"{len(value)} bytes are not a state of dbdp_internal.sgd_epoch; start with a new one")
         _, loss, schedule, *numbers = _HEADER.unpack_from(value)

@@ -36,11 +36,6 @@ def recursive_stages(
         Where the first stage begins, and the centre of the regulariser.
     how : RecursiveStages
         The stages.
-
-    Raises
-    ------
-    ValueError
-        If the session does not hold the planned number of rows for it, or `dbdp.pack_memory` is not a size.
     """
     moved, rows = np.array(model, np.float64), _Rows(session, table, objective, how.rows)
     for _ in range(how.stages):

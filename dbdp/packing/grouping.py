@@ -31,14 +31,7 @@ _INSERT = "insert into {} values ($1, $2)"
 
 
 def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
-    """Return the number of rows of each group.
-
-    Raises
-    ------
-    ValueError
-        If the column is neither public nor a categorical feature of a dataset with a capacity, a group is not one of
-        its values as PostgreSQL writes them, or there are more groups than the capacity.
-    """
+    """Return the number of rows of each group."""
     _check(dataset, group_by, groups)
     sql = "select dbdp_internal.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
     return tuple(session.query(sql, dataset.name, group_by, list(groups))[0]["sizes"])
@@ -141,11 +134,6 @@ def distribute(
     """Hold the records of the groups in a file, and fill `table` (bucket, block) with references to them.
 
     A group's bucket is its place in the list, from 0.
-
-    Raises
-    ------
-    ValueError
-        If a group no longer has as many rows as were counted: a public fact.
     """
     _check(dataset, group_by, groups)
     encoder, memory = records.encoder_of(session, dataset), pack_memory(session)

@@ -82,26 +82,14 @@ def count(block: bytes) -> int:
 
 
 def decode(block: bytes, dimension: int) -> np.ndarray:
-    """Return the rows of a block, or those that it refers to, shape (rows, stride); without a copy, but of a file.
-
-    Raises
-    ------
-    ValueError
-        If it is neither, or its rows have another dimension or are held no longer.
-    """
+    """Return the rows of a block, or those that it refers to, shape (rows, stride); without a copy, but of a file."""
     if not _refers(block):
         return blocks.decode(block, dimension)
     return records(block, blocks.row_bytes(dimension), blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
 
 
 def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the rows of Poisson steps that a block refers to, and after how many each step ends; or None.
-
-    Raises
-    ------
-    ValueError
-        If its rows have another dimension or are held no longer.
-    """
+    """Return the rows of Poisson steps that a block refers to, and after how many each step ends; or None."""
     if not _refers(block) or (ends := _store(_REFERENCE.unpack(block)[1]).ends) is None:
         return None
     return records(block, blocks.row_bytes(dimension), count(block)).view(blocks.ELEMENT), ends
@@ -112,13 +100,7 @@ def _refers(block: bytes) -> bool:
 
 
 def records(block: bytes, width: int, most: int) -> np.ndarray:
-    """Return the records of `width` bytes, at most so many, that a reference stands for; as they are held.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or more.
-    """
+    """Return the records of `width` bytes, at most so many, that a reference stands for; as they are held."""
     _, key, first, last = _REFERENCE.unpack(block)
     store = _store(key)
     if store.width != width or not 0 <= first <= last <= min(len(store), first + most):

@@ -18,24 +18,7 @@ _STEP_BYTES = 32  # for a step: how many rows take part, and where it begins
 
 
 def steps_that_fit(session: Session, size: int, dimension: int, most: int) -> int:
-    """Return how many Poisson steps, from 1 to `most`, fit half of `dbdp.pack_memory`, from public facts alone.
-
-    Parameters
-    ----------
-    session : Session
-        Has the setting.
-    size : int
-        Rows of a packed step.
-    dimension : int
-        Coordinates of a packed row.
-    most : int
-        Steps that are still needed, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If the setting is not a size, or out of range.
-    """
+    """Return how many Poisson steps, from 1 to `most`, fit half of `dbdp.pack_memory`, from public facts alone."""
     fitting = pack_memory(session) // 2 // steps_bytes(1, size, dimension)
     return max(1, min(most, fitting, MOST_STEPS, MOST_PACKED // size))
 
@@ -56,13 +39,7 @@ def model_dimension(declaration: Declaration, projection: RandomProjection | Non
 
 
 def pack_memory(session: Session) -> int:
-    """Return the bytes that packing may use: the setting `dbdp.pack_memory`, by default 256 MB.
-
-    Raises
-    ------
-    ValueError
-        If the setting is not a size, or out of range.
-    """
+    """Return the bytes that packing may use: the setting `dbdp.pack_memory`, by default 256 MB."""
     setting = session.query("select pg_catalog.current_setting('dbdp.pack_memory', true) as setting")[0]["setting"]
     if not setting:
         return DEFAULT_MEMORY

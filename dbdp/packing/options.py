@@ -37,11 +37,6 @@ class Poisson:
     copy : str | None
         A temporary table with the columns of packed blocks. It is filled with all rows unless it has rows already, and
         the mini-batches are drawn from it: the dataset is decoded once for many draws.
-
-    Raises
-    ------
-    ValueError
-        If a value is of the wrong type or out of range.
     """
 
     probability: float
@@ -96,13 +91,7 @@ class Coding:
     pair_cells: int = USUAL_CELLS
 
     def of(self, dataset: Dataset) -> Dataset:
-        """Return the dataset with this encoding and these features.
-
-        Raises
-        ------
-        ValueError
-            If they are not valid, or do not have the same columns with the same bounds and categories.
-        """
+        """Return the dataset with this encoding and these features."""
         declaration = dataset.declaration.recoded(self.encoding, self.features, self.pairs, self.pair_cells)
         return replace(dataset, declaration=declaration)
 
@@ -139,11 +128,6 @@ class Share:
         Whether progress is reported to the client.
     rows : int | None
         Slots of the dataset that the release was planned for; None for any number.
-
-    Raises
-    ------
-    ValueError
-        If a value is not valid, or excludes another.
     """
 
     key: bytes | None = None
@@ -186,18 +170,7 @@ class Share:
 
     @classmethod
     def from_data(cls, options: Any) -> "Share":
-        """Return the share that the options of `dbdp_internal.shuffle` describe.
-
-        Parameters
-        ----------
-        options : Any
-            The parsed JSON.
-
-        Raises
-        ------
-        ValueError
-            If an option is unknown, or its value is not valid.
-        """
+        """Return the share that the options of `dbdp_internal.shuffle` describe."""
         names = [each.name for each in fields(cls)]
         if not isinstance(options, dict) or set(options) - set(names):
             raise ValueError(f"options of shuffle must be an object of {', '.join(names)}")

@@ -39,22 +39,6 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     With Poisson steps the blocks have `size` rows for each step, one step after the other; where the steps are apart,
     each has the next `blocks_of_step` blocks; where they are together, one block refers to all of them (`held.steps`).
     Within a step the rows are in no particular order.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Reads the dataset as its owner, and writes the table.
-    dataset : Dataset
-        The dataset to pack.
-    table : str
-        Qualified, quoted name of an empty table.
-    share : Share
-        Which rows are packed, and how; all of them in a fresh order by default.
-
-    Raises
-    ------
-    ValueError
-        If the number of rows is no longer the registered one, or the share does not fit the dataset or the memory.
     """
     packing = _packing(session, dataset, table, share)
     cuts: Sequence[int] = share.cuts

@@ -40,17 +40,7 @@ def _receiver(progress: Progress) -> Callable[[str], None]:
 
 
 class ProgressReporter:
-    """Reports the progress of each stage in equal parts, each part once and in order.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Sends the reports.
-    rows : int
-        Registered number of rows, which determines the number of parts.
-    enabled : bool
-        Whether anything is reported.
-    """
+    """Reports the progress of each stage in equal parts, each part once and in order."""
 
     def __init__(self, session: ServerSession, rows: int, *, enabled: bool) -> None:
         self._session = session

@@ -43,21 +43,7 @@ def file_bytes(rows: int, dimension: int, memory: int) -> int:
 
 
 def check(session: Session, rows: int, dimension: int, staged: int, sessions: int, used: tuple[int, int]) -> None:
-    """Raise ValueError unless a packing has the room that it may take; called in the server, before the charge.
-
-    Parameters
-    ----------
-    session : Session
-        Has the settings.
-    rows, dimension : int
-        Rows that the session packs, and their coordinates.
-    staged : int
-        Bytes of a file with the records of groups.
-    sessions : int
-        How many sessions pack as many rows, on the same disk.
-    used : tuple[int, int]
-        Bytes that this session holds already: in memory, and in files.
-    """
+    """Raise ValueError unless a packing has the room that it may take; called in the server, before the charge."""
     memory = pack_memory(session)
     needed = staged + file_bytes(rows, dimension, max(0, memory - 2 * used[0]))
     if not needed:

@@ -52,20 +52,6 @@ class RecordFile:
 
     It is read by calls that copy. A map in memory was faster only where the kernel happened to have large pages of it,
     and a disk that fails would crash the server in place of an error.
-
-    Parameters
-    ----------
-    directory : str
-        Folder of the file.
-    width : int
-        Bytes of a record.
-    planned : int
-        The most bytes that are written to it, a public number.
-
-    Raises
-    ------
-    ValueError
-        If no file can be made there.
     """
 
     memory, ends = 0, None
@@ -81,13 +67,7 @@ class RecordFile:
 
     @classmethod
     def beside(cls, session: ServerSession, table: str, width: int, count: int) -> "RecordFile":
-        """Return a new file for `count` records on the disk of a temporary table, which `temp_tablespaces` chose.
-
-        Raises
-        ------
-        ValueError
-            If session or disk have no room for it. A request has passed a stricter check before its charge.
-        """
+        """Return a new file for `count` records on the disk of a temporary table, which `temp_tablespaces` chose."""
         path = session.query(_DIRECTORY, table)[0]["path"]  # null for a view
         directory = os.path.dirname(path) if path else "base"
         room.check_limit(session, width * count, planned())
@@ -99,13 +79,7 @@ class RecordFile:
         return self._count
 
     def write(self, first: int, records: np.ndarray) -> None:
-        """Write records (n, …), each of `width` bytes, to the places from `first` on.
-
-        Raises
-        ------
-        ValueError
-            If the disk does not take them: which depends on their number alone.
-        """
+        """Write records (n, …), each of `width` bytes, to the places from `first` on."""
         left, place = np.ascontiguousarray(records).reshape(-1).view(np.uint8).data, first * self.width
         while left:
             try:
@@ -116,13 +90,7 @@ class RecordFile:
         self._count = max(self._count, first + len(records))
 
     def read(self, first: int, last: int) -> np.ndarray:
-        """Return the records at the places first, …, last - 1, shape (n, width), as bytes.
-
-        Raises
-        ------
-        ValueError
-            If the disk does not return them.
-        """
+        """Return the records at the places first, …, last - 1, shape (n, width), as bytes."""
         records, end = np.empty((last - first, self.width), np.uint8), last * self.width
         left = records.reshape(-1).data
         try:
@@ -148,15 +116,7 @@ def _refused(what: str, error: OSError) -> ValueError:
 
 
 class Buckets:
-    """Distributes records to the buckets of a file: adjacent ranges of places, each with a public number of them.
-
-    Parameters
-    ----------
-    file : RecordFile
-        Where the records are written.
-    sizes : Sequence[int]
-        How many records each bucket takes.
-    """
+    """Distributes records to the buckets of a file: adjacent ranges of places, each with a public number of them."""
 
     def __init__(self, file: RecordFile, sizes: Sequence[int] | np.ndarray) -> None:
         self._file = file
@@ -164,13 +124,7 @@ class Buckets:
         self._next = self._ends - sizes
 
     def append(self, numbers: np.ndarray, records: np.ndarray) -> None:
-        """Append records (n, …) to the buckets with these numbers, shape (n,).
-
-        Raises
-        ------
-        ValueError
-            If a bucket takes no further one: more records came than were counted.
-        """
+        """Append records (n, …) to the buckets with these numbers, shape (n,)."""
         order = np.argsort(numbers, kind="stable")
         present, counts = np.unique(numbers, return_counts=True)
         if np.any(self._next[present] + counts > self._ends[present]):

@@ -27,24 +27,7 @@ where c.oid = to_regclass($1)
 
 
 def named(session: ServerSession, argument: str, table: str, columns: str) -> str:
-    """Return the name of a table as statements write it: qualified, and quoted by the server.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Looks the name up.
-    argument : str
-        Name of the caller's argument, for the message.
-    table : str
-        The name to look up.
-    columns : str
-        Columns that the table should have, for the message.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table.
-    """
+    """Return the name of a table as statements write it: qualified, and quoted by the server."""
     try:
         rows = session.query(_NAME, table)
     except Exception as error:  # plpy's exceptions have names in the server only

@@ -114,13 +114,7 @@ CountNoise = CountLaplace | CountGaussian
 
 
 def count_noise(cells: int, epsilon: float, delta: float, *, moved: int, dimension: int) -> CountNoise:
-    """Return the noise of `dimension` counts: discrete Laplace where δ is 0, else Gaussian.
-
-    Parameters
-    ----------
-    cells, moved : int
-        How the counts of neighbours may differ, see `CountLaplace`.
-    """
+    """Return the noise of `dimension` counts: discrete Laplace where δ is 0, else Gaussian."""
     if delta == 0:
         return CountLaplace(cells, epsilon, moved)
     return CountGaussian.of(cells, epsilon, delta, moved=moved, dimension=dimension)

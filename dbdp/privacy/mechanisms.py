@@ -39,13 +39,7 @@ class Mechanism(Protocol):
 
     @classmethod
     def calibrated(cls, *, epsilon: float, delta: float, sensitivity: float, dimension: int) -> Self:
-        """Return the mechanism with the least noise that is (ε, δ)-DP for models within `sensitivity`.
-
-        Raises
-        ------
-        ValueError
-            If the mechanism cannot satisfy (ε, δ), or a parameter is out of range.
-        """
+        """Return the mechanism with the least noise that is (ε, δ)-DP for models within `sensitivity`."""
 
     @property
     def noise_scale(self) -> float:
@@ -70,11 +64,6 @@ class Mechanism(Protocol):
 
         Every coordinate must be finite: the iterates of training are bounded by public facts (privacy.md
         §14.2), so whether this holds depends on no row.
-
-        Raises
-        ------
-        ArithmeticError
-            If a coordinate is not finite, which is an internal error.
         """
 
 
@@ -134,19 +123,7 @@ class Gaussian(_OnGrid):
 
     @classmethod
     def with_scale(cls, *, sensitivity: float, grid: float, noise_scale: float, guarantee: Release) -> Self:
-        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to a multiple of the grid.
-
-        Parameters
-        ----------
-        sensitivity : float
-            The covered sensitivity, including the rounding to the grid (`covered_sensitivity`).
-        grid : float
-            The result of `grid_for`.
-        noise_scale : float
-            The scale that the guarantee needs, rounded up (`ROOM`).
-        guarantee : Release
-            The guarantee of this noise, which the caller has proved.
-        """
+        """Return the mechanism whose standard deviation is `noise_scale`, rounded up to a multiple of the grid."""
         return cls(sensitivity, grid, _steps(noise_scale, grid), guarantee)
 
     def _noise(self, count: int) -> list[int]:
@@ -266,13 +243,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 
 
 def mechanism_named(name: str | None, *, delta: float) -> type[Mechanism]:
-    """Return the mechanism of that name; for None the Gaussian if δ > 0, else the spherical Laplace.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown.
-    """
+    """Return the mechanism of that name; for None the Gaussian if δ > 0, else the spherical Laplace."""
     if name is None:
         return Gaussian if delta > 0 else SphericalLaplace
     return MECHANISMS[one_of("mechanism", name, MECHANISMS)]
@@ -282,11 +253,6 @@ def grid_for(sensitivity: float, dimension: int, multiplier: float) -> float:
     """Return the grid for noise of `multiplier` × `sensitivity` per coordinate.
 
     It is a power of two, far below Δ/√d (§14.4) and below the noise.
-
-    Raises
-    ------
-    ValueError
-        If the sensitivity is not finite, or too small.
     """
     if not LEAST_SENSITIVITY <= sensitivity < math.inf:
         raise ValueError(

@@ -71,11 +71,6 @@ class ExponentialMechanism:
         """Return the indices of `count` different candidates, by one selection each.
 
         The remaining candidates follow from the earlier selections, so the selections compose.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer candidates than `count`.
         """
         if not 1 <= count <= len(losses):
             raise ValueError(f"count = {count} must be between 1 and the {len(losses)} candidates; choose fewer")
@@ -186,13 +181,7 @@ class Repetitions:
 
     @classmethod
     def of(cls, *, mean: float, shape: float, total_variation: float) -> "Repetitions":
-        """Return repetitions with the least cap that is exceeded with probability at most `total_variation`.
-
-        Raises
-        ------
-        ValueError
-            If the mean is out of range, or the total variation is below the resolution of 256 bits.
-        """
+        """Return repetitions with the least cap that is exceeded with probability at most `total_variation`."""
         if not 1 <= mean <= 1000:
             raise ValueError(f"repetitions = {mean} on average must be between 1 and 1000; 3 to 10 suit most tunings")
         if not _LEAST_VARIATION <= total_variation < 1:

@@ -32,16 +32,7 @@ def renew(
     delta: float | None,
     capacity: int | None = None,
 ) -> None:
-    """End the budget of a dataset and begin a new one; a null ε, δ or capacity stays, and so does the owner.
-
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist, the reason is empty, the budget or the capacity is not valid, or the table was
-        dropped, or is empty and has no capacity.
-    PermissionError
-        If the role is not a member of the role that registered the dataset, or does not own the table.
-    """
+    """End the budget of a dataset and begin a new one; a null ε, δ or capacity stays, and so does the owner."""
     former = _own(session, name, "renew its budget", reason)
     _check_is_table(former)
     present = _registration(former)
@@ -71,16 +62,7 @@ returning id
 
 
 def place(session: ServerSession, name: str, place: str, digest: str) -> None:
-    """State where the rows of a new dataset are, whose table is empty; their number is the capacity, public from now.
-
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist, or was not registered in this transaction, with a capacity and without a unit, or
-        the place or the digest is not written as one.
-    PermissionError
-        If the role is not a member of the role that registered the dataset.
-    """
+    """State where the rows of a new dataset are, whose table is empty; their number is the capacity, now public."""
     places.parts(place)
     places.check_digest(digest)
     row = rights.registered(session, name, action="state where its rows are")
@@ -104,13 +86,6 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
     """Make the server answer at multiples of `seconds` after each charge; None: as soon as it can.
 
     The former value is recorded in dbdp.former_answer_time.
-
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist, the reason is empty, nothing changes, or the number is out of range.
-    PermissionError
-        As `renew`.
     """
     if seconds is not None:
         checks.whole("seconds", seconds, 1, _LONGEST, "or give null, to answer at once")
@@ -173,13 +148,6 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     """Correct fields of a dataset's `Registration`, None leaves one; the former ones go to dbdp.former_declaration.
 
     The types of the columns are recorded as they are now, also where nothing else changes.
-
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist, the reason is empty, nothing changes, or the declaration is not valid.
-    PermissionError
-        As `renew`.
     """
     present = _own(session, name, "redeclare it", reason)
     corrected = _corrected(_registration(present), corrections)

@@ -180,14 +180,7 @@ def budget_of(row: Mapping[str, Any]) -> Budget:
 
 
 def load(session: Session, name: str) -> Dataset:
-    """Return the registered dataset of a name, checked against the table as it is now.
-
-    Raises
-    ------
-    ValueError
-        If there is none that the caller may train on, it was registered in this transaction, or its table was dropped
-        or altered.
-    """
+    """Return the registered dataset of a name, checked against the table as it is now."""
     rows = session.query(_LOAD, name)
     if not rows:
         raise unknown(session, name)
@@ -237,14 +230,7 @@ or c.oid in (
 
 
 def check_kind(session: Session, source_oid: int) -> bool:
-    """Return whether the table exists.
-
-    Raises
-    ------
-    ValueError
-        If it, or a partition of it, is not an ordinary table: reading it could run its owner's code with the reader's
-        rights, or one record could appear as several.
-    """
+    """Return whether the table exists."""
     rows = session.query(_KINDS, source_oid)
     for row in rows:
         _check_kind(row)
@@ -338,11 +324,6 @@ def check_rows(session: ServerSession, dataset: Dataset) -> None:
     """Raise ValueError if the rows are elsewhere, or no longer have their registered, public number, or that of units.
 
     With a capacity their number is private and may be any; only the right to read the table is checked.
-
-    Raises
-    ------
-    PermissionError
-        If this role may not read the table.
     """
     if dataset.place is not None:
         raise ValueError(

@@ -108,14 +108,7 @@ class Declaration:
         pairs: Sequence[Sequence[str]] = (),
         pair_cells: int = USUAL_CELLS,
     ) -> "Declaration":
-        """Return the declaration with another encoding, and with pairs and other bins and scales of the same columns.
-
-        Raises
-        ------
-        ValueError
-            If the encoding, the features or the pairs are not valid, or the columns, their bounds or their categories
-            differ.
-        """
+        """Return the declaration with another encoding, and with pairs, other bins and scales of the same columns."""
         stated = json.loads(self.to_json()) | {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells}
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
@@ -229,44 +222,7 @@ def declare(
     pairs: Sequence[Sequence[str]] = (),
     pair_cells: int = USUAL_CELLS,
 ) -> Declaration:
-    """Check what an owner states about the columns of a table, and return it as a declaration.
-
-    Parameters
-    ----------
-    label : str
-        Name of the label's column.
-    features : Mapping[str, Any]
-        Column → `[lower, upper]` (public bounds), `{"bounds": [lower, upper], "bins": 8, "scale": "asinh"}` (public
-        bounds with bins of equal width, with a scale, or with both), `["a", "b", …]` (public categories), or, as the
-        only entry, `{"length": d, "norm": bound}` for an array column.
-    positive, negative : str | None
-        The two values of a binary label. Without `negative` every other value is negative.
-    classes : Sequence[str] | None
-        The values of a label with two or more classes, instead of `positive`.
-    label_bounds : Sequence[float] | None
-        `[lower, upper]` of a label that is a number, instead of `positive`; values outside are clipped.
-    intercept : bool
-        Whether a model has an intercept.
-    public_columns : Sequence[str] | None
-        Columns whose value in every row, and so the number of rows with each value, is public; a model may be trained
-        for each value.
-    encoding : str
-        One of ENCODINGS, for a stored model; models of earlier versions have none, which is `scaled`.
-    pairs : Sequence[Sequence[str]]
-        Pairs of columns, of a stored model.
-    pair_cells : int
-        The most cells of a pair.
-
-    Returns
-    -------
-    Declaration
-        The checked declaration.
-
-    Raises
-    ------
-    ValueError
-        If the declaration is not valid; the message names the column and the remedy.
-    """
+    """Check what an owner states about the columns of a table, and return it as a declaration."""
     kind = _label_kind(label, positive, negative, classes, label_bounds)
     if encoding not in ENCODINGS:
         raise ValueError(f"encoding = {encoding!r} is not one of {', '.join(ENCODINGS)}; choose one of them")
@@ -303,13 +259,7 @@ def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[s
 
 
 def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) -> Unit | None:
-    """Return the unit of privacy; None where it is one row.
-
-    Raises
-    ------
-    ValueError
-        If only one of the two is set, the column is the label or a feature, or the number of rows is out of range.
-    """
+    """Return the unit of privacy; None where it is one row."""
     if column is None and max_rows is None:
         return None
     if column is None or max_rows is None:

@@ -32,13 +32,7 @@ def as_data(network: "Network", projection: RandomProjection | None) -> dict[str
 
 
 def parsed(data: dict[str, Any]) -> tuple["Network", RandomProjection | None]:
-    """Return the network and the projection that `as_data` described.
-
-    Raises
-    ------
-    ValueError
-        If the data does not describe a network, or its projection is not one.
-    """
+    """Return the network and the projection that `as_data` described."""
     from dbdp.learning.networks.networks import Network  # only a model that is one needs it
 
     network = Network.from_data(data)
@@ -118,12 +112,6 @@ def scorer(
         The bytes of the array of parameters, in base64.
     packer : Callable[[Declaration, RandomProjection | None], Packer]
         Returns the function that packs a row.
-
-    Raises
-    ------
-    ValueError
-        If the network does not fit the declaration, or the number of parameters is not the network's: a role that may
-        predict may pass any description.
     """
     network, projection = parsed(data)
     check(declaration, network, projection)

@@ -29,13 +29,7 @@ class Parts(NamedTuple):
 
 
 def parts(place: str) -> Parts:
-    """Return the parts of a place such as `spark:parquet:/data/visits`.
-
-    Raises
-    ------
-    ValueError
-        If it is no absolute path of a known scheme, or has characters or folders that could mean another one.
-    """
+    """Return the parts of a place such as `spark:parquet:/data/visits`."""
     path = place.removeprefix(PREFIX)
     matched = _PATH.fullmatch(path) if path != place and len(place) <= LONGEST and place.isprintable() else None
     if matched is None:

@@ -62,15 +62,7 @@ _REMEDY_OF_PADDED = (
 
 
 def register(session: ServerSession, registration: Registration) -> None:
-    """Register a dataset: grant dbdp_owner the right to read the table, and write its row and its odometers.
-
-    Raises
-    ------
-    ValueError
-        If the registration is not valid, does not fit the table, or the name or the table is registered already.
-    PermissionError
-        If the role does not own the table, or dbdp_owner cannot reach it.
-    """
+    """Register a dataset: grant dbdp_owner the right to read the table, and write its row and its odometers."""
     registration.check()
     source = registration.source
     check_source(session, registration)
@@ -86,13 +78,7 @@ def register(session: ServerSession, registration: Registration) -> None:
 
 
 def enter(session: ServerSession, registration: Registration, types: dict[str, str], renewal: Renewal = _FIRST) -> None:
-    """Write a checked registration's row and create its odometers (as dbdp_owner).
-
-    Raises
-    ------
-    ValueError
-        If the table is empty and has no capacity, or was registered at the same time by another transaction.
-    """
+    """Write a checked registration's row and create its odometers (as dbdp_owner)."""
     source, budget = registration.source, registration.budget
     rows = _slots(session, registration, types)
     if renewal is _FIRST:  # a renewal keeps what was chosen
@@ -198,13 +184,6 @@ def drop(session: ServerSession, name: str) -> None:
     """Close a dataset, and revoke dbdp_owner's right to read the table if the caller owns it.
 
     History and odometers stay.
-
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist.
-    PermissionError
-        If another role registered it.
     """
     with session.as_owner():
         row = rights.registered(session, name, action="drop it")
@@ -232,15 +211,7 @@ where c.oid = to_regclass($1)
 
 
 def check_source(session: ServerSession, registration: Registration) -> dict[str, str]:
-    """Check that the table fits the registration; return the types of the declared columns and of the unit's.
-
-    Raises
-    ------
-    ValueError
-        If the table does not exist or is not an ordinary one, or a column or a declared value does not fit.
-    PermissionError
-        If dbdp_owner may not use the table's schema.
-    """
+    """Check that the table fits the registration; return the types of the declared columns and of the unit's."""
     rows = session.query(_SOURCE, registration.source)
     if not rows:
         raise ValueError(f"source {registration.source} is not a table; give the one that holds the records")
@@ -257,13 +228,7 @@ def check_source(session: ServerSession, registration: Registration) -> dict[str
 
 
 def numeric_type(session: ServerSession, source: str, column: str) -> str:
-    """Return the type of a numeric column of a table; for a domain its base type.
-
-    Raises
-    ------
-    ValueError
-        If there is no such column, or it is not numeric.
-    """
+    """Return the type of a numeric column of a table; for a domain its base type."""
     types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
     _check_column(source, types, column, NUMERIC_TYPES)
     return types[column]

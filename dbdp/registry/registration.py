@@ -81,11 +81,6 @@ class Registration:
         bins if all of them together add few coordinates, and there are enough rows. A column declared as
         `{"bounds": …}` is unchanged. This is chosen once and not for each training, so that all models of a dataset,
         and every summary that several of them share, have the same coordinates.
-
-        Parameters
-        ----------
-        rows : int
-            Public number of slots.
         """
         wide = [] if self.declaration.kind == "real" else list(filter(self._is_wide, self.declaration.numeric))
         coordinates = self.declaration.dimension + (BINS - 1) * len(wide)

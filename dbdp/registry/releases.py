@@ -210,13 +210,6 @@ def standard_errors(
         R, shape (m, dimension), see `dbdp.algorithms.plan.Released`; None if it is not known.
     projection : RandomProjection | None
         The projection with which the rows were packed.
-
-    Returns
-    -------
-    dict
-        `standard_errors`, of each feature, for every class alike, or their root mean square for more than `MOST_LISTED`
-        features; and `intercept_standard_error`, if there is an intercept. Four digits. Empty without R, and for more
-        than `MOST_MAPPED` features.
     """
     if root is None or len(declaration.feature_names) > MOST_MAPPED:
         return {}
@@ -319,13 +312,7 @@ def _row_norms(declaration: Declaration, features: np.ndarray) -> np.ndarray:
 def record(
     session: ServerSession, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write linear models to dbdp.model (in the server, as dbdp_owner); return id and receipt.
-
-    Raises
-    ------
-    ValueError
-        If the shapes are not the declaration's, a number is null or not finite, or another role made the charge.
-    """
+    """Write linear models to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     dataset = replace(dataset, declaration=_with_pairs(dataset.declaration, receipt))
     _check(dataset.declaration, coefficients, intercepts)
     return insert(session, dataset, receipt, coefficients, intercepts, None, None)
@@ -343,14 +330,7 @@ def _with_pairs(declaration: Declaration, receipt: dict[str, Any]) -> Declaratio
 def record_network(
     session: ServerSession, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
-    """Write a network to dbdp.model (in the server, as dbdp_owner); return id and receipt.
-
-    Raises
-    ------
-    ValueError
-        If the network does not fit the dataset, the parameters do not fit the network or are not finite, or another
-        role made the charge.
-    """
+    """Write a network to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     network, projection = network_models.parsed(data)
     dataset = replace(dataset, declaration=replace(dataset.declaration, encoding=SCALED))
     network_models.check(dataset.declaration, network, projection)
@@ -442,24 +422,12 @@ def written(value: Any) -> str:
 def weights(session: Session, number: int) -> list[dict[str, Any]]:
     """Return the coefficients and intercepts of a linear model, with their standard errors.
 
-    Parameters
-    ----------
-    session : Session
-        With the caller's rights.
-    number : int
-        Number of the model.
-
     Returns
     -------
     list of dict
         `feature`, `class` (None unless the label has several), `coefficient` in the units of `Model.coefficients`, of a
         category or a bin as in `centred`, and `standard_error`, None where the receipt does not have that of each; the
         intercept is the feature INTERCEPT.
-
-    Raises
-    ------
-    ValueError
-        If there is no such model, or it has no coefficient for each feature.
     """
     row = _released(session, number)
     if row["coefficients"] is None:

@@ -85,13 +85,7 @@ class Summary:
         return np.append(origins, [middle] * declaration.outputs), np.append(lengths, [half] * declaration.outputs)
 
     def place(self, name: str) -> int:
-        """Return the place of a coordinate, by its name or by that of a column of one coordinate.
-
-        Raises
-        ------
-        ValueError
-            If there is none, or the column has several.
-        """
+        """Return the place of a coordinate, by its name or by that of a column of one coordinate."""
         places = self.places([name])
         if len(places) > 1:
             names = ", ".join(self.names[place] for place in places[:5])
@@ -99,13 +93,7 @@ class Summary:
         return places[0]
 
     def places(self, wanted: Sequence[str]) -> list[int]:
-        """Return the places of coordinates, in their order, by their names or by those of their columns.
-
-        Raises
-        ------
-        ValueError
-            If one does not exist, or none is wanted.
-        """
+        """Return the places of coordinates, in their order, by their names or by those of their columns."""
         names, columns = self.names, self.columns
         for each in wanted:
             if not isinstance(each, str) or not each or each not in {*names, *columns}:
@@ -119,11 +107,6 @@ class Summary:
 
         Rows with the encoding `unit` are divided by their norms: their second moment is about that of the rows before
         it, divided by its trace. A preconditioner may be any matrix that follows from releases.
-
-        Raises
-        ------
-        ValueError
-            If the summary is of another registration, or its features were declared anew.
         """
         declaration, dimension = dataset.declaration, dataset.declaration.dimension
         self._check(dataset)
@@ -196,13 +179,7 @@ and m.is_summary
 
 
 def load(session: Session, number: int) -> Summary:
-    """Return a released summary, with the caller's rights.
-
-    Raises
-    ------
-    ValueError
-        If the caller sees none of that number.
-    """
+    """Return a released summary, with the caller's rights."""
     rows = session.query(_LOAD, number)
     if not rows:
         raise ValueError(f"summary {number} does not exist; see dbdp.summaries, or call dbdp.dp_summarize")

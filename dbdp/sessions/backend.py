@@ -72,11 +72,6 @@ def _meters() -> tuple[ctypes.Array[ctypes.c_char], ...]:
     """Return the memory of each of `_METERS`, of the size that the server's own symbol table states.
 
     So nothing here depends on a layout, which differs between versions.
-
-    Raises
-    ------
-    ValueError
-        If the sizes cannot be found, as with another C library than glibc.
     """
     return tuple((ctypes.c_char * _size(name)).in_dll(backend(), name) for name in _METERS)
 

@@ -144,13 +144,7 @@ class ClientSession:
             return cursor.fetchall() if cursor.description else []
 
     def bytes_of(self, sql: str, *parameters: Any) -> bytes:
-        """Return the bytes that a statement returns, as they are; for connections that dbdp opened itself.
-
-        Raises
-        ------
-        psycopg.DatabaseError
-            If the statement fails.
-        """
+        """Return the bytes that a statement returns, as they are; for connections that dbdp opened itself."""
         from psycopg import RawCursor
 
         with RawCursor(self.connection) as cursor:

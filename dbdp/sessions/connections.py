@@ -75,14 +75,7 @@ _NO_URL = (
 
 
 def libpq_url(target: str) -> str:
-    """Return a target as a URL that libpq accepts.
-
-    Raises
-    ------
-    ValueError
-        If libpq cannot parse it, or would read a part of a password as a host, a port or a database. The message does
-        not quote the URL, since it may hold a password.
-    """
+    """Return a target as a URL that libpq accepts."""
     url = target.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
         parts = conninfo_to_dict(url.replace("%40", "_"))  # an @ that is left was not escaped
@@ -100,20 +93,6 @@ def opened(url: str = "", *, autocommit: bool = True, **options: Any) -> psycopg
     A statement sets them, since some poolers refuse a startup option. It runs after the URL, the environment, a
     service file, the role and the database have set theirs, and so overrides them. Behind a pooler it sets nothing, as
     other clients may get that session.
-
-    Parameters
-    ----------
-    url : str
-        libpq URL or connection string.
-    autocommit : bool
-        Whether each statement is a transaction of its own.
-    **options
-        Further parameters of libpq.
-
-    Raises
-    ------
-    ValueError
-        If the connection passes through a pooler.
     """
     connection = connected(url, **options)
     try:

@@ -32,13 +32,6 @@ def public_failure(error: BaseException, sqlstate: str, text: str) -> tuple[str,
     """Return the SQLSTATE and a text of an error after a charge that do not depend on any row.
 
     The text of an error of the server may quote a row; that of dbdp's own (PUBLIC_SQLSTATE) never does.
-
-    Parameters
-    ----------
-    error : BaseException
-        The error that was raised.
-    sqlstate, text : str
-        The error's own, as `Session.failure` returns them.
     """
     if sqlstate == PUBLIC_SQLSTATE:
         return sqlstate, text

@@ -16,15 +16,7 @@ class StoppedError(psycopg.DatabaseError, ChargedError):
 
 
 def client_error(error: psycopg.DatabaseError, *, is_public: bool) -> psycopg.DatabaseError:
-    """Return the error that this client's interfaces raise for an error of a statement.
-
-    Parameters
-    ----------
-    error : psycopg.DatabaseError
-        The error that psycopg raised.
-    is_public : bool
-        Whether its text states public facts only. Any other is returned as it is, unless it follows a charge.
-    """
+    """Return the error that this client's interfaces raise for an error of a statement."""
     text = (error.diag.message_primary or "").removeprefix(PREFIX)
     if text.startswith(CHARGED):
         return StoppedError(error.sqlstate or "", text.removeprefix(CHARGED), info=error.pgresult)

@@ -119,15 +119,7 @@ class Registry(Protocol):
 
 
 class ServerSession:
-    """A session inside a backend: SPI, in the caller's transaction.
-
-    Parameters
-    ----------
-    plpy : ModuleType
-        PL/Python's module.
-    registry : Registry
-        The registry's functions, which this session calls itself, since its caller was checked.
-    """
+    """A session inside a backend: SPI, in the caller's transaction."""
 
     engine = None  # rows are read where they are stored
 
@@ -152,11 +144,6 @@ class ServerSession:
         """Run one query that reads a table, with one snapshot and the plan of `PLANNED`; yield `size` rows at a time.
 
         The query's lock on the table ensures that its owner stays the same until the query ends.
-
-        Raises
-        ------
-        PermissionError
-            If this role may not read the table.
         """
         with self.reading(source) as owner:
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
@@ -175,26 +162,6 @@ class ServerSession:
         The server is asked again after each value for which the function returns true, and then this yields. How often
         it is asked shows in the number of the transaction's next subtransaction, so it must be public: it does not
         depend on what is read as long as there are fewer such values than `least`, the least number of times.
-
-        Parameters
-        ----------
-        source : str
-            Qualified, quoted name of the table.
-        least : int
-            The least number of times, at least 1.
-        value : str
-            SQL of the value, which is bytes.
-        rows : str
-            SQL of the rows, from FROM to the end of a condition.
-        receive : Callable[[bytes | None], bool]
-            The function.
-        *parameters : bool, int, float, str, bytes or None, or a list of one of these
-            Of both texts.
-
-        Raises
-        ------
-        PermissionError
-            If this role may not read the table.
         """
         name = secrets.token_hex(8)
         self._receivers[name], given = receive, (*parameters, name)
@@ -212,13 +179,7 @@ class ServerSession:
             del self._receivers[name]
 
     def receiver(self, name: str) -> Callable[[bytes | None], bool]:
-        """Return the function that a query of `scan` calls by a name.
-
-        Raises
-        ------
-        ValueError
-            If there is none.
-        """
+        """Return the function that a query of `scan` calls by a name."""
         if name not in self._receivers:
             raise ValueError(f"there is no read named {name!r}; only dbdp itself calls dbdp_internal.receive")
         return self._receivers[name]
@@ -238,13 +199,7 @@ class ServerSession:
             self._suspended.pop(name, None)
 
     def resume(self, name: str) -> Iterator[bytes]:
-        """Return the iterator that `in_one_snapshot` stored under a name.
-
-        Raises
-        ------
-        ValueError
-            If there is none.
-        """
+        """Return the iterator that `in_one_snapshot` stored under a name."""
         if name not in self._suspended:
             raise ValueError(f"there is no suspended read named {name!r}; only dbdp itself calls dbdp_internal.resume")
         return self._suspended[name]
@@ -270,11 +225,6 @@ class ServerSession:
         A table's owner writes code that runs as soon as another role plans to read it: functions in its indexes, CHECK
         constraints and statistics, or a view put in its place. So that this code gains no rights, it runs as its owner,
         as restricted as in the server's own maintenance of tables, and its settings are reset.
-
-        Raises
-        ------
-        PermissionError
-            If this role may not read the table.
         """
         owner = self._owner_of(source)
         self._lock(source, owner)
@@ -437,13 +387,7 @@ class ServerSession:
             wait_until(self, _REPLICATED, charge.position, standbys)
 
     def synchronous_standbys(self) -> int:
-        """Return how many standbys synchronous_standby_names requires, 0 if it is empty (as dbdp_owner).
-
-        Raises
-        ------
-        ValueError
-            If it is not empty, and dbdp_owner may not see how far the standbys have replicated.
-        """
+        """Return how many standbys synchronous_standby_names requires, 0 if it is empty (as dbdp_owner)."""
         row = self.query(
             "select current_setting('synchronous_standby_names') as names, "
             "pg_has_role(current_user, 'pg_read_all_stats', 'usage') as may"

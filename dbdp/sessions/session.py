@@ -84,20 +84,7 @@ class Session(Protocol):
         """Where rows are read and trained on; None is the session's own database."""
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
-        """Run one statement; return its rows as dictionaries by column name.
-
-        Parameters
-        ----------
-        sql : str
-            The statement, with parameters $1, $2, …, which it casts where their type matters.
-        *parameters : bool, int, float, str, bytes or None, or a list of one of these
-            Their values.
-
-        Raises
-        ------
-        Exception
-            The driver's own, which `failure` reads. Outside the server it is a ValueError too where dbdp refuses.
-        """
+        """Run one statement; return its rows as dictionaries by column name."""
 
     def recover(self) -> None:
         """Make the session usable after a failed statement; do nothing where it is usable."""
@@ -115,13 +102,7 @@ class Session(Protocol):
         """Apply the statements of the block together, or none of them if an error leaves the block."""
 
     def in_one_session(self) -> AbstractContextManager[None]:
-        """Run the statements of the block in one session of the server, as temporary tables need.
-
-        Raises
-        ------
-        ValueError
-            Before the block, if the statements cannot be run in one session.
-        """
+        """Run the statements of the block in one session of the server, as temporary tables need."""
 
     def uncounted(self) -> AbstractContextManager[None]:
         """Switch off the server's statistics of pages that are read within the block."""
@@ -137,18 +118,6 @@ class Session(Protocol):
 
     def charge(self, dataset: Registered, plan: Json) -> Charge:
         """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
-
-        Parameters
-        ----------
-        dataset : Registered
-            The dataset whose budget is charged.
-        plan : Json
-            The plan as data: its `algorithm`, its `guarantee` (`Release.as_data`), and public facts.
-
-        Returns
-        -------
-        Charge
-            The row of the ledger, and the WAL position to wait for.
 
         Raises
         ------
@@ -187,11 +156,6 @@ class Session(Protocol):
             One for each linear model.
         receipt : Json
             What was done and what it cost, with the id of the charge as `ledger`.
-
-        Raises
-        ------
-        ValueError
-            If the shapes are not the declaration's, a number is null or not finite, or another role made the charge.
         """
 
     def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:

@@ -34,13 +34,7 @@ def listed_majors() -> str:
 
 
 def faults_of_server(facts: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return why a server is not supported: for each fault what was found and what is needed, and the remedy.
-
-    Parameters
-    ----------
-    facts : dict
-        The row of `SERVER`.
-    """
+    """Return why a server is not supported: for each fault what was found and what is needed, and the remedy."""
     faults, major = {}, facts["version"] // 10000
     if major not in MAJORS:
         found = f"the server is PostgreSQL {major}, and dbdp is tested on {listed_majors()} only"

@@ -112,13 +112,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-AGD release.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a DP-AGD release."""
     _check_delta(request)
     own = own_settings(request, Settings)
     objective = settings.objective_of(request, facts)
@@ -209,11 +203,6 @@ class AllRows:
         A classical Gaussian of that ε has σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)), by Lemma 3.6: the
         published share. The classical formula sets a scale only, and the proof does not use it. Both are limited to
         their part of ρ, which they would exceed for a large ε.
-
-        Raises
-        ------
-        ValueError
-            If ε is too small for that many selections.
         """
         limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * own.splits)
         selection = min(each**2 / 2, limit / (2 * own.splits) * _ROOM)

@@ -36,11 +36,6 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLGD release.
 
     There may be more searches than planned steps: after a failure only part of a gradient's cost is charged.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     check_delta(request)
     own = own_settings(request, Searching)

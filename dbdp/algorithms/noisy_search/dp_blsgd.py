@@ -60,13 +60,7 @@ OPTIONS = Options(SHARED | anything("batch_size"), REMEDIES, Sampled)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-BLSGD release; a mini-batch has by default a tenth of the rows, as in the paper.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a DP-BLSGD release; a mini-batch has by default a tenth of the rows, as in the paper."""
     return planned(request, facts, own_settings(request, Sampled), clip_decay=0.0)
 
 
@@ -179,13 +173,7 @@ def least(enough: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def poisson_batches(rows: Rows, samples: PoissonSamples) -> Iterator[int]:
-    """Yield the indices of new mini-batches; about one pass over the rows is drawn at a time.
-
-    Raises
-    ------
-    ArithmeticError
-        If more are read than were planned, which is an internal error.
-    """
+    """Yield the indices of new mini-batches; about one pass over the rows is drawn at a time."""
     left = samples.draws
     while left:
         drawn = rows.draw(samples, min(left, math.ceil(1 / samples.probability)))

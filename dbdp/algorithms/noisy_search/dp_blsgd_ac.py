@@ -22,12 +22,6 @@ OPTIONS = replace(dp_blsgd.OPTIONS, own_settings=Adaptive)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-BLSGD-AC release; see `dp_blsgd.plan`.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a DP-BLSGD-AC release; see `dp_blsgd.plan`."""
     own = own_settings(request, Adaptive)
     return dp_blsgd.planned(request, facts, own, clip_decay=own.clip_decay)

@@ -336,13 +336,7 @@ def descent(
     size: float,
     searches: int,
 ) -> Descent:
-    """Return the planned descent of a request.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range, or ε is too small for that many searches.
-    """
+    """Return the planned descent of a request."""
     objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
     settings.check_numbers(searching.candidates + 1, objective.parameters, "give fewer candidates in settings")
     regularisation = settings.regularisation_of(request, settings.SEARCH_REGULARISATION)

@@ -95,13 +95,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a PrivGene release; with a batch_size each selection has its own Poisson mini-batch.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a PrivGene release; with a batch_size each selection has its own Poisson mini-batch."""
     own = own_settings(request, Genes)
     generations = own.generation_count(request, facts)
     selections = generations * own.parents + 1
@@ -197,13 +191,7 @@ class Fitness:
 
 
 def fitness_of(request: Request, facts: Facts, own: Genes) -> Fitness:
-    """Return the fitness; errors are the clipped losses of a hinge so steep that it is 0 or 1.
-
-    Raises
-    ------
-    ValueError
-        If the fitness does not fit the label or the other options.
-    """
+    """Return the fitness; errors are the clipped losses of a hinge so steep that it is 0 or 1."""
     regularisation = settings.regularisation_of(request, 0.0)
     if own.fitness == LOSS:
         return Fitness(settings.objective_of(request, facts), own.loss_clip * facts.outputs, 1.0, regularisation)

@@ -24,13 +24,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a BST14 release: convex over a ball without a regulariser, strongly convex with one.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a BST14 release: convex over a ball without a regulariser, strongly convex with one."""
     batches = _batches(request, facts)
     noisy_sgd.check_delta(request)
     multiplier_of = published_multiplier if request.calibration == PUBLISHED else noisy_sgd.poisson_multiplier

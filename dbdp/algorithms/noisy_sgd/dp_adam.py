@@ -13,11 +13,5 @@ OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS})
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-Adam release; the mini-batch is by default of √m rows, or m/50 if that is more.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a DP-Adam release; the mini-batch is by default of √m rows, or m/50 if that is more."""
     return noisy_sgd.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP, moments=DECAYS)

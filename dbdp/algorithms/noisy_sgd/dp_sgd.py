@@ -14,11 +14,5 @@ OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS})
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-SGD release; steps and mini-batches are by default those of `noisy_sgd`.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a DP-SGD release; steps and mini-batches are by default those of `noisy_sgd`."""
     return noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP)

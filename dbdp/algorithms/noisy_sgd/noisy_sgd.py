@@ -122,11 +122,6 @@ def step_noise(
     C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
     the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated` bounds
     the error of a row's gradient if its place in the mini-batch differs between the two.
-
-    Raises
-    ------
-    ValueError
-        If the sums with their noise would not be exact on the grid.
     """
     largest = sampled_sensitivity(contribution, summands, evaluated=evaluated)
     spherical = law == SphericalLaplace.name
@@ -205,11 +200,6 @@ def schedule_of(request: Request, facts: Facts, regularisation: float, *, defaul
     """Return the schedule: constant η, square_root η/√t, or inverse_time min(1/β, 1/(λt)); all are equally private.
 
     `step` is η if the request does not set it.
-
-    Raises
-    ------
-    ValueError
-        If the schedule does not fit the other options, or the step size is out of range.
     """
     name = request.schedule or default
     size = step if request.step_size is None else settings.positive_step(request.step_size)
@@ -334,13 +324,7 @@ def poisson_plan(
     moments: tuple[float, float, float] | None = None,
     radius: float | None = None,
 ) -> NoisyWhileTraining:
-    """Return the plan of Gaussian noise of multiplier × C* on the sums of Poisson mini-batches.
-
-    Parameters
-    ----------
-    schedule : Callable[[float], Schedule]
-        Returns the step sizes for the scale of the noise.
-    """
+    """Return the plan of Gaussian noise of multiplier × C* on the sums of Poisson mini-batches."""
     _, contribution = contribution_of(request, facts)
     objective = settings.objective_of(request, facts)
     evaluated = gradient_error(objective, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)

@@ -26,11 +26,6 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an RRPSGD release; `epochs` sets the cap, and R is uniform up to it.
 
     The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
     """
     base = noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP)
     run = base.method

@@ -24,13 +24,7 @@ OPTIONS = Options(noisy_sgd.SAMPLED)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of an SCS13 release; steps are of one size, or 1/(λt) with a regulariser, for networks η/√t.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of an SCS13 release; steps are of one size, or 1/(λt) with a regulariser, for networks η/√t."""
     full = request if request.network is not None else _with_defaults(request, facts)
     batches = noisy_sgd.fixed(full, facts)
     law, multiplier, guarantee = _calibrated(full, facts)

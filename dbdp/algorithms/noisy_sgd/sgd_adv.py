@@ -20,13 +20,7 @@ OPTIONS = Options(noisy_sgd.SAMPLED)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of an SGD-Adv release; its noise is larger than `dp_sgd`'s, and so its steps are smaller.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of an SGD-Adv release; its noise is larger than `dp_sgd`'s, and so its steps are smaller."""
     noisy_sgd.check_delta(request)
     base = noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP, multiplier=advanced_multiplier)
     return replace(base, details=base.details | {"calibration": "advanced composition"})

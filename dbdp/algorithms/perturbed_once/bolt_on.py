@@ -25,13 +25,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of a Bolt-on release; see `settings.travel_of` for the default of λ.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a Bolt-on release; see `settings.travel_of` for the default of λ."""
     name, loss = request.schedule or InverseTime.name, settings.loss_of(request, facts)
     travel = settings.travel_of(request, facts, loss)
     regularisation = settings.regularisation_of(request, 1 / travel if name == InverseTime.name else 0.0)

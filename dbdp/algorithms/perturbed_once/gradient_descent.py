@@ -28,13 +28,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of a release by output-perturbation gradient descent; see `settings.travel_of` for its steps.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a release by output-perturbation gradient descent; see `settings.travel_of` for its steps."""
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)
     travel = settings.travel_of(request, facts, loss)

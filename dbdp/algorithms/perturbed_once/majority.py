@@ -21,13 +21,7 @@ OPTIONS = Options(
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a majority release: one selection, exactly ε-DP for any δ.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a majority release: one selection, exactly ε-DP for any δ."""
     _check(request, facts)
     selection = ExponentialMechanism(request.epsilon)
     details = {

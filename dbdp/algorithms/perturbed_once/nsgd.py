@@ -25,13 +25,7 @@ OPTIONS = Options(RESTARTED)
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of an NSGD release.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of an NSGD release."""
     return planned(request, facts, restarted_learning(request, facts, interval=0), calibration="hockey_stick")
 
 

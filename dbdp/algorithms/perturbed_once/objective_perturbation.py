@@ -67,13 +67,7 @@ class Shares:
 
     @classmethod
     def of(cls, epsilon: float, delta: float, *, rows: int) -> "Shares":
-        """Return the shares; the solver's grows with n, as rounding moves the minimiser by 2.2n²u times what b does.
-
-        Raises
-        ------
-        ValueError
-            If ε is too small to be divided.
-        """
+        """Return the shares; the solver's grows with n, as rounding moves the minimiser by 2.2n²u times what b does."""
         share = max(SOLVER_SHARE, min(0.5, (2.2 * UNIT * rows**2) ** (2 / 3)))
         if share * epsilon < MIN_EPSILON:
             raise ValueError(f"epsilon = {epsilon:g} is too small to be divided; give {MIN_EPSILON / share:g} or more")
@@ -121,13 +115,7 @@ class Training:
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a release by objective perturbation.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of a release by objective perturbation."""
     _check_classes(request, facts)
     objective, kind = _objective(request, facts), _kind(request)
     shares = Shares.of(request.epsilon, request.delta if kind is Gaussian else 0.0, rows=facts.rows)

@@ -267,13 +267,7 @@ def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes
 
 
 def planned(request: Request, facts: Facts, learning: Learning, *, calibration: str = WORST) -> PerturbedOnce:
-    """Return the plan of a training; `calibration` is the default if δ > 0.
-
-    Raises
-    ------
-    ValueError
-        If its sensitivity has no bound, or the request's calibration does not fit the other options.
-    """
+    """Return the plan of a training; `calibration` is the default if δ > 0."""
     name = _calibration(request, facts, learning, calibration)
     trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
     if len(trainings) == 1:

@@ -16,13 +16,7 @@ OPTIONS = Options(RESTARTED | anything("averaging_interval"))
 
 
 def plan(request: Request, facts: Facts) -> PerturbedOnce:
-    """Return the plan of an RSGD-AR release.
-
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
-    """
+    """Return the plan of an RSGD-AR release."""
     interval = DEFAULT_INTERVAL if request.averaging_interval is None else request.averaging_interval
     checks.whole("averaging_interval", interval, 1, settings.MAX_EPOCHS, "epochs between restarts")
     return planned(request, facts, restarted_learning(request, facts, interval=interval), calibration="hockey_stick")

@@ -66,13 +66,7 @@ class ScoredFacts:
 
 
 def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
-    """Return the plan of a request.
-
-    Raises
-    ------
-    ValueError
-        If the metric is unknown or does not fit the label, or another value is out of range.
-    """
+    """Return the plan of a request."""
     _check(request, facts)
     public = request.epsilon, request.delta, facts.rows
     if facts.label_bounds is not None:

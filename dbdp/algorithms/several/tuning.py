@@ -72,11 +72,6 @@ class TuningRequest:
     selection_epsilon : float | None
         ε of the choice among disjoint portions. The default is the largest, up to that of the tuning, at which the
         choice is charged no more than the training runs.
-
-    Raises
-    ------
-    ValueError
-        If the candidates are not a list of objects.
     """
 
     base: Request
@@ -177,11 +172,6 @@ def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
 
     The rows of a unit of privacy lie in several portions, so the tuning is planned for single rows, at the share
     of (ε, δ) whose group privacy is (ε, δ): the choice and all portions are one mechanism (privacy.md §11.6).
-
-    Raises
-    ------
-    ValueError
-        If a candidate cannot be planned, or the rows do not suffice.
     """
     base, rows = request.base, facts.unit_rows
     check_epsilon_delta(base.epsilon, base.delta)
@@ -222,13 +212,7 @@ def _read_on(plan: PerturbedOnce, rows: Rows, passes: int) -> None:
 
 
 def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return candidates from JSON, a list of objects, or from a sequence of mappings.
-
-    Raises
-    ------
-    ValueError
-        If they are anything else, or have a setting twice.
-    """
+    """Return candidates from JSON, a list of objects, or from a sequence of mappings."""
     try:
         values = json.loads(candidates) if isinstance(candidates, str) else candidates
     except (ValueError, RecursionError):  # not JSON, or nested too deeply

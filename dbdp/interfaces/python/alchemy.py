@@ -16,13 +16,7 @@ def table_of(source: Any) -> sqlalchemy.Table | None:
 
 
 def source_name(source: Any) -> str:
-    """Return a table's name, quoted where SQL requires it.
-
-    Raises
-    ------
-    ValueError
-        If it is a query: one row of it may depend on many records.
-    """
+    """Return a table's name, quoted where SQL requires it."""
     table = table_of(source)
     if table is None:
         raise ValueError(
@@ -40,13 +34,7 @@ def tables_of(query: Any) -> list[str]:
 
 
 def compiled(query: Any) -> tuple[str, dict[str, Any]]:
-    """Return a query as SQL for psycopg and its bound values by name.
-
-    Raises
-    ------
-    ValueError
-        If it is not a select.
-    """
+    """Return a query as SQL for psycopg and its bound values by name."""
     table = table_of(query)
     statement: Any = sqlalchemy.select(table) if table is not None else query
     if not isinstance(statement, sqlalchemy.SelectBase):

@@ -1550,13 +1550,7 @@ class Database:
         return baselines.descent(self._session, dataset, request)
 
     def _trains_here(self, dataset: str) -> bool:
-        """Return whether this role may read the table and charge, so that trainings run in this process.
-
-        Raises
-        ------
-        ValueError
-            If it may not, and trainings would run on Spark.
-        """
+        """Return whether this role may read the table and charge, so that trainings run in this process."""
         may = bool(
             self.query(
                 "select coalesce((select has_table_privilege(source, 'select') from dbdp.dataset "

@@ -43,27 +43,7 @@ class Declared:
 
 
 def features_of(frame: Frame, bounds: Any) -> Declared:
-    """Return the features of rows.
-
-    Parameters
-    ----------
-    frame : Frame
-        The rows.
-    bounds : mapping, pair or float, optional
-        Column → [lower, upper], {"bounds": [lower, upper], "bins": 8, "scale": "asinh"} or ["category", …]; or one
-        pair [lower, upper] of numbers or of arrays (columns,) for all columns; or a number, the norm of a row. Where
-        it is None or leaves a column out, the rows are read.
-
-    Returns
-    -------
-    Declared
-        The features, and what was read from the rows.
-
-    Raises
-    ------
-    ValueError
-        If bounds do not fit the columns.
-    """
+    """Return the features of rows."""
     if isinstance(bounds, Mapping):
         bounds = {str(name): stated for name, stated in bounds.items()}
         for name in bounds:
@@ -81,13 +61,6 @@ def misfits(columns: Frame, features: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each column of which at least half the values are not as declared.
 
     A misspelt category, or bounds in another unit, would else train a model that knows nothing of the column.
-
-    Parameters
-    ----------
-    columns : Frame
-        Columns of rows.
-    features : mapping
-        Column → [lower, upper], or a mapping that has them as `bounds`, or categories; others are left out.
     """
     sentences = []
     for name, declared in features.items():

@@ -66,25 +66,7 @@ def is_spark(rows: Any) -> bool:
 
 
 def frame_of(rows: Any, wanted: Sequence[str] | None = None) -> Frame:
-    """Return the columns of rows.
-
-    Parameters
-    ----------
-    rows : pandas.DataFrame, mapping, or object with `__arrow_c_stream__`
-        The rows.
-    wanted : sequence of str, optional
-        Names of the columns; by default all.
-
-    Returns
-    -------
-    Frame
-        The columns by name.
-
-    Raises
-    ------
-    ValueError
-        If a column does not exist, exists twice, or holds neither numbers nor texts.
-    """
+    """Return the columns of rows."""
     names, column = _columns_of(rows)
     for name in wanted or ():
         if name not in names:
@@ -151,25 +133,7 @@ def labels_of(values: Any) -> Any:
 
 
 def without(rows: Any, label: str) -> tuple[Any, Any]:
-    """Return rows without one column, and the values of that column.
-
-    Parameters
-    ----------
-    rows : pandas.DataFrame, mapping, or object with `__arrow_c_stream__`
-        The rows.
-    label : str
-        Name of the column.
-
-    Returns
-    -------
-    tuple
-        The rows and the values.
-
-    Raises
-    ------
-    ValueError
-        If there is no such column.
-    """
+    """Return rows without one column, and the values of that column."""
     if not is_frame(rows):
         raise ValueError(
             f"y = {label!r} names a column, and X has no names of columns; pass the labels (n,), or a data frame"

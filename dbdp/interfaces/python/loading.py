@@ -66,18 +66,6 @@ def temporary_dataset(
         Options of the training, for its ε and δ.
     **declared
         Other fields of a `Registration`.
-
-    Yields
-    ------
-    tuple of Database and str
-        A connection, and the name of the dataset.
-
-    Raises
-    ------
-    ValueError
-        If the declaration is not accepted.
-    PermissionError
-        If the schema of the tables belongs to another role, or another role may create in it.
     """
     with connect(embedded()) as database:
         name = claimed_name(database)
@@ -113,13 +101,7 @@ def is_abandoned(database: Database, name: str) -> bool:
 
 
 def _make_schema(database: Database) -> None:
-    """Create the schema of the tables if needed, in which no other role may create anything.
-
-    Raises
-    ------
-    PermissionError
-        If another role owns a schema of that name, or may create in it.
-    """
+    """Create the schema of the tables if needed, in which no other role may create anything."""
     # Another process may create it at the same time.
     with suppress(errors.DuplicateSchema, errors.UniqueViolation), database.connection.transaction():
         if not database.query(_OTHERS_MAY_CREATE, SCHEMA):

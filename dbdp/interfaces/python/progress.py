@@ -46,11 +46,6 @@ def seconds_left(done: float, total: float | None, elapsed: float | None) -> flo
         Parts in all.
     elapsed : float or None
         Seconds since the stage began.
-
-    Returns
-    -------
-    float or None
-        elapsed / done · (total − done).
     """
     if not done or total is None or elapsed is None or done >= total:
         return None
@@ -59,18 +54,7 @@ def seconds_left(done: float, total: float | None, elapsed: float | None) -> flo
 
 @contextmanager
 def progress_bar(*, enabled: bool = True) -> Iterator[Report]:
-    """Yield a function that shows (stage, done, total) on a progress bar, or does nothing without a terminal.
-
-    Parameters
-    ----------
-    enabled : bool
-        Whether to show anything.
-
-    Yields
-    ------
-    callable
-        Takes the name of a stage, how many of its parts are done, and how many there are.
-    """
+    """Yield a function that shows (stage, done, total) on a progress bar, or does nothing without a terminal."""
     console = Terminal(stderr=True)
     if not (enabled and console.file.isatty()):
         yield silent

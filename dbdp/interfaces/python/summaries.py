@@ -42,49 +42,17 @@ class Summary:
         -------
         dict
             `intercept`, `coefficients` by name, half the widths of the 95 % intervals of their noise, and λ.
-
-        Raises
-        ------
-        ValueError
-            If a column is not in the summary, or the summary has no intercept.
         """
         query = "select dbdp.summary_linreg($1, $2, $3::pg_catalog.text[], $4::pg_catalog.float8) as result"
         names = None if features is None else list(features)
         return self._result(query, target, names, regularisation)
 
     def pca(self, components: int = 2) -> dict[str, Any]:
-        """Return the principal components of the features, each scaled to its declared bounds as [-1, 1].
-
-        Parameters
-        ----------
-        components : int
-            How many, the largest variance first.
-
-        Returns
-        -------
-        dict
-            `components`, each with `variance`, `variance_noise`, `share` and `loadings` by name.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer features, or the summary has no intercept.
-        """
+        """Return the principal components of the features, each scaled to its declared bounds as [-1, 1]."""
         return self._result("select dbdp.summary_pca($1, $2::pg_catalog.int4) as result", components)
 
     def correlations(self) -> dict[str, Any]:
-        """Return the correlations of all features and the label.
-
-        Returns
-        -------
-        dict
-            `columns`, `correlations` and `noise`, half the widths of 95 % intervals; None where noise hides a column.
-
-        Raises
-        ------
-        ValueError
-            If the summary has no intercept.
-        """
+        """Return the correlations of all features and the label."""
         return self._result("select dbdp.summary_correlations($1) as result")
 
     def _result(self, query: str, *parameters: Any) -> dict[str, Any]:

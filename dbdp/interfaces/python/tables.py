@@ -7,25 +7,7 @@ _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
 def quoted(database: Database, table: str) -> str:
-    """Return a table's name with its schema, quoted if SQL requires it.
-
-    Parameters
-    ----------
-    database : Database
-        Where the table is.
-    table : str
-        Its name as in SQL; without a schema it is looked up along the search path.
-
-    Returns
-    -------
-    str
-        The name.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table.
-    """
+    """Return a table's name with its schema, quoted if SQL requires it."""
     try:
         name = database.table(table)
     except Exception as error:

@@ -153,13 +153,7 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
 
 
 def tally_transition(counts: bytes | None, block: bytes, models: bytes, description: str) -> bytes:
-    """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far.
-
-    Raises
-    ------
-    ValueError
-        If a size in the description is out of range.
-    """
+    """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far."""
     parsed = _parsed(description)
     vectors, rows = np.frombuffer(models, "<f8"), held.decode(block, parsed["dimension"])
     added = tallies.tally_of_rows(vectors, rows, parsed)

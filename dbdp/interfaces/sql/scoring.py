@@ -347,18 +347,7 @@ class EncodedScorer:
 
 
 def decode_numeric(value: bytes) -> float:
-    """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300.
-
-    Parameters
-    ----------
-    value : bytes
-        The result of `numeric_send`.
-
-    Returns
-    -------
-    float
-        The number; NaN for NaN and the infinities.
-    """
+    """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300."""
     count, weight, sign, _ = struct.unpack_from(">hhHH", value)
     if sign not in (0x0000, 0x4000):
         return math.nan  # NaN and the infinities
@@ -381,11 +370,6 @@ class Scorers:
     subtransaction undoes a change, the second differs. Their compiled form reads rows as they are stored, in half
     the time; here they return None, and the caller passes the binary form. The scorers of one role are dropped when
     another calls: the first may have passed a false description of the model, and may see other models.
-
-    Parameters
-    ----------
-    current_role, current_command, current_subtransaction : callable
-        The server's functions; those of a client return 0.
     """
 
     def __init__(
@@ -577,24 +561,7 @@ def knows_named(name: str, row_type: int, kind: str, statement: float) -> bool:
 
 
 def remember(name: str, number: int, kind: str, statement: float) -> int:
-    """Store the number of a model by its name, until the statement ends, and return it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the model, with `@` and its version, or without.
-    number : int
-        Result of dbdp_internal.model_number.
-    kind : str
-        "binary", "classes" or "real", as the function that predicts requires.
-    statement : float
-        Time at which the statement began.
-
-    Returns
-    -------
-    int
-        The number.
-    """
+    """Store the number of a model by its name, until the statement ends, and return it."""
     if kind in _scorers and _is_name(name, number):
         _scorers[kind].remember(name, number, statement)
     return number
@@ -640,41 +607,13 @@ def try_no_model(*arguments: Any) -> None:
 
 
 def learn(model: int | None, row_type: int, description: str | None, kind: str) -> bool:
-    """Create the scorers of a model from its description.
-
-    Parameters
-    ----------
-    model : int or None
-        Number of the model.
-    row_type : int
-        OID of the rows' type; 0 for arrays, `json_rows.TYPE` for JSON.
-    description : str or None
-        Result of dbdp_internal.model_description; None if the model does not exist.
-    kind : str
-        "binary", "classes" or "real", as the function that predicts requires.
-
-    Returns
-    -------
-    bool
-        True.
-
-    Raises
-    ------
-    ValueError
-        If the model is missing, does not exist, is of another kind, or does not fit such rows.
-    """
+    """Create the scorers of a model from its description."""
     _learned(model, row_type, description, kind)
     return True
 
 
 def learn_for(model: int | None, row_type: int, description: str | None, kind: str, features: bytes | None) -> bool:
-    """Create the scorers of a model as `learn` does, and refuse an array or JSON that it cannot be used for.
-
-    Raises
-    ------
-    ValueError
-        As `learn`; or if the features do not have the form that the model needs.
-    """
+    """Create the scorers of a model as `learn` does, and refuse an array or JSON that it cannot be used for."""
     declaration = _learned(model, row_type, description, kind)
     if len(_checks) >= MOST_KNOWN:
         _checks.clear()
@@ -769,13 +708,7 @@ def _of_classes(declaration: Declaration, described: dict[str, Any], make: Calla
 
 
 def _types(declaration: Declaration, described: dict[str, Any]) -> dict[str, str]:
-    """Return the types of a row's columns.
-
-    Raises
-    ------
-    ValueError
-        If a column of the model is missing.
-    """
+    """Return the types of a row's columns."""
     types = {column: type_name for column, (type_name, *_) in (described["columns"] or {}).items()}
     if vector := declaration.vector:
         raise ValueError(
@@ -889,13 +822,7 @@ def _group_of(side: Side, types: dict[str, str], order: str) -> Group:
 
 
 def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:
-    """Return how a column is read.
-
-    Raises
-    ------
-    ValueError
-        If its type is not one that a model can be trained on.
-    """
+    """Return how a column is read."""
     type_name = "enum" if types[column].startswith("enum ") else types[column]
     if type_name not in kinds:
         raise ValueError(f"column {column!r} of the row is {types[column]}; it must be one of {', '.join(kinds)}")

@@ -45,11 +45,6 @@ def create(
         Called with the token of the next one-time link when one was used.
     metrics_token : str
         What a request of `/metrics` must send; without it there is no such page.
-
-    Raises
-    ------
-    ValueError
-        If the target is not a URL.
     """
     server = Server(target)
     services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie, metrics_token)

@@ -101,13 +101,7 @@ def _oversized(request: Request) -> tuple[int, str] | None:
 
 
 def check_form(session: Session, csrf: str) -> None:
-    """Raise Refusal unless a form has the number of its session's forms.
-
-    Raises
-    ------
-    Refusal
-        If it is another number.
-    """
+    """Raise Refusal unless a form has the number of its session's forms."""
     if not compare_digest(csrf.encode(), session.csrf.encode()):
         raise Refusal(
             403,

@@ -79,30 +79,7 @@ def serve(
     opening: bool = False,
     metrics_token: str = "",
 ) -> None:
-    """Serve the page of a database server until interrupted.
-
-    Parameters
-    ----------
-    target : str
-        URL of the database server; the page connects as its user.
-    host : str
-        A loopback address.
-    port : int
-        Port to listen on; 0 chooses a free one.
-    announce : callable
-        Called with a line for the terminal: the one-time link, and the next one when it was used.
-    opening : bool
-        Whether to open the link in the user's browser.
-    metrics_token : str
-        Token for `/metrics`, statistics for Prometheus; without it there is no such page.
-
-    Raises
-    ------
-    ValueError
-        If the host is not a loopback address, or the database server refuses the role.
-    OSError
-        If the port is in use.
-    """
+    """Serve the page of a database server until interrupted."""
     listening = listen(host, port)
     bound = listening.getsockname()[1]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # links, sessions and passwords are in this process's memory
@@ -131,15 +108,7 @@ def _check(server: Server) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on a loopback address; port 0 chooses a free one.
-
-    Raises
-    ------
-    ValueError
-        If the host is not a loopback address.
-    OSError
-        If the port is in use.
-    """
+    """Return a socket that listens on a loopback address; port 0 chooses a free one."""
     if not _is_loopback(host):
         raise ValueError(
             f"host {host!r} is not a loopback address; dbdp web listens on 127.0.0.1 or ::1 only. "

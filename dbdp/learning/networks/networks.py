@@ -47,11 +47,6 @@ class Network:
         Maps of each convolution; the rows are then square images.
     hidden : tuple[int, ...]
         Units of each dense layer before the last.
-
-    Raises
-    ------
-    ValueError
-        If a size is out of range, or the convolutions do not fit the image.
     """
 
     inputs: int
@@ -198,13 +193,7 @@ class Network:
 
     @staticmethod
     def from_data(data: dict[str, Any]) -> "Network":
-        """Return the network that `as_data` described.
-
-        Raises
-        ------
-        ValueError
-            If the data does not describe a network, or describes one that is above a limit.
-        """
+        """Return the network that `as_data` described."""
         try:
             inputs, outputs, intercept, scale = (data[name] for name in ("inputs", "outputs", "intercept", "scale"))
             return Network(inputs, outputs, intercept, scale, tuple(data["channels"]), tuple(data["hidden"]))
@@ -278,21 +267,7 @@ class Network:
 
 
 def network_named(text: str, inputs: int, outputs: int, intercept: bool, *, scale: float | None = None) -> Network:
-    """Return the network of a name and of sizes after colons: `mlp:256,256`, `cnn:6,16:256,128`.
-
-    Parameters
-    ----------
-    inputs : int
-        Coordinates of a packed row.
-    scale : float | None
-        None stands for √features, times √2 with an intercept, which restores an image's coordinates as shares of white
-        where its norm bound is the norm of a white one.
-
-    Raises
-    ------
-    ValueError
-        If the text does not name a network, or the network does not fit the rows.
-    """
+    """Return the network of a name and of sizes after colons: `mlp:256,256`, `cnn:6,16:256,128`."""
     name, _, sizes = text.partition(":")
     channels: tuple[int, ...] = ()
     if name == "cnn":

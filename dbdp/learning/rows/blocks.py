@@ -33,14 +33,7 @@ def rows_per_block(dimension: int) -> int:
 
 
 def decode(block: bytes | np.ndarray, dimension: int) -> np.ndarray:
-    """Return the rows of a block, bytes or an array of bytes, without a copy; shape (rows, stride).
-
-    Raises
-    ------
-    ValueError
-        If the length is not a multiple of a row's, or above that of a packed block: the scores of many models
-        need more memory than the block itself.
-    """
+    """Return the rows of a block, bytes or an array of bytes, without a copy; shape (rows, stride)."""
     width = row_bytes(dimension)
     if len(block) > max(BLOCK_BYTES, width):
         raise ValueError(
@@ -62,13 +55,7 @@ def encode(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 class PackedRecords:
-    """Decodes records that are packed rows themselves; in place of an encoder.
-
-    Parameters
-    ----------
-    dimension : int
-        Coordinates of a packed row.
-    """
+    """Decodes records that are packed rows themselves; in place of an encoder."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension

@@ -76,11 +76,6 @@ class RandomProjection:
 
     Norms hardly change (Johnson & Lindenstrauss), and fewer coordinates need noise. The seed
     does not depend on the rows (privacy.md §11.7).
-
-    Raises
-    ------
-    ValueError
-        If the dimension or the seed is out of range.
     """
 
     dimension: int
@@ -203,15 +198,6 @@ class ColumnEncoder:
     divided by the largest norm that the declaration allows, √(columns + WEIGHT²·pairs + intercept), which a row with
     every number at a bound and with declared categories attains, so that no row is clipped. With the encoding `unit` it
     is divided by its own norm instead. A pair of columns becomes a coordinate for each cell: WEIGHT for the row's own.
-
-    Parameters
-    ----------
-    numeric : tuple[Numeric, ...]
-        The numeric columns.
-    categories : tuple[tuple[float, ...], ...]
-        For each categorical column, the numbers of its categories in a record.
-    pairs : tuple[Pair, ...]
-        The pairs of columns.
     """
 
     numeric: tuple[Numeric, ...]

@@ -136,14 +136,7 @@ def simple_pairs(features: Sequence[Numeric | Categorical], cells: int) -> list[
 
 
 def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int) -> tuple[Names, ...]:
-    """Return pairs of declared columns.
-
-    Raises
-    ------
-    ValueError
-        If a pair is not of two declared columns, appears twice, or has a column of one category; if there are too many;
-        or if the number of cells is out of range.
-    """
+    """Return pairs of declared columns."""
     whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, f"the default is {USUAL_CELLS}")
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):
         raise ValueError(f"pairs is {pairs!r}; give a list of pairs of columns")

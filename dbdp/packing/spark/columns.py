@@ -56,15 +56,7 @@ def encoder_of(declaration: Declaration, projection: RandomProjection | None) ->
 
 
 def selected(dataset: Dataset, kinds: Mapping[str, str]) -> list[Any]:
-    """Return the label and the declared columns of a dataset as two columns: a number, and an array of numbers.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The dataset.
-    kinds : Mapping[str, str]
-        Spark's type of each column.
-    """
+    """Return the label and the declared columns of a dataset as two columns: a number, and an array of numbers."""
     declaration = dataset.declaration
     if vector := declaration.vector:
         column = _named(vector.column)

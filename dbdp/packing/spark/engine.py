@@ -36,17 +36,7 @@ ALGORITHMS = (
 
 
 class SparkEngine:
-    """Trains datasets whose rows Spark's workers read; an `dbdp.sessions.session.Engine`.
-
-    Parameters
-    ----------
-    spark : pyspark.sql.SparkSession
-        The session of Spark, classic or Connect.
-    session : ClientSession
-        The driver's connection to PostgreSQL, without an engine.
-    allowed : Iterable[str]
-        Places of other roles that may be opened, and folders of such places; also those of the environment.
-    """
+    """Trains datasets whose rows Spark's workers read; an `dbdp.sessions.session.Engine`."""
 
     def __init__(self, spark: Any, session: ClientSession, allowed: Iterable[str] = ()) -> None:
         self._spark, self._session = spark, session
@@ -97,13 +87,7 @@ class SparkEngine:
             yield rows
 
     def described(self, registration: Registration) -> tuple[dict[str, str], files.Files]:
-        """Return the type that each declared column has in PostgreSQL, and the files, of a place to register.
-
-        Raises
-        ------
-        ValueError
-            If a declared column is missing or has a type that dbdp does not read, or there is no row.
-        """
+        """Return the type that each declared column has in PostgreSQL, and the files, of a place to register."""
         path = files.path_of(registration.source)
         types = columns.postgres_types(self._spark.read.parquet(path))
         for column in registration.columns:

@@ -87,13 +87,7 @@ def read(spark: Any, path: str) -> Any:
 
 
 def files_of(spark: Any, path: str) -> Files:
-    """Return the files of a path, by one query; their numbers of rows are public.
-
-    Raises
-    ------
-    ValueError
-        If a file's places are not 0, …, rows - 1, or two files have one hash: copy the rows to other files.
-    """
+    """Return the files of a path, by one query; their numbers of rows are public."""
     facts = [F.col(f"_metadata.{fact}").cast("string").alias(fact) for fact in _FACTS]
     named = spark.read.parquet(path).select(*facts, F.col("_metadata.row_index").alias(PLACE))
     counted = named.groupBy(*_FACTS).agg(F.count("*").alias("rows"), F.max(PLACE).alias("last"))

@@ -37,18 +37,7 @@ def unlogged() -> Iterator[None]:
 
 @contextmanager
 def started(master: str | None) -> Iterator[Any]:
-    """Yield a session of Spark, and stop it at the end.
-
-    Parameters
-    ----------
-    master : str | None
-        Where it runs, such as `local[4]` or `spark://host:7077`; None is what Spark's own settings name.
-
-    Raises
-    ------
-    ValueError
-        If PySpark or Java is missing.
-    """
+    """Yield a session of Spark, and stop it at the end."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -80,13 +69,7 @@ def settings(spark: Any) -> Iterator[None]:
 
 
 def collected(frame: Any, spark: Any) -> list[Any]:
-    """Run a job and return its rows.
-
-    Raises
-    ------
-    PublicError
-        If the job fails. Its text is constant: that of Spark may quote a row, or show a plan.
-    """
+    """Run a job and return its rows."""
     try:
         with settings(spark):
             return list(frame.collect())

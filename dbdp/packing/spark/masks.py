@@ -65,13 +65,7 @@ def _stream(size: int, seed: bytes) -> np.ndarray:
 
 
 class Sealed:
-    """A function with its data for the workers, pickled and masked; its own pickle has a size that shows nothing.
-
-    Parameters
-    ----------
-    function : Any
-        The function.
-    """
+    """A function with its data for the workers, pickled and masked; its own pickle has a size that shows nothing."""
 
     def __init__(self, function: Any) -> None:
         from pyspark import cloudpickle

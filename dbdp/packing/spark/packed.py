@@ -166,19 +166,7 @@ class SparkRows:
         frame: Any = None,
         number: int | None = None,
     ) -> np.ndarray:
-        """Return the sum of an array over all blocks, or over those of one slice.
-
-        Parameters
-        ----------
-        of_block : Callable[[Piece], np.ndarray]
-            Computes the array of one block in a worker.
-        kind : str
-            Type of the array's elements.
-        frame : DataFrame, optional
-            Blocks in the parts of `_pieces`, in place of those of the rows.
-        number : int, optional
-            The slice.
-        """
+        """Return the sum of an array over all blocks, or over those of one slice."""
         frame = self.blocks(self._pieces()) if frame is None else frame
         parts = range(len(self._pieces())) if number is None else self._parts_of(number)
         scanned, scan = self._scanned(frame, workers.Sum(of_block), parts)

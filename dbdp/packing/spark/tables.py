@@ -163,13 +163,7 @@ def in_snapshot(session: ClientSession) -> Iterator[tuple[ClientSession, Access]
 
 @contextmanager
 def opened_table(session: ClientSession, dataset: Dataset) -> Iterator[Table]:
-    """Yield the table of a dataset in a snapshot, which ends with the block.
-
-    Raises
-    ------
-    PublicError
-        If it does not have the registered number of rows.
-    """
+    """Yield the table of a dataset in a snapshot, which ends with the block."""
     with in_snapshot(session) as (own, access):
         found = own.query("select pages, rows from dbdp_internal.rows_by_pages($1)", dataset.name)[0]
         ends = np.array([0, *accumulate(found["rows"])], np.int64)

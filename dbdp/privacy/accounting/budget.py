@@ -77,12 +77,6 @@ class Budget:
 
         `order` fixes α of mode renyi; None chooses that at which Gaussians cost least. Any α is sound that is fixed
         before the first release; `order_for` returns that at which an expected one costs least.
-
-        Raises
-        ------
-        ValueError
-            If ε, ρ or δ is out of range, or too small for the mode, or neither or both of ε and ρ are set; if there
-            is an order in another mode, or it is not above 1.
         """
         if order is not None:
             _check_order(order, mode, rho)
@@ -165,13 +159,7 @@ class Budget:
         return max(charge / self.charge_limit, of_leaks)
 
     def cost(self, release: Release) -> tuple[int, int]:
-        """Return charge and leak of a release, in units, rounded up (the table of §13).
-
-        Raises
-        ------
-        ValueError
-            If an add-remove release has no sound replace-one form.
-        """
+        """Return charge and leak of a release, in units, rounded up (the table of §13)."""
         release = release.as_replace_one()
         if self.mode == "basic":
             return _claimed(release.epsilon, CHARGE_UNITS), _claimed(release.delta, LEAK_UNITS)

@@ -217,11 +217,6 @@ def least_multiplier(suffices: Callable[[float], bool], *, near: float | None = 
     """Return the least multiplier that suffices, to a relative _PRECISION from above; larger ones must suffice too.
 
     An estimate `near` the result shortens the search.
-
-    Raises
-    ------
-    ValueError
-        If no multiplier up to _MOST suffices.
     """
     first = 4.0 if near is None else 1 + _PRECISION
     low, high, factor = (near or 1.0) / first, (near or 1.0) * first, first

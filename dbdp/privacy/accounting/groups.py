@@ -42,13 +42,7 @@ def joint_delta(epsilon: float, delta: float, rows: int) -> float:
 
 
 def share(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
-    """Return the (ε/r, δ') of one record that is (ε, δ) for r of them, both rounded down: `joint_delta` solved for δ'.
-
-    Raises
-    ------
-    ValueError
-        If ε is too small to be divided, or too large for a positive δ'.
-    """
+    """Return the (ε/r, δ') of one record that is (ε, δ) for r of them, rounded down: `joint_delta` solved for δ'."""
     each = epsilon / rows
     if Fraction(each) * rows > Fraction(epsilon):
         each = math.nextafter(each, 0)
@@ -69,11 +63,6 @@ def grouped(release: Release, rows: int, *, epsilon: float, delta: float) -> Rel
 
     Its event is that of r records together if that has a form, else (ε, δ) itself. A release that
     does not use its δ claims δ = 0.
-
-    Raises
-    ------
-    ArithmeticError
-        If the claim does not follow.
     """
     claimed = delta if release.delta > 0 else 0.0
     if (

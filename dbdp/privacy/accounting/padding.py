@@ -52,11 +52,6 @@ class PoissonSamples:
         T, the largest number of samples: those of every step, sum and selection.
     size : int
         M, the rows of each sample: zero rows fill it, and surplus rows are cut whatever their values.
-
-    Raises
-    ------
-    ValueError
-        If the size is not from 1 to n.
     """
 
     rows: int
@@ -127,11 +122,6 @@ def padded_samples(
     ----------
     weight : float
         The ε of the charged budget: the leak is computed for the larger of both ε (privacy.md §13).
-
-    Raises
-    ------
-    ValueError
-        If the size is above the rows that one call packs.
     """
     mean = rows * probability
     least = min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 32))

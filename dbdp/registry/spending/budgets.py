@@ -101,22 +101,7 @@ exists (
 def budget(
     session: Session, name: str, release_delta: float | None = None, release_epsilon: float | None = None
 ) -> dict[str, Any]:
-    """Return the row of dbdp.budget for a dataset.
-
-    Parameters
-    ----------
-    session : Session
-        Acts as dbdp_owner.
-    name : str
-        The dataset.
-    release_delta, release_epsilon : float | None
-        The guarantee of each of the releases that are left; None is a tenth of the budget's.
-
-    Raises
-    ------
-    ValueError
-        If the dataset is not registered, or the guarantee is out of range.
-    """
+    """Return the row of dbdp.budget for a dataset."""
     periods = list(_periods(session, _OPEN, name))
     if not periods:
         raise datasets.unknown(session, name)

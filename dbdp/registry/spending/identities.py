@@ -99,15 +99,7 @@ where f.role is null
 
 
 def confirm(session: ServerSession, former: str, role: str | None) -> None:
-    """Give a role the rights of a former one; by default the role of the same name.
-
-    Raises
-    ------
-    ValueError
-        If no former role of that name or identity waits, or the role does not exist, or has rights already.
-    PermissionError
-        If the caller may not decide.
-    """
+    """Give a role the rights of a former one; by default the role of the same name."""
     row = _former(session, former)
     chosen = role or row["role_name"] or former
     if not row["is_superuser"] and chosen != row["role_name"]:

@@ -32,16 +32,6 @@ _CHANNEL, _ALARM_SHARE = "dbdp_budget", 0.8
 def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
     """Advance the odometers and write the ledger's row (as dbdp_owner).
 
-    Parameters
-    ----------
-    session : ServerSession
-        Acts as dbdp_owner.
-    dataset : Dataset
-        The dataset to charge.
-    plan : dict[str, Any]
-        What is charged: `algorithm`, `guarantee` (`Release.as_data`), and other public facts: `summary` is the number
-        of the summary that is used, `model` of the model that is scored, and `name` that of the model that is trained.
-
     Raises
     ------
     ValueError
@@ -231,13 +221,7 @@ def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> N
 
 
 def record_outcome(session: ServerSession, ledger: int, outcome: str, detail: str | None) -> None:
-    """Write the outcome of a client's charge, once (in the server, as dbdp_owner).
-
-    Raises
-    ------
-    ValueError
-        If this role did not make the charge, it has an outcome already, or the outcome is not `failed` or `shown`.
-    """
+    """Write the outcome of a client's charge, once (in the server, as dbdp_owner)."""
     if outcome not in ("failed", "shown"):
         raise ValueError(f"outcome {outcome!r} must be failed or shown; storing a model records released")
     check_own(session, ledger)

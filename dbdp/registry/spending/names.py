@@ -66,11 +66,6 @@ def reserve(session: ServerSession, dataset: Dataset, name: Any) -> Version:
 
     The first use inserts the name, and each locks its row until the transaction ends, so that two transactions never
     have the same version, and none waits for the other after its charge.
-
-    Raises
-    ------
-    ValueError
-        If the name is not valid, belongs to another role or dataset, or another transaction is using it.
     """
     if name is None:
         return UNNAMED
@@ -118,13 +113,7 @@ def reserved(session: ServerSession, ledger: int) -> Version:
 
 
 def number(session: Session, model: int | str) -> int:
-    """Return the number of a model that the caller may predict with, by its number, name or `name@version`.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name.
-    """
+    """Return the number of a model that the caller may predict with, by its number, name or `name@version`."""
     if isinstance(model, int):
         return model
     found: int | None = session.query("select dbdp_internal.model_number($1) as number", model)[0]["number"]
@@ -165,13 +154,7 @@ def grant(session: ServerSession, name: str, role: str) -> None:
 
 
 def revoke(session: ServerSession, name: str, role: str) -> None:
-    """End a role's right to predict with the models of a name; raises as `check_own` does.
-
-    Raises
-    ------
-    ValueError
-        If the role does not have the right too.
-    """
+    """End a role's right to predict with the models of a name; raises as `check_own` does."""
     check_own(session, name, action="revoke prediction with it")
     sql = f"delete from dbdp.name_grant where name = $1 and {identities.NAMED} returning name"
     if not session.query(sql, name, role):

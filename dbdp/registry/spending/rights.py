@@ -31,15 +31,7 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 
 
 def registered(session: ServerSession, name: str, *, action: str) -> Row:
-    """Return the row of a dataset that the caller's role registered; `action` is what only that role may do.
-
-    Raises
-    ------
-    ValueError
-        If the caller may not see such a dataset.
-    PermissionError
-        If another role registered it.
-    """
+    """Return the row of a dataset that the caller's role registered; `action` is what only that role may do."""
     rows = session.query(_REGISTERED, name)
     if not rows:
         raise datasets.unknown(session, name)
@@ -80,13 +72,6 @@ def grant_training(session: ServerSession, name: str, role: str, epsilon: float 
 
     The order of its charges is chosen while nothing is spent, and fixed from the first charge on: an order that was
     chosen after a release is not sound (privacy.md §13).
-
-    Raises
-    ------
-    ValueError
-        If the dataset or the role does not exist, or epsilon is not part of the budget.
-    PermissionError
-        If another role registered the dataset.
     """
     row = registered(session, name, action="grant training on it")
     _check_role(session, role)
@@ -104,15 +89,7 @@ def grant_training(session: ServerSession, name: str, role: str, epsilon: float 
 
 
 def revoke_training(session: ServerSession, name: str, role: str) -> None:
-    """End a role's right to train on a dataset; its odometers stay.
-
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist, or the role does not have the right.
-    PermissionError
-        If another role registered the dataset.
-    """
+    """End a role's right to train on a dataset; its odometers stay."""
     row = registered(session, name, action="revoke training on it")
     ended = session.query(
         "update dbdp.allowance set revoked_at = now() "
@@ -125,15 +102,7 @@ def revoke_training(session: ServerSession, name: str, role: str) -> None:
 
 
 def grant_prediction(session: ServerSession, model: int | str, role: str) -> None:
-    """Let a role predict with a model, by number or `name@version`, or with all models of a name.
-
-    Raises
-    ------
-    ValueError
-        If the model or the role does not exist.
-    PermissionError
-        If the caller neither released the model nor registered its dataset.
-    """
+    """Let a role predict with a model, by number or `name@version`, or with all models of a name."""
     _check_role(session, role)
     if names.is_name(model):
         names.grant(session, str(model), role)
@@ -148,15 +117,7 @@ def grant_prediction(session: ServerSession, model: int | str, role: str) -> Non
 
 
 def revoke_prediction(session: ServerSession, model: int | str, role: str) -> None:
-    """End a role's right to predict with a model, by number or `name@version`, or with all models of a name.
-
-    Raises
-    ------
-    ValueError
-        If the model does not exist, or the role does not have the right.
-    PermissionError
-        If the caller neither released the model nor registered its dataset.
-    """
+    """End a role's right to predict with a model, by number or `name@version`, or with all models of a name."""
     if names.is_name(model):
         names.revoke(session, str(model), role)
         return

@@ -223,13 +223,7 @@ def pages_together(session: ServerSession, source: str, record: Record, memory: 
 
 
 def counted_by_pages(session: ServerSession, source: str, pages: int) -> list[int]:
-    """Return the number of rows on each so many pages, in the order of storage.
-
-    Raises
-    ------
-    PermissionError
-        If this role may not read the table.
-    """
+    """Return the number of rows on each so many pages, in the order of storage."""
     first, last = EVERY_PAGE
     sql = _COUNT_BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
     batches = session.batches_of(source, _MOST_ROWS, sql, b"", pages, source)
@@ -262,24 +256,6 @@ def shown(session: ServerSession, source: str, vector: str | None, most: int | N
 
     The table is read as its owner: in a query of the reader's own, the owner's code in its indexes would have the
     reader's rights.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Reads the table as its owner.
-    source : str
-        Qualified, quoted name of the table.
-    vector : str | None
-        The array column to predict from; None for all columns.
-    most : int | None
-        Maximum number of rows; None for all.
-
-    Raises
-    ------
-    ValueError
-        If it is not a plain table: its owner could see other rows than the reader.
-    PermissionError
-        If this role may not read the table.
     """
     kind = session.query(_KIND, source)[0]
     if not kind["is_plain"]:

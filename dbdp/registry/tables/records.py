@@ -72,24 +72,6 @@ def read(
     Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
     missing row; with a capacity there are as many slots as it has. Only a sum, or the law of a permutation or of
     independent draws, matters, so that slots are numbered in the order in which they are read.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Reads the table as its owner.
-    dataset : Dataset
-        The dataset to read.
-    encoder : Encoder
-        Its encoder, `encoder_of`.
-    memory : int
-        Bytes that reading may use.
-    key : bytes | None
-        Makes the order the same in every session; None for a fresh one.
-
-    Raises
-    ------
-    ValueError
-        At the end, if the number of rows, or of units, is not the registered one, and there is no capacity.
     """
     record, seen = _record(session, dataset, encoder), 0
     for raw in _slots(session, dataset, record, key, memory):
@@ -101,15 +83,7 @@ def read(
 
 
 def counted_by_pages(session: ServerSession, dataset: Dataset, memory: int) -> tuple[int, list[int]]:
-    """Return how many pages `on_pages` reads at most, and the number of rows on each so many, in the order of storage.
-
-    Raises
-    ------
-    ValueError
-        If the dataset has a unit or a capacity.
-    PermissionError
-        If this role may not read the table.
-    """
+    """Return how many pages `on_pages` reads at once, and the rows on each so many pages, in the order of storage."""
     _, pages = _record_by_row(session, dataset, memory)
     return pages, reading.counted_by_pages(session, dataset.source, pages)
 
@@ -118,13 +92,6 @@ def on_pages(session: ServerSession, dataset: Dataset, first: int, last: int, me
     """Return the raw records of the rows on pages first, …, last - 1.
 
     In one snapshot every session returns them in one order, whatever its settings: each reads by one plan.
-
-    Raises
-    ------
-    ValueError
-        If the dataset has a unit or a capacity, or the pages are none, or too many for the memory.
-    PermissionError
-        If this role may not read the table.
     """
     record, pages = _record_by_row(session, dataset, memory)
     if not (0 <= first < last <= reading.EVERY_PAGE[1] and last - first <= pages):
@@ -449,26 +416,6 @@ def binned(
 
     At most r rows of each unit are counted, selected as for a training (privacy.md §11.6). NaN, which also replaces
     null, sorts above every number, and infinity above every finite one: neither is counted.
-
-    Parameters
-    ----------
-    session : ServerSession
-        Reads the table as its owner.
-    dataset : Dataset
-        The dataset whose table is read.
-    column : str
-        Name of the column, declared or not.
-    type_name : str
-        Its type, one of `registering.NUMERIC_TYPES`.
-    edges : Sequence[float]
-        Increasing, from the least finite number to infinity.
-    memory : int
-        Bytes that reading may use.
-
-    Raises
-    ------
-    ValueError
-        If the number of rows, or of units, is not the registered one, and there is no capacity.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
     number = Record(f"float8send({_float(f'source.{name}', type_name)})", _NO_NUMBER, 32)

@@ -564,11 +564,6 @@ class _Estimator(BaseEstimator, ABC):
             The labels.
         declared : tuple or None
             The classes that the labels' type declares.
-
-        Raises
-        ------
-        ValueError
-            If the labels do not fit the estimator.
         """
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -876,13 +871,7 @@ class Ridge(_Regressor):
 
 
 def _sorted(classes: Any) -> np.ndarray:
-    """Return classes sorted, in the order of columns that scikit-learn's scorers expect.
-
-    Raises
-    ------
-    ValueError
-        If they are not a list, one is missing, or two are stored as the same text.
-    """
+    """Return classes sorted, in the order of columns that scikit-learn's scorers expect."""
     if isinstance(classes, str) or np.ndim(classes) != 1:
         raise ValueError(f"classes = {classes!r}; pass a list, one entry for each class")
     values = np.asarray(classes)

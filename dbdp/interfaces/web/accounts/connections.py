@@ -33,18 +33,7 @@ _CANCELLED, _BROKEN = "57014", ("08", "57P")
 
 
 class Server:
-    """The database server that the page shows, with the role that it logs in as.
-
-    Parameters
-    ----------
-    target : str
-        Its libpq or SQLAlchemy URL; a password may also be where libpq looks for it.
-
-    Raises
-    ------
-    ValueError
-        If the target is not such a URL.
-    """
+    """The database server that the page shows, with the role that it logs in as."""
 
     def __init__(self, target: str) -> None:
         self._conninfo = make_conninfo(
@@ -61,11 +50,6 @@ class Server:
             Whether the transaction may change something.
         seconds : int
             The longest time of a statement; 0 is no limit.
-
-        Raises
-        ------
-        Refusal
-            If the server does not answer, rejects the connection, or refuses a statement.
         """
         connection = self._connect()
         connection.read_only = not writing

@@ -91,13 +91,7 @@ class Jobs:
         self._jobs: dict[str, Job] = {}
 
     def start(self, number: str, title: str, work: Callable[[Database], Any]) -> Job:
-        """Start a job and return it; a form that is sent again returns the job that it began.
-
-        Raises
-        ------
-        Refusal
-            If another job runs.
-        """
+        """Start a job and return it; a form that is sent again returns the job that it began."""
         with self._lock:
             if job := self._jobs.get(number):
                 return job

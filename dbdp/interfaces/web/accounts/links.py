@@ -20,13 +20,7 @@ def drawn() -> str:
 
 
 class Links:
-    """The token of the one link that is valid; safe for several threads.
-
-    Parameters
-    ----------
-    announce : callable
-        Called with the token of the next link when one was used.
-    """
+    """The token of the one link that is valid; safe for several threads."""
 
     def __init__(self, announce: Callable[[str], None]) -> None:
         self._announce = announce

@@ -87,13 +87,7 @@ class Sessions:
         return number
 
     def find(self, number: str | None) -> Session:
-        """Return the session of a number, and record its use.
-
-        Raises
-        ------
-        NoSession
-            If there is no such session, or it has ended.
-        """
+        """Return the session of a number, and record its use."""
         if not number:
             raise NoSession
         with self._lock:

@@ -68,13 +68,7 @@ class Visit:
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:
-        """Yield a connection for this request; a session has one at a time. The next page shows the server's warnings.
-
-        Raises
-        ------
-        Refusal
-            If the server rejects the connection or a statement, or other requests of the session take too long.
-        """
+        """Yield a connection for this request, one at a time in a session. The next page shows the server's warnings."""
         warnings: list[str] = []
         with self.session.turn():
             with services_of(self.request).server.acting(writing=writing) as database:

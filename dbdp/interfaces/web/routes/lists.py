@@ -96,19 +96,7 @@ class Page:
 
 
 def listed(database: Database, listing: str, *, search: str = "", dataset: str = "", number: int = 1) -> Page:
-    """Return a page of a list.
-
-    Parameters
-    ----------
-    database : Database
-        The connection.
-    listing : str
-        Query of the list: DATASETS, MODELS, LEDGER or ALLOWANCES.
-    search, dataset : str
-        The filter of the list; each empty without one.
-    number : int
-        Number of the page, from 1; the first page is returned if it does not exist.
-    """
+    """Return a page of a list."""
     query = (_PAGE.format(listed=listing), search, dataset, ROWS_OF_A_PAGE)
     rows = database.query(*query, (number - 1) * ROWS_OF_A_PAGE)
     if not rows and number > 1:
@@ -117,13 +105,7 @@ def listed(database: Database, listing: str, *, search: str = "", dataset: str =
 
 
 def dataset_named(database: Database, name: str) -> Row:
-    """Return the row of a dataset in DATASETS.
-
-    Raises
-    ------
-    Refusal
-        If the role sees no dataset of that name.
-    """
+    """Return the row of a dataset in DATASETS."""
     rows = database.query(_NAMED.format(listed=DATASETS), name)
     if not rows:
         raise missing_dataset(name)

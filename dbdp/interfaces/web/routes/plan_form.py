@@ -53,11 +53,6 @@ class Field:
 def read(texts: Mapping[str, str]) -> tuple[list[Field], Request | None]:
     """Read the fields of the form.
 
-    Parameters
-    ----------
-    texts : mapping
-        Option → text that was typed.
-
     Returns
     -------
     tuple of list of Field and Request or None
@@ -107,16 +102,7 @@ def suggested(fields: list[Field], facts: Mapping[str, Any]) -> list[Field]:
 
 
 def marked(fields: list[Field], message: str) -> list[Field]:
-    """Return the fields, with a refusal's message at those that it is about.
-
-    Parameters
-    ----------
-    fields : list of Field
-        The fields.
-    message : str
-        Text of the refusal. It is about the option that an algorithm does not have, else about the option that it
-        begins with and those whose values it quotes.
-    """
+    """Return the fields, with a refusal's message at those that it is about."""
     missing = re.match(r"algorithm '\w+' does not support (\w+)", message)
     patterns = {each.name: rf"^{each.name}\b|\b{each.name} = " for each in fields}
     marks = {missing[1]} if missing else {name for name, pattern in patterns.items() if re.search(pattern, message)}

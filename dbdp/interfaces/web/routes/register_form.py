@@ -73,13 +73,7 @@ def columns(database: Database, table: str) -> list[Column]:
 
 
 def read(texts: Mapping[str, str]) -> Registration:
-    """Return the registration that the fields of the form describe.
-
-    Raises
-    ------
-    ValueError
-        If a field is missing, or cannot be read.
-    """
+    """Return the registration that the fields of the form describe."""
     for name in ("name", "source", "label", "delta"):
         if not texts.get(name, "").strip():
             raise ValueError(f"{name} is empty; a registration needs it")

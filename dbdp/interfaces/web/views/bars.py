@@ -118,22 +118,7 @@ def parts(limit: float, spent: Sequence[tuple[str, str, float, int | None]]) -> 
 
 
 def budget_bar(budget: Row, spending: Sequence[Row], planned: float = 0.0) -> list[Part]:
-    """Return the bar of a dataset's budget.
-
-    Parameters
-    ----------
-    budget : dict
-        A row of dbdp.budget.
-    spending : sequence of dict
-        The spending of each role, among the charges that the reader may see, largest first.
-    planned : float
-        The charge of a planned training.
-
-    Returns
-    -------
-    list of Part
-        The parts; empty if the spending is unknown.
-    """
+    """Return the bar of a dataset's budget."""
     if budget["charged"] is None:
         return []
     first, rest = spending[:_COLOURS], spending[_COLOURS:]

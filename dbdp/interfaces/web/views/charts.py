@@ -75,17 +75,7 @@ class Chart:
 
 
 def spending(charges: Sequence[Row], limit: float, since: datetime, now: datetime) -> Chart | None:
-    """Return the chart of the part of a budget that was spent over time; None if nothing was charged.
-
-    Parameters
-    ----------
-    charges : sequence of dict
-        `charged_at` and `charge` of each, the oldest first.
-    limit : float
-        The limit of the charges.
-    since, now : datetime
-        The ends of the time axis.
-    """
+    """Return the chart of the part of a budget that was spent over time; None if nothing was charged."""
     if not charges or not limit:
         return None
     shares = [share / limit for share in accumulate(float(row["charge"]) for row in charges)]
@@ -148,11 +138,6 @@ def coefficients(triples: Sequence[tuple[str, float, float | None]]) -> Chart | 
     """Return the chart of the first coefficients, each in standard errors of its noise; None without such errors.
 
     Columns have units of their own, in which one coefficient may be a million times another; their noise has the same.
-
-    Parameters
-    ----------
-    triples : sequence of tuple
-        Name, coefficient and standard error of each.
     """
     known = [(name, value / error) for name, value, error in triples if error][:_MOST_ROWS]
     if not known:

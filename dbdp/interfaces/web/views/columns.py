@@ -9,13 +9,7 @@ _SHOWN = 20  # categories or classes that are listed
 
 
 def declared(declaration: Declaration) -> Iterator[tuple[str, str, str]]:
-    """Yield name, part and declaration of each column, the label first.
-
-    Yields
-    ------
-    tuple of str
-        Name, part (label, feature, features or public) and a description.
-    """
+    """Yield name, part and declaration of each column, the label first."""
     yield declaration.label, "label", _label(declaration)
     if vector := declaration.vector:
         yield vector.column, "features", f"array of {vector.length} numbers, of norm at most {vector.norm_bound:g}"

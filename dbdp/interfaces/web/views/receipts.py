@@ -96,13 +96,7 @@ class Entry:
 
 
 def sections(receipt: Mapping[str, Any]) -> dict[str, list[Entry]]:
-    """Return all entries of a plan or a receipt by section.
-
-    Returns
-    -------
-    dict of str to list of Entry
-        Title of a section → its entries; entries of no section are under “Further settings”.
-    """
+    """Return all entries of a plan or a receipt by section."""
     by_section: dict[str, list[Entry]] = {}
     for title, known in _SECTIONS.items():
         entries = [_entry(name, receipt[key], meaning) for key, (name, meaning) in known.items() if key in receipt]

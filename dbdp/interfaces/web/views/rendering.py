@@ -55,19 +55,7 @@ _ENVIRONMENT.globals["link"] = link
 
 
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a template.
-
-    Parameters
-    ----------
-    request : Request
-        The request; its session, if any, is passed to the template.
-    template : str
-        Name of the template.
-    status : int
-        HTTP status.
-    **values
-        Variables of the template.
-    """
+    """Render a template."""
     session = getattr(request.state, "session", None)
     text = _ENVIRONMENT.get_template(template).render(path=request.url.path, session=session, **values)
     return HTMLResponse(text, status)

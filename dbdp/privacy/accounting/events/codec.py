@@ -55,13 +55,7 @@ class Release:
 
     @classmethod
     def from_data(cls, data: Any) -> "Release":
-        """Return the release that `as_data` described.
-
-        Raises
-        ------
-        ValueError
-            If the event is unknown, or its numbers are out of range.
-        """
+        """Return the release that `as_data` described."""
         if not isinstance(data, dict) or not {"event", "epsilon", "delta"} <= set(data):
             raise ValueError("the guarantee of a charge is incomplete; give event, epsilon and delta")
         neighbours = data.get("neighbours", REPLACE_ONE)
