@@ -39,11 +39,11 @@ NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "te
 SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 ODOMETER = re.compile(r"\S+ dbdp\.(?:allowance_)?(?:charge|leak)_\d+ ")  # in a list of dependent objects
-BODY = re.compile(r"@plpython (\w+)@")
+BODY = re.compile(r"@plpython (\w+)\.(\w+)@")  # a module of dbdp.interfaces.sql, and its function
 # A function that refuses, see sql/functions/0-refusals.sql: schema, name, parameters, result, settings, body.
 REFUSING = re.compile(
     r"create or replace function (dbdp(?:_internal)?)\.(\w+)\(((?:(?!\$body\$).)*?)\)( returns [^\n]+)?\n"
-    r"language plpython3u((?:(?!\$body\$).)*?)\nas \$body\$\n@refusing (\w+)@\n\$body\$;\n",
+    r"language plpython3u((?:(?!\$body\$).)*?)\nas \$body\$\n@refusing (\w+\.\w+)@\n\$body\$;\n",
     re.DOTALL,
 )
 PAIR = """create or replace function dbdp_internal.try_{name}{signature}
@@ -367,17 +367,15 @@ def _migrations(source: Source) -> dict[str, list[str]]:
 def _with_bodies(part: Path, source: Source) -> str:
     from dbdp.controller.options import sql_parameters
 
-    def body(name: re.Match[str]) -> str:
-        path = source.plpython / f"{name[1]}.py"
-        if not path.exists():
-            raise InstallError(f"{part.name} names the body {name[1]}, but {path} does not exist: add it")
-        return prologue + path.read_text()
-
-    prologue = (source.plpython / "_prologue.py").read_text().replace("@version@", __version__)
+    body = (source.plpython / "body.py").read_text().replace("@version@", __version__)
     script = OPTIONS.sub(lambda mark: sql_parameters(without=tuple((mark[1] or "").split())), part.read_text())
     while EACH.search(script):
         script = EACH.sub(_repeated, script)  # the innermost first
-    return BODY.sub(body, REFUSING.sub(_pair, script))
+
+    def calling(mark: re.Match[str]) -> str:
+        return body.replace("@module@", mark[1]).replace("@function@", mark[2])
+
+    return BODY.sub(calling, REFUSING.sub(_pair, script))
 
 
 def _repeated(section: re.Match[str]) -> str:

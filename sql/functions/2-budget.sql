@@ -3,7 +3,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython record_outcome@
+@plpython functions.record_outcome@
 $body$;
 comment on function dbdp_internal.record_outcome is 'internal: record the outcome of a client''s charge, failed or shown. store_release records released';
 
@@ -22,7 +22,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing budget@
+@refusing functions.budget@
 $body$;
 comment on function dbdp.budget is
 'the remaining budget of a dataset: as a fraction, as the number of further releases of release_epsilon and release_delta that fit, with noise at the end (default: 10 % of the budget''s epsilon and delta), and as the largest epsilon of a single one at that delta. dbdp.budget_details has the spending too';
@@ -55,7 +55,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing budget_details@
+@refusing functions.budget@
 $body$;
 comment on function dbdp.budget_details is
 'the remaining and the spent budget of a dataset. releases_left is the number of further releases of release_epsilon and release_delta that fit, with noise at the end (default: 10 % of the budget''s epsilon and delta). epsilon_left is the largest epsilon of a single one at that delta. total_epsilon and total_delta are the guarantee of all registrations of the table together';
@@ -65,7 +65,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython dataset_spent@
+@plpython functions.dataset_spent@
 $body$;
 comment on function dbdp_internal.dataset_spent is 'internal: the fractions of a budget that were spent, and that were spent without a row in the ledger. Null if an odometer is missing, or for roles that do not see the dataset in dbdp.stat_datasets';
 
@@ -82,7 +82,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing check_ledger@
+@refusing functions.check_ledger@
 $body$;
 comment on function dbdp.check_ledger is
 'compare the odometers with the ledger, and the limits with the guarantee, for each registration of this role. finding describes the fault';

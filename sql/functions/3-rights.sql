@@ -203,7 +203,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython allowance_spent@
+@plpython functions.allowance_spent@
 $body$;
 comment on function dbdp_internal.allowance_spent is 'internal: the spent and the remaining part of an allowance of the caller, or of a dataset that it registered';
 
@@ -283,7 +283,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing grant_training@
+@refusing functions.grant_training@
 $body$;
 comment on function dbdp.grant_training is
 'let a role and its members train on a dataset. With an epsilon, all their releases together keep that epsilon. For the role that registered it.';
@@ -293,7 +293,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing revoke_training@
+@refusing functions.revoke_training@
 $body$;
 comment on function dbdp.revoke_training is
 'end a role''s grant to train on a dataset. Its spending still counts if you grant it again. For the role that registered it.';
@@ -304,7 +304,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing grant_prediction@
+@refusing functions.grant_prediction@
 $body$;
 @end@
 comment on function dbdp.grant_prediction(bigint, name) is
@@ -318,7 +318,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing revoke_prediction@
+@refusing functions.revoke_prediction@
 $body$;
 @end@
 comment on function dbdp.revoke_prediction(bigint, name) is
@@ -331,7 +331,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing confirm_role@
+@refusing functions.confirm_role@
 $body$;
 comment on function dbdp.confirm_role is
 'after a restore, give a role the rights of the role of the dump: of the same name by default. For a superuser; for the owner of a table if the role has rights on that owner''s tables only, and the same name.';
@@ -341,7 +341,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing retire_role@
+@refusing functions.retire_role@
 $body$;
 comment on function dbdp.retire_role is
 'after a restore, record that no role here is this role of the dump: its rights end. For the same roles as dbdp.confirm_role.';

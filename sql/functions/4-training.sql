@@ -25,7 +25,7 @@ language plpython3u
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@plpython check_rows@
+@plpython functions.check_rows@
 $body$;
 comment on function dbdp_internal.check_rows is 'internal: raise an error unless the table still has the registered number of rows, or of units. For a client that may read it';
 
@@ -34,7 +34,7 @@ create or replace function dbdp_internal.resume(name text) returns setof bytea
 language plpython3u stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython resume@
+@plpython functions.resume@
 $body$;
 comment on function dbdp_internal.resume is 'internal: continue a read that dbdp suspended, in one snapshot';
 
@@ -44,7 +44,7 @@ create or replace function dbdp_internal.receive(name text, piece bytea) returns
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython receive@
+@plpython functions.receive@
 $body$;
 comment on function dbdp_internal.receive is 'internal: pass on what a query of dbdp reads';
 
@@ -53,7 +53,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython charge@
+@plpython functions.charge@
 $body$;
 comment on function dbdp_internal.charge is 'internal: charge a planned release before a row is read, for a client that may read the table. Returns the id in the ledger, and the WAL position to wait for';
 
@@ -63,7 +63,7 @@ set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 set jit = off
 as $body$
-@plpython shuffle@
+@plpython functions.shuffle@
 $body$;
 comment on function dbdp_internal.shuffle is 'internal: fill a table (block_no, block) with the packed rows of a dataset in a secret order. Options: held leaves them with the session, in memory or in a file, with blocks that refer to them. secret_order is false for rows as they are read. cuts and projection. key, first and last are for an order that several sessions share. poisson is for mini-batches, with probability, steps, size to which each is padded, apart, and together, the rows of all of them instead of padding each. progress reports to the client';
 
@@ -71,7 +71,7 @@ create or replace function dbdp_internal.check_room(rows bigint, dimension int, 
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython check_room@
+@plpython functions.check_room@
 $body$;
 comment on function dbdp_internal.check_room is 'internal: raise an error unless so many sessions may each have the files that so many rows of a dimension take when they are packed, by temp_file_limit and the free space of the disk; staged is the size of a file of groups'' records';
 
@@ -79,7 +79,7 @@ create or replace function dbdp_internal.forget_blocks(blocks text) returns void
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython forget_blocks@
+@plpython functions.forget_blocks@
 $body$;
 comment on function dbdp_internal.forget_blocks is 'internal: free the packed rows that this session holds in memory for a table of blocks, at the end of a training run';
 
@@ -89,7 +89,7 @@ set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 set jit = off
 as $body$
-@plpython rows_by_pages@
+@plpython functions.rows_by_pages@
 $body$;
 comment on function dbdp_internal.rows_by_pages is 'internal: a number of pages, and how many rows each so many pages of a dataset''s table have, for a client that may read it and trains on Spark';
 
@@ -99,7 +99,7 @@ set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 set jit = off
 as $body$
-@plpython records_on_pages@
+@plpython functions.records_on_pages@
 $body$;
 comment on function dbdp_internal.records_on_pages is 'internal: the raw records of the rows on some pages of a dataset''s table, in the order of storage, read as the table''s owner for a worker of Spark, if its role may read it';
 
@@ -107,7 +107,7 @@ create or replace function dbdp_internal.sgd_transition(state bytea, block bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython sgd_transition@
+@plpython aggregates.sgd_transition@
 $body$;
 comment on function dbdp_internal.sgd_transition is 'internal: transition of sgd_epoch: the state after one more block';
 
@@ -115,7 +115,7 @@ create or replace function dbdp_internal.sgd_terminate(state bytea) returns byte
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython sgd_terminate@
+@plpython aggregates.sgd_terminate@
 $body$;
 comment on function dbdp_internal.sgd_terminate is 'internal: final function of sgd_epoch: the model in a state';
 
@@ -138,7 +138,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_train@
+@refusing functions.dp_train@
 $body$;
 comment on function dbdp.dp_train is
 'train a linear model or a network with differential privacy on a registered dataset, and store the release. dbdp.weights, dbdp.receipt and dbdp.models show it. docs/reference/options.md describes the options';
@@ -152,7 +152,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_logreg@
+@refusing functions.dp_logreg@
 $body$;
 comment on function dbdp.dp_logreg is
 'dp_train with the logistic loss. A label with classes is learned one against the rest';
@@ -166,7 +166,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_svm@
+@refusing functions.dp_svm@
 $body$;
 comment on function dbdp.dp_svm is
 'dp_train with the Huber SVM loss';
@@ -180,7 +180,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_linreg@
+@refusing functions.dp_linreg@
 $body$;
 comment on function dbdp.dp_linreg is
 'dp_train with the Huber regression loss, for a label that is a number';
@@ -194,7 +194,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_explain@
+@refusing functions.dp_explain@
 $body$;
 comment on function dbdp.dp_explain is
 'plan, sensitivity, noise scale and charge of dp_train with the same arguments. Reads no row and spends nothing';
@@ -213,7 +213,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_tune@
+@refusing functions.dp_tune@
 $body$;
 comment on function dbdp.dp_tune is
 'choose privately among candidates, [{"regularisation": 0.01}, …], and store the chosen model: disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
@@ -231,7 +231,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing dp_explain_tuning@
+@refusing functions.dp_explain_tuning@
 $body$;
 comment on function dbdp.dp_explain_tuning is
 'plan and charge of dp_tune with the same arguments. Reads no row and spends nothing';
@@ -242,7 +242,7 @@ language plpython3u
 set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO, YMD'
 as $body$
-@plpython group_sizes@
+@plpython functions.group_sizes@
 $body$;
 comment on function dbdp_internal.group_sizes is 'internal: public number of rows of each group of a column. Groups are written as PostgreSQL writes the values';
 
@@ -252,7 +252,7 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 set datestyle = 'ISO, YMD'
 as $body$
-@plpython deal_groups@
+@plpython functions.deal_groups@
 $body$;
 comment on function dbdp_internal.deal_groups is 'internal: hold the records of some groups of a column, in one pass, and refer to them in a table (bucket, block). A group''s bucket is its place in the list, from 0';
 
@@ -267,7 +267,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_train_groups@
+@refusing functions.dp_train_groups@
 $body$;
 comment on function dbdp.dp_train_groups is
 'dp_train for each of the listed groups of a public column, or of a feature with categories if the dataset has a capacity: one model for each, and one charge for all';
@@ -283,7 +283,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_explain_groups@
+@refusing functions.dp_explain_groups@
 $body$;
 comment on function dbdp.dp_explain_groups is
 'plan of each group and charge of dp_train_groups with the same arguments. Counts a public column and spends nothing';
@@ -292,7 +292,7 @@ create or replace function dbdp_internal.count_errors_transition(errors bigint, 
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython count_errors_transition@
+@plpython aggregates.count_errors_transition@
 $body$;
 comment on function dbdp_internal.count_errors_transition is 'internal: transition of count_errors';
 
@@ -309,7 +309,7 @@ create or replace function dbdp_internal.noisy_transition(state bytea, block byt
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython noisy_transition@
+@plpython aggregates.noisy_transition@
 $body$;
 comment on function dbdp_internal.noisy_transition is 'internal: transition of noisy_steps: the state after one more block';
 
@@ -317,7 +317,7 @@ create or replace function dbdp_internal.noisy_terminate(state bytea) returns by
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython noisy_terminate@
+@plpython aggregates.noisy_terminate@
 $body$;
 comment on function dbdp_internal.noisy_terminate is 'internal: final function of noisy_steps: the model in a state';
 
@@ -335,7 +335,7 @@ set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 set jit = off
 as $body$
-@plpython recursive_stages@
+@plpython functions.recursive_stages@
 $body$;
 comment on function dbdp_internal.recursive_stages is 'internal: a model after some stages, each the gradient at it over a table of packed blocks, and steps of single rows drawn from them. stages has stages, steps, step, regularisation and rows. The result is exact, and the caller adds noise';
 
@@ -344,7 +344,7 @@ create or replace function dbdp_internal.gradient_transition(total bytea, block 
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython gradient_transition@
+@plpython aggregates.gradient_transition@
 $body$;
 comment on function dbdp_internal.gradient_transition is 'internal: transition of gradient_sum';
 
@@ -360,7 +360,7 @@ create or replace function dbdp_internal.second_moment_transition(total bytea, b
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython second_moment_transition@
+@plpython aggregates.second_moment_transition@
 $body$;
 comment on function dbdp_internal.second_moment_transition is 'internal: transition of second_moment';
 
@@ -376,7 +376,7 @@ create or replace function dbdp_internal.joint_moment_transition(total bytea, bl
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython joint_moment_transition@
+@plpython aggregates.joint_moment_transition@
 $body$;
 comment on function dbdp_internal.joint_moment_transition is 'internal: transition of joint_moment';
 
@@ -392,7 +392,7 @@ create or replace function dbdp_internal.lengths(block bytea, matrix bytea) retu
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython lengths@
+@plpython aggregates.lengths@
 $body$;
 comment on function dbdp_internal.lengths is
 'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8, both little-endian';
@@ -408,7 +408,7 @@ create or replace function dbdp_internal.measured_gradient_transition(
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython measured_gradient_transition@
+@plpython aggregates.measured_gradient_transition@
 $body$;
 comment on function dbdp_internal.measured_gradient_transition is 'internal: transition of measured_gradient_sum';
 
@@ -424,7 +424,7 @@ create or replace function dbdp_internal.loss_transition(totals bytea, block byt
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython loss_transition@
+@plpython aggregates.loss_transition@
 $body$;
 comment on function dbdp_internal.loss_transition is 'internal: transition of loss_sum';
 
@@ -440,7 +440,7 @@ create or replace function dbdp_internal.label_transition(counts bigint[], block
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython label_transition@
+@plpython aggregates.label_transition@
 $body$;
 comment on function dbdp_internal.label_transition is 'internal: transition of label_counts';
 
@@ -457,7 +457,7 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython store_release@
+@plpython functions.store_release@
 $body$;
 comment on function dbdp_internal.store_release is 'internal: store a model that a client released';
 
@@ -466,6 +466,6 @@ language plpython3u
 set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython store_network@
+@plpython functions.store_network@
 $body$;
 comment on function dbdp_internal.store_network is 'internal: store a network that a client released';

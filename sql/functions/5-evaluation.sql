@@ -2,7 +2,7 @@ create or replace function dbdp_internal.tally_transition(counts bytea, block by
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython tally_transition@
+@plpython aggregates.tally_transition@
 $body$;
 comment on function dbdp_internal.tally_transition is 'internal: transition of tally';
 
@@ -10,7 +10,7 @@ create or replace function dbdp_internal.tally_terminate(counts bytea) returns b
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython tally_terminate@
+@plpython aggregates.tally_terminate@
 $body$;
 comment on function dbdp_internal.tally_terminate is 'internal: final function of tally: the counts in a state';
 
@@ -38,7 +38,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_score@
+@refusing functions.dp_score@
 $body$;
 @end@
 comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text) is
@@ -59,7 +59,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing evaluate@
+@refusing functions.evaluate@
 $body$;
 @end@
 comment on function dbdp.evaluate(bigint, text, float8, float8, int) is
@@ -80,7 +80,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_explain_score@
+@refusing functions.dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
 'plan, noise and charge of dp_score with the same arguments. metric may be evaluation, bounds, class_balance or summary too. Reads no row and spends nothing';
@@ -93,7 +93,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_bounds@
+@refusing functions.dp_bounds@
 $body$;
 comment on function dbdp.dp_bounds is
 'noisy bounds of a numeric column of a registered table, charged to its budget. With probability beta or less they are wider than the numbers. For the role that registered it.';
@@ -104,7 +104,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_class_balance@
+@refusing functions.dp_class_balance@
 $body$;
 comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
@@ -117,7 +117,7 @@ set client_min_messages = error
 set search_path = pg_catalog, pg_temp
 set jit = off
 as $body$
-@refusing dp_summarize@
+@refusing functions.dp_summarize@
 $body$;
 comment on function dbdp.dp_summarize is
 'charge once, and release a noisy second moment of the rows and labels of a registered dataset. Results that summary_linreg, summary_pca, summary_correlations and training with summary => compute from it are free. See docs/guides/summaries.md';
@@ -130,7 +130,7 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing summary_linreg@
+@refusing functions.summary_linreg@
 $body$;
 comment on function dbdp.summary_linreg is
 'least squares of a column by others, in their units, from a released summary, for free. features are all other columns by default, and regularisation follows from the noise';
@@ -140,7 +140,7 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing summary_pca@
+@refusing functions.summary_pca@
 $body$;
 comment on function dbdp.summary_pca is
 'principal components of the features, each scaled to its declared bounds, from a released summary: free';
@@ -150,7 +150,7 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing summary_correlations@
+@refusing functions.summary_correlations@
 $body$;
 comment on function dbdp.summary_correlations is
 'correlations of all features and the label, from a released summary, for free. null if the noise hides the spread of a column';

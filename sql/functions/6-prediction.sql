@@ -69,7 +69,7 @@ language plpython3u
 stable parallel safe
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython vouch@
+@plpython scoring.vouch@
 $body$;
 comment on function dbdp_internal.vouch is 'internal: remember that a description is the stored one of a model, for learn';
 
@@ -162,7 +162,7 @@ create or replace function dbdp_internal.table_rows(
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython table_rows@
+@plpython functions.table_rows@
 $body$;
 comment on function dbdp_internal.table_rows is 'internal: rows of a table for a client that may read it, read as the table''s owner, with the bytes that a prediction needs';
 
@@ -173,14 +173,14 @@ create or replace function dbdp_internal.knows(model bigint, row_type oid, kind 
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython knows@
+@plpython scoring.knows@
 $body$;
 
 create or replace function dbdp_internal.learn(model bigint, row_type oid, description text, kind text) returns boolean
 language plpython3u
 stable parallel safe cost 300
 as $body$
-@refusing learn@
+@refusing scoring.try_learn@
 $body$;
 comment on function dbdp_internal.knows(bigint, oid, text) is 'internal: whether the session has a scorer of a model for rows of a type';
 comment on function dbdp_internal.learn is 'internal: create the session''s scorer of a model from its description';
@@ -190,7 +190,7 @@ create or replace function dbdp_internal.fits(model bigint, row_type oid, featur
 language plpython3u
 stable parallel safe cost 300
 as $body$
-@plpython fits@
+@plpython scoring.fits@
 $body$;
 comment on function dbdp_internal.fits(bigint, oid, bytea, text) is 'internal: whether the session has a scorer of a model, and an array or JSON has the form that it needs';
 
@@ -201,7 +201,7 @@ language plpython3u
 stable parallel safe cost 300
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing learn_for@
+@refusing scoring.try_learn@
 $body$;
 comment on function dbdp_internal.learn_for is 'internal: as learn, but refuses an array or JSON that the model cannot be used for';
 
@@ -228,7 +228,7 @@ language plpython3u
 stable parallel safe cost 300
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython remember@
+@plpython scoring.remember@
 $body$;
 comment on function dbdp_internal.note_number is 'internal: remember the number of a model by its name until the statement ends, and return it';
 
@@ -237,7 +237,7 @@ language plpython3u
 stable parallel safe
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing no_model@
+@refusing scoring.try_no_model@
 $body$;
 comment on function dbdp_internal.no_model is 'internal: refuse a name that no model has. known are the names that the caller may predict with';
 
@@ -258,7 +258,7 @@ create or replace function dbdp_internal.knows(model text, row_type oid, kind te
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython knows_named@
+@plpython scoring.knows_named@
 $body$;
 comment on function dbdp_internal.knows(text, oid, text, float8) is 'internal: whether the session has a scorer of a model by its name for rows of a type';
 
@@ -266,7 +266,7 @@ create or replace function dbdp_internal.fits(model text, row_type oid, features
 language plpython3u
 stable parallel safe cost 300
 as $body$
-@plpython fits_named@
+@plpython scoring.fits_named@
 $body$;
 comment on function dbdp_internal.fits(text, oid, bytea, text, float8) is 'internal: as fits(bigint, oid, bytea, text), by name';
 
@@ -284,7 +284,7 @@ create or replace function dbdp_internal.@of@(bigint, oid, bytea) returns @resul
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython @of@@
+@plpython scoring.@of@@
 $body$;
 comment on function dbdp_internal.@of@(bigint, oid, bytea) is 'internal: @call@ by the session''s scorer for the bytes of an array or a row. null if the session has no scorer';
 
@@ -292,7 +292,7 @@ create or replace function dbdp_internal.@of@(text, oid, bytea, float8) returns 
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython @of@_named@
+@plpython scoring.@of@_named@
 $body$;
 comment on function dbdp_internal.@of@(text, oid, bytea, float8) is 'internal: as @of@(bigint, oid, bytea), by name';
 
@@ -301,7 +301,7 @@ create or replace function dbdp_internal.@of@_stored(@model@, bytea, float8) ret
 language plpython3u
 stable strict parallel safe cost 300
 as $body$
-@plpython @body@@
+@plpython scoring.@body@@
 $body$;
 comment on function dbdp_internal.@of@_stored(@model@, bytea, float8) is 'internal: @call@ for the bytes of a stored row, called once for each row of a statement';
 @end@

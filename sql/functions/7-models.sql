@@ -5,7 +5,7 @@ create or replace function dbdp.weights(model @type@) returns table (feature tex
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing weights@
+@refusing functions.weights@
 $body$;
 @end@
 comment on function dbdp.weights(bigint) is
@@ -17,7 +17,7 @@ create or replace function dbdp.receipt(model @type@) returns table (entry text,
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing receipt@
+@refusing functions.receipt@
 $body$;
 @end@
 comment on function dbdp.receipt(bigint) is 'the receipt of a released model, or summary, one entry in each row: the plan and its cost';

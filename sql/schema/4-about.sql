@@ -3,6 +3,6 @@ language plpython3u
 stable
 set search_path = pg_catalog, pg_temp
 as $body$
-@plpython about@
+@plpython functions.about@
 $body$;
 comment on function dbdp.about is 'versions of dbdp, Python and its libraries in the server, and the loaded compiled modules';

@@ -68,7 +68,7 @@ class Visit:
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:
-        """Yield a connection for this request, one at a time in a session. The next page shows the server's warnings."""
+        """Yield a connection for this request, one at a time per session. The next page shows the server's warnings."""
         warnings: list[str] = []
         with self.session.turn():
             with services_of(self.request).server.acting(writing=writing) as database:

@@ -5,7 +5,7 @@ if "dbdp" not in SD:
         sys.path.insert(0, "MODULE_PATHNAME")
     try:
         import dbdp
-        from dbdp.interfaces.sql import scoring
+        from dbdp.interfaces.sql import @module@, scoring
     except ImportError as error:
         plpy.error(
             f"PL/Python cannot import dbdp: {error}",
@@ -18,4 +18,5 @@ if "dbdp" not in SD:
             hint="run `dbdp install` with one version on the server's machine, then start a new session",
         )
     scoring.forget()  # a new function may belong to a new extension, with other models
-    SD["dbdp"] = scoring
+    SD["dbdp"] = @module@.@function@
+return SD["dbdp"](*args)

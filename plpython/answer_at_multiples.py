@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import answer_at_multiples
-
-return answer_at_multiples(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import check_ledger
-
-return check_ledger(*args)

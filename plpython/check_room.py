@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import check_room
-
-return check_room(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import check_rows
-
-return check_rows(dataset)

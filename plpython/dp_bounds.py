@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_bounds
-
-return dp_bounds(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_explain
-
-return dp_explain(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_explain_tuning
-
-return dp_explain_tuning(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_linreg
-
-return dp_linreg(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_logreg
-
-return dp_logreg(*args)

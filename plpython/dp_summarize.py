@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_summarize
-
-return dp_summarize(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_svm
-
-return dp_svm(*args)

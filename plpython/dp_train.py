@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_train
-
-return dp_train(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import dp_tune
-
-return dp_tune(*args)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import evaluate
-
-return evaluate(model, dataset, epsilon, delta, bins)

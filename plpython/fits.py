@@ -1,1 +1,0 @@
-return SD["dbdp"].fits(model, row_type, features, kind)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import forget_blocks
-
-return forget_blocks(blocks)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import grant_prediction
-
-return grant_prediction(model, role)

@@ -1,1 +1,0 @@
-return SD["dbdp"].knows(model, row_type, kind)

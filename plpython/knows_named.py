@@ -1,1 +1,0 @@
-return SD["dbdp"].knows_named(model, row_type, kind, statement)

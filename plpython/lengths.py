@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import lengths
-
-return lengths(block, matrix)

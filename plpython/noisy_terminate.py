@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import noisy_terminate
-
-return noisy_terminate(state)

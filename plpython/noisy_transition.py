@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import noisy_transition
-
-return noisy_transition(state, block, initial)

@@ -1,1 +1,0 @@
-return SD["dbdp"].predict_class_named(*args)

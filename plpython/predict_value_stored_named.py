@@ -1,1 +1,0 @@
-return SD["dbdp"].predict_value_stored_named(*args)

@@ -1,1 +1,0 @@
-return SD["dbdp"].probability_named(*args)

@@ -1,1 +1,0 @@
-return SD["dbdp"].probability_stored_named(*args)

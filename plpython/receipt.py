@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import receipt
-
-return receipt(model)

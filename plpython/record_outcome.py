@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import record_outcome
-
-return record_outcome(*args)

@@ -1,1 +1,0 @@
-return SD["dbdp"].remember(model, number, kind, statement)

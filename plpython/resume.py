@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import resume
-
-return resume(name)

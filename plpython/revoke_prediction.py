@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import revoke_prediction
-
-return revoke_prediction(model, role)

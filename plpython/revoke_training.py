@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import revoke_training
-
-return revoke_training(dataset, role)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import second_moment_transition
-
-return second_moment_transition(total, block, dimension)

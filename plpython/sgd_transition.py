@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import sgd_transition
-
-return sgd_transition(state, block, initial)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import shuffle
-
-return shuffle(dataset, blocks, options)

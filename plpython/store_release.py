@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import store_release
-
-return store_release(dataset, coefficients, intercepts, receipt)

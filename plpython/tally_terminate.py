@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import tally_terminate
-
-return tally_terminate(*args)

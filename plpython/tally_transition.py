@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.aggregates import tally_transition
-
-return tally_transition(*args)

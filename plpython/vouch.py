@@ -1,1 +1,0 @@
-return SD["dbdp"].vouch(model, row_type, description)

@@ -1,3 +1,0 @@
-from dbdp.interfaces.sql.functions import weights
-
-return weights(model)
