@@ -175,7 +175,7 @@ def _check_connection(connection: psycopg.Connection) -> None:
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ValueError("the connection is in pipeline mode; call dbdp outside of the block of its pipeline()")
     encoding = connection.info.parameter_status("client_encoding")
-    if encoding != _ENCODING:
+    if encoding not in (None, _ENCODING):  # none: the connection is lost, as its next statement says
         raise ValueError(
             f"the connection has client_encoding {encoding}, and dbdp needs {_ENCODING}; run set client_encoding = "
             f"'{_ENCODING}' on it, or pass dbdp a URL"
