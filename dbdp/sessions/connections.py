@@ -172,10 +172,12 @@ def read_as_pinned(cursor: psycopg.RawCursor[Any]) -> None:
 
 
 def _check_connection(connection: psycopg.Connection) -> None:
+    if connection.closed:  # lost, as its next statement says
+        return
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ValueError("the connection is in pipeline mode; call dbdp outside of the block of its pipeline()")
     encoding = connection.info.parameter_status("client_encoding")
-    if encoding not in (None, _ENCODING):  # none: the connection is lost, as its next statement says
+    if encoding != _ENCODING:
         raise ValueError(
             f"the connection has client_encoding {encoding}, and dbdp needs {_ENCODING}; run set client_encoding = "
             f"'{_ENCODING}' on it, or pass dbdp a URL"
