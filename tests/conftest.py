@@ -122,6 +122,7 @@ def schema(connection: psycopg.Connection) -> Iterator[str]:
     connection.execute(f"set search_path = {name}, public, dbdp")
     yield name
     connection.execute("reset session authorization; reset role; reset statement_timeout")
+    connection.execute("reset default_transaction_isolation")
     drop_datasets(connection, "split_part(source, '.', 1) = %s", name)
     connection.execute(f"drop schema {name} cascade")
 

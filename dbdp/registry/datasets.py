@@ -130,7 +130,7 @@ select d.id,
        d.column_types::pg_catalog.text as column_types,
        d.unit, d.max_rows, d.answer_seconds, d.capacity, d.place, d.digest,
        d.registered_by::pg_catalog.text as registered_by,
-       d.registered_by = session_user as is_own,
+       d.registered_by_id = dbdp_internal.identity_of(session_user) as is_own,
        d.epsilon, d.delta, d.mode, d.rdp_order, d.charge_limit, d.leak_limit,
        d.registered_in = pg_catalog.pg_current_xact_id_if_assigned() as uncommitted,
        (

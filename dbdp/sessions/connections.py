@@ -151,6 +151,8 @@ def read_as_pinned(cursor: psycopg.RawCursor[Any]) -> None:
 
 
 def _check_connection(connection: psycopg.Connection) -> None:
+    if connection.closed:  # lost, as its next statement says
+        return
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ValueError("the connection is in pipeline mode; call dbdp outside of the block of its pipeline()")
     encoding = connection.info.parameter_status("client_encoding")

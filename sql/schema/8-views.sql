@@ -33,25 +33,23 @@ comment on view dbdp.datasets_details is 'registered datasets that the role may 
 
 create or replace view dbdp.datasets with (security_invoker) as
 select v.name,
-       v.source,
+       coalesce(v.place, v.source) as source,
        v.declaration ->> 'label' as label,
        v.capacity,
        v.unit,
        v.epsilon,
        v.delta,
-       v.registered_by,
-       v.place
+       v.registered_by
 from dbdp.datasets_details as v;
 comment on view dbdp.datasets is 'registered datasets that the role may train on. dbdp.datasets_details has the declarations and all other columns';
 comment on column dbdp.datasets.name is 'Name of the dataset';
-comment on column dbdp.datasets.source is 'Name of its table';
+comment on column dbdp.datasets.source is 'Name of its table, or where its rows are, as the role that registered it states';
 comment on column dbdp.datasets.label is 'Column of the label';
 comment on column dbdp.datasets.capacity is 'Largest number of rows, or of units, that a training run reads; null for a fixed public number';
 comment on column dbdp.datasets.unit is 'Column that names the unit of privacy; null for one row';
 comment on column dbdp.datasets.epsilon is 'The total budget';
 comment on column dbdp.datasets.delta is 'The total budget';
 comment on column dbdp.datasets.registered_by is 'The role that registered it';
-comment on column dbdp.datasets.place is 'Where the rows are, as that role states, if not in the table; null for a table';
 comment on column dbdp.datasets_details.name is 'Name of the dataset';
 comment on column dbdp.datasets_details.source is 'Name of its table';
 comment on column dbdp.datasets_details.rows is 'Public number of rows';

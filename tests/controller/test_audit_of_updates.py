@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from memory import RowsInMemory
 from pairs import others_slow
-from test_audit import BORDER, RELEASES, ROWS, audited
+from test_audit_of_releases import BORDER, RELEASES, ROWS, audited
 
 from dbdp import algorithms
 from dbdp.algorithms import Facts, NoisyWhileTraining, Request

@@ -206,6 +206,12 @@ class Watched(ClientSession):
         """Undo what the block did."""
         return self.connection.transaction(force_rollback=True)
 
+    def scan(self, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any) -> Iterator[None]:
+        """Give each value at once."""
+        for row in self.query(f"select {value} as value {rows}", *parameters):
+            receive(row["value"])
+        yield
+
     def place(self, word: str) -> int:
         """Where the first statement with a word is; behind all others if there is none."""
         return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from scipy.stats import rankdata
-from test_private_scores import EXACT, FEATURES, scores_of, table, with_model  # noqa: F401
+from test_scores_and_bounds import EXACT, FEATURES, scores_of, table, with_model  # noqa: F401
 
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.interfaces.cli.main import app

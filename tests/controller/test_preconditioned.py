@@ -8,7 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from memory import RowsInMemory
-from test_audit import audited
+from test_audit_of_releases import audited
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.noisy_sgd.preconditioning import (

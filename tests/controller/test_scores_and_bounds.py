@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from scipy.stats import chisquare, rankdata
-from test_evaluation import Watched
+from test_confusion_matrix import Watched
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from memory import RowsInMemory
 from sklearn.linear_model import LinearRegression
-from test_audit import audited
+from test_audit_of_releases import audited
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.noisy_sgd import preconditioned_gd

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from pairs import pairwise
 from scipy import stats
-from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request, plan
 from dbdp.privacy.accounting.budget import Budget
@@ -151,7 +150,12 @@ def test_an_event_of_padded_samples_survives_the_ledger():
     assert Release.from_data(json.loads(json.dumps(release.as_data()))) == release
 
 
-SAMPLED = ("bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd", "dp_blsgd", "dp_blsgd_ac", "dp_agd", "privgene")
+SAMPLED = {
+    **{name: {"epochs": 2} for name in ("bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd")},
+    **{name: {"settings": '{"planned_steps": 5}'} for name in ("dp_blsgd", "dp_blsgd_ac")},
+    "dp_agd": {"settings": '{"splits": 5}'},
+    "privgene": {"settings": '{"generations": 3, "population": 20}'},
+}
 
 
 def test_every_algorithm_that_samples_is_among_these():
@@ -171,7 +175,7 @@ def test_every_algorithm_that_samples_is_among_these():
 @pytest.mark.parametrize("unit_rows", [1, 4])
 def test_noise_and_leak_share_the_delta_of_every_plan(name, unit_rows):
     """The leak is at most a thousandth of what one row is promised, and no smaller than what the size leaks."""
-    request = Request(1.0, 1e-6, algorithm=name, batch_size=50, **FEW[name])
+    request = Request(1.0, 1e-6, algorithm=name, batch_size=50, **SAMPLED[name])
     release_plan = plan(request, Facts(4000, 3, unit_rows=unit_rows))
     epsilon, delta = release_plan.details.get("row_epsilon", 1.0), release_plan.details.get("row_delta", 1e-6)
     size, paid = release_plan.details["padded_size"], release_plan.details["padding_leak"]

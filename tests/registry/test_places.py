@@ -179,7 +179,7 @@ def test_every_list_of_datasets_shows_a_place(server_url, connection, placed, pa
     name, place = placed(PREFIX + path), PREFIX + path
     (row,) = [row for row in Database(connection).datasets() if row["name"] == name]
     assert row["place"] == place
-    sql = "select place from dbdp.datasets where name = %s"
+    sql = "select source from dbdp.datasets where name = %s"
     assert connection.execute(sql, (name,)).fetchone() == (place,)
     url = ["--url", server_url]
     listed = CliRunner().invoke(app, ["datasets", "--json", *url])

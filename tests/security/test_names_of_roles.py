@@ -6,6 +6,9 @@ import psycopg
 import pytest
 from people import People
 
+from dbdp.registry import datasets
+from dbdp.sessions.client import ClientSession
+
 pytestmark = pytest.mark.security
 
 
@@ -38,6 +41,22 @@ def test_a_renamed_owner_keeps_its_dataset(people):
         people.train("berta", "d")
     shown = people.call("xenia", "select registered_by from dbdp.datasets where name = %s", people.full("d"))
     assert shown == [(people.full("bertha"),)]
+
+
+def test_a_dataset_is_own_to_its_role_by_any_name(people):
+    """A client opens the files of its own datasets: those of a former role of the name are another's."""
+    people.create("berta", "owner")
+    people.register("berta", "d")
+    assert own(people, "berta", "d")
+    people.rename("berta", "bertha")
+    people.create("berta", "analyst")
+    people.grant("bertha", "d", "berta")
+    assert (own(people, "bertha", "d"), own(people, "berta", "d")) == (True, False)
+
+
+def own(people: People, name: str, dataset: str) -> bool:
+    with people.acting(name) as connection:
+        return datasets.load(ClientSession(connection), people.full(dataset)).is_own
 
 
 def test_a_role_created_again_by_a_name_has_nothing_of_the_former(people):

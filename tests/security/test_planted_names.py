@@ -108,6 +108,7 @@ class World:
             "server status": [[None]],
             "server url": [[None]],
             "doctor": [["postgres"], ["alice"], ["bob"], ["postgres", "--json"]],
+            "confirm-roles": [["postgres"], ["postgres", "--all"]],
             "register": [["alice", "d", "rows_of_alice", "--label", "y", "--public-column", "g", *options]],
             "redeclare": [["alice", "d", "--reason", "r", "--features", self.folder / "corrected.json"]],
             "renew": [["alice", "d", "--reason", "r"]],

@@ -21,7 +21,11 @@ BINARY = ("predict", "predict_probability")
 def named(connection: psycopg.Connection, schema: str, model: int) -> str:
     """Give a model a name, as its training would have."""
     name = f"of_{schema}"
-    connection.execute("insert into dbdp.model_name (name, dataset, registered_by) values (%s, '', '')", (name,))
+    connection.execute(
+        "insert into dbdp.model_name (name, dataset, registered_by, registered_by_id, owned_by_id) "
+        "select %s, '', session_user, i.id, i.id from dbdp_internal.identity_of(session_user) as i (id)",
+        (name,),
+    )
     connection.execute("update dbdp.model set name = %s, version = 1 where id = %s", (name, model))
     return name
 

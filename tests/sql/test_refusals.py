@@ -84,12 +84,15 @@ def test_a_prediction_says_what_it_needs(connection, call):
         assert "Traceback" not in shown.context, given
 
 
-def test_errors_of_the_server_keep_their_sqlstate_and_words(connection, dataset):
-    connection.execute("set default_transaction_read_only = on")
-    shown = refusal(connection, "select dbdp.dp_logreg(%s, 1)", dataset)
-    connection.execute("set default_transaction_read_only = off")
-    assert shown.sqlstate == "25006"
-    assert shown.message_primary.startswith("cannot execute ")
+def test_errors_of_the_server_keep_their_sqlstate_and_words(connection, server_url, dataset):
+    source = connection.execute("select source from dbdp.datasets where name = %s", (dataset,)).fetchone()[0]
+    with psycopg.connect(server_url) as other:
+        other.execute(f"lock table {source} in access exclusive mode")
+        connection.execute("set lock_timeout = '10ms'")
+        shown = refusal(connection, "select dbdp.dp_logreg(%s, 1)", dataset)
+        connection.execute("reset lock_timeout")
+    assert shown.sqlstate == "55P03"
+    assert shown.message_primary == "canceling statement due to lock timeout"
     assert "Traceback" not in shown.context
 
 

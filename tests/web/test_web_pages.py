@@ -321,9 +321,9 @@ def many(people: People) -> object:
         receipt = json.dumps({"dataset": name, "algorithm": "bolt_on", "epsilon": 1, "delta": 0, "loss": "logistic"})
         admin.execute(
             "insert into dbdp.model (dataset_id, feature_names, coefficients, intercepts, declaration, receipt, "
-            "released_by) select d.id, '{a}', '{1}', '{0}', '{}', %s, %s from dbdp.dataset as d, "
-            "generate_series(1, 1000) where d.name = %s",
-            (receipt, people.names["owner"], name),
+            "released_by, released_by_id) select d.id, '{a}', '{1}', '{0}', '{}', %s, d.registered_by, "
+            "d.registered_by_id from dbdp.dataset as d, generate_series(1, 1000) where d.name = %s",
+            (receipt, name),
         )
         yield name
         admin.execute("delete from dbdp.model where receipt ->> 'dataset' = %s", (name,))
