@@ -33,10 +33,13 @@ join pg_language as l on l.oid = p.prolang
 where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'
 and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
 # A body takes one name from one of four modules and calls it: what it can do is what that name does.
-BODY = re.compile(
-    r"(from dbdp\.interfaces\.sql\.(functions|aggregates|scoring|outcomes) import (\w+)\s+)?"
-    r'return (SD\["dbdp"\]\.)?\w+\(\s*[\w\s,*]*\)\s*'
-)
+PLAIN = re.compile(r"from dbdp\.interfaces\.sql\.outcomes import (\w+)\s+return \1\(\)")
+MARKS = {
+    "@module@": "(?:functions|aggregates|scoring)",
+    "@function@": r"\w+",
+    "@version@": dbdp.__version__,
+    "MODULE_PATHNAME": "[^'\"]+",
+}
 LEARNING = {"sgd_transition", "sgd_terminate", "sgd_epoch", "shuffle", "charge", "store_release", "store_network"}
 LEARNING |= {"noisy_transition", "noisy_terminate", "noisy_steps", "gradient_transition", "gradient_sum"}
 LEARNING |= {"loss_transition", "loss_sum", "label_transition", "label_counts", "count_errors_transition"}
@@ -56,11 +59,13 @@ ANSWERS = {"dbdp_internal.is_role_taken()", "dbdp_internal.vouched(bigint,oid)"}
 
 def suspects(connection: psycopg.Connection) -> list[str]:
     """Functions of the extension in Python that are not a call of one name of the package's interfaces."""
-    prologue = (Source.installed().plpython / "_prologue.py").read_text().rpartition("\n")[0].splitlines()[-1].strip()
+    body = re.escape((Source.installed().plpython / "body.py").read_text().strip())
+    for mark, pattern in MARKS.items():
+        body = body.replace(re.escape(mark), pattern)
     results = []
     for name, language, _, _, source, *_ in connection.execute(MEMBERS).fetchall():
-        body = source.rpartition(prologue)[2].strip()
-        if language == "plpython3u" and name not in ANSWERS and not BODY.fullmatch(body):
+        is_known = name in ANSWERS or PLAIN.fullmatch(source.strip()) or re.fullmatch(body, source.strip())
+        if language == "plpython3u" and not is_known:
             results.append(name)
     return results
 

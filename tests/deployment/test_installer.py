@@ -28,7 +28,7 @@ requires = 'plpython3u'
 SCRIPTS = {
     "functions/1-where.sql": """
 create function dbdp.paths() returns text[] language plpython3u as $$
-@plpython paths@
+@plpython functions.paths@
 $$;
 """,
     "schema/1-role.sql": """
@@ -37,11 +37,11 @@ create schema dbdp_internal;
 do $$ begin create role dbdp_owner; exception when duplicate_object then null; end $$;
 """,
 }
-BODIES = {
-    "_prologue.py": "import sys\nsys.path.insert(0, 'MODULE_PATHNAME')\n",
-    "paths.py": "import dbdp, flint, numpy\n"
-    "return [dbdp.__file__, numpy.__file__, getattr(dbdp, 'mark', ''), flint.__file__, str(flint.arb(2).sqrt())]\n",
-}
+BODY = (
+    "import sys\nsys.path.insert(0, 'MODULE_PATHNAME')\nimport dbdp, flint, numpy\n"
+    "return [dbdp.__file__, numpy.__file__, getattr(dbdp, 'mark', ''), flint.__file__, str(flint.arb(2).sqrt())]"
+    "  # @module@.@function@\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,7 @@ def source(folder: Path) -> Source:
     for name, content in {"dbdp.control": CONTROL, **SCRIPTS}.items():
         (small.sql / name).parent.mkdir(exist_ok=True)
         (small.sql / name).write_text(content)
-    for name, content in BODIES.items():
-        (small.plpython / name).write_text(content)
+    (small.plpython / "body.py").write_text(BODY)
     return small
 
 
@@ -95,7 +94,7 @@ def test_the_script_is_the_parts_in_order_with_their_bodies(source):
     assert f"default_version = '{__version__}'" in files["dbdp.control"]
     script = files[f"dbdp--{__version__}.sql"]
     assert script.index("create role") < script.index("create function")
-    assert BODIES["_prologue.py"] + BODIES["paths.py"] in script
+    assert BODY.replace("@module@.@function@", "functions.paths") in script
     assert "@plpython" not in script
 
 
@@ -118,15 +117,6 @@ def test_functions_of_another_servers_folder_import_from_this_ones_after_an_inst
     assert value_of(database(), "select dbdp.paths()")[0].startswith(here)
     with psycopg.connect(database()) as connection:
         assert connection.execute(define).fetchone() == (definition, body, rights)
-
-
-def test_a_missing_body_is_named(tmp_path):
-    (tmp_path / "dbdp.control").touch()
-    (tmp_path / "_prologue.py").touch()
-    (tmp_path / "schema").mkdir()
-    (tmp_path / "schema" / "1-it.sql").write_text("@plpython absent@")
-    with pytest.raises(InstallError, match=r"1-it.sql names the body absent, but .*absent.py does not exist: add it"):
-        installer.render_extension(Path("/"), Source(tmp_path, tmp_path))
 
 
 def test_the_server_imports_its_own_copies(cluster, database):
