@@ -78,7 +78,7 @@ def test_what_cannot_be_planned_is_left_out():
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models"), ({"pairs": "auto"}, "leave pairs out")],
+    [({"epoch": 1}, "'epoch'"), ({"network": "mlp:2"}, "linear models"), ({"pairs": "auto"}, "drop pairs")],
 )
 def test_an_option_that_does_not_exist_is_named(options, told):
     with pytest.raises(ValueError, match=told):

@@ -225,15 +225,15 @@ def test_a_failure_in_the_server_is_a_charged_error(connection, database, datase
     """Whatever SQLSTATE it has: that of a refusal too."""
     monkeypatch.setattr(Database, "_trains_here", lambda *_: False)
     connection.execute(f"""
-create function {schema}.refuse() returns trigger language plpgsql as $$
+create function {schema}.refuse() returns boolean language plpgsql as $$
 begin raise 'no room' using errcode = '{state}'; end $$;
 grant execute on function {schema}.refuse() to public;
-create trigger refuse before insert on dbdp.model for each row execute function {schema}.refuse()""")
+alter table dbdp.model add constraint refuse check ({schema}.refuse()) not valid""")
     try:
         with pytest.raises(ChargedError, match=r"^training failed after it was charged; .*refunded: ") as stopped:
             database.train(dataset, dbdp.Request(epsilon=1, delta=1e-6, batch_size=10))
     finally:
-        connection.execute("drop trigger refuse on dbdp.model")
+        connection.execute("alter table dbdp.model drop constraint refuse")
     assert not isinstance(stopped.value, ValueError)
     assert isinstance(stopped.value, psycopg.DatabaseError)
     assert stopped.value.sqlstate == state

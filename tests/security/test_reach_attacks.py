@@ -148,7 +148,7 @@ def test_no_advisory_lock_of_anybody_stops_a_charge(arena, admin, analyst, make,
 
 def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other(arena, analyst, dataset, spent):
     with arena.login("colleague") as other:
-        other.execute("begin isolation level serializable")
+        other.execute("begin isolation level repeatable read")
         other.execute(TRAIN, (dataset,))
         analyst.execute("set lock_timeout = '2s'")
         analyst.execute(TRAIN, (dataset,))

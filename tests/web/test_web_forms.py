@@ -82,7 +82,7 @@ def test_a_plans_button_pressed_twice_trains_once(owner, people, as_owner, monke
     assert done.status_code == 303
     text = words(owner.get(done.headers["location"]).text)
     assert f"The training on {people.dataset} released this model" in text
-    assert "bolt_on" in text and "of this release alone" in text
+    assert "bolt_on" in text and "of only this release" in text
     assert releases(as_owner, people.dataset) == before + 1
 
 
