@@ -293,7 +293,7 @@ def _code_of_others(server: Server) -> Iterator[Finding]:
 
 def _rights_of_others(server: Server) -> Iterator[Finding]:
     def query(sql: str) -> list[tuple[str, ...]]:
-        return server.connection.execute(sql.encode()).fetchall()
+        return [tuple(row.values()) for row in server.session.query(sql)]
 
     try:
         foreign, missing = catalogue.foreign(query), catalogue.missing(query)
