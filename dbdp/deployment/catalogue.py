@@ -7,7 +7,7 @@ been read; `dbdp doctor` compares them with a database.
 from collections.abc import Callable
 from pathlib import Path
 
-Query = Callable[[str], list[tuple[str, ...]]]  # run one statement with the search_path of dbdp's connections
+Query = Callable[[str], list[tuple[str, ...]]]  # run one statement with the pinned settings of dbdp's connections
 
 # Whatever belongs to a table without being a member, and what drops it.
 _ATTACHED = """

@@ -282,10 +282,7 @@ def _code_of_others(server: Server) -> Iterator[Finding]:
 
 def _rights_of_others(server: Server) -> Iterator[Finding]:
     def query(sql: str) -> list[tuple[str, ...]]:
-        with psycopg.RawCursor(server.connection) as cursor:
-            with pinned(server.connection):
-                cursor.execute(sql.encode(), prepare=False)
-            return cursor.fetchall()
+        return [tuple(row.values()) for row in server.session.query(sql)]
 
     try:
         foreign, missing = catalogue.foreign(query), catalogue.missing(query)

@@ -13,6 +13,7 @@ ENCODING = "UTF8"
 REFUSED_DEFAULTS = (  # settings, the value that is refused, and one that is not
     ("default_transaction_read_only", "on", "off"),
     ("default_transaction_isolation", "serializable", "read committed"),
+    ("session_replication_role", "replica", "origin"),
 )
 
 SERVER = """
@@ -24,7 +25,8 @@ select pg_catalog.pg_is_in_recovery() as is_standby,
        pg_catalog.current_setting('transaction_read_only') as read_only,
        pg_catalog.current_setting('default_transaction_read_only') as default_transaction_read_only,
        pg_catalog.current_setting('transaction_isolation') as isolation,
-       pg_catalog.current_setting('default_transaction_isolation') as default_transaction_isolation
+       pg_catalog.current_setting('default_transaction_isolation') as default_transaction_isolation,
+       pg_catalog.current_setting('session_replication_role') as session_replication_role
 """
 
 
@@ -59,6 +61,8 @@ def check_writable(facts: dict[str, Any]) -> None:
         raise ValueError("this server is a standby, which cannot record a charge; connect to the primary")
     if facts["read_only"] == "on":
         raise ValueError(f"this transaction is read-only, and this call writes; {_remedy(facts, 0, 'read write')}")
+    if facts["session_replication_role"] == "replica":  # the row of a charge would fail after the odometers moved
+        raise ValueError(f"this session fires no triggers, and the ledger needs its own; {_remedy(facts, 2)}")
 
 
 def check_transaction(facts: dict[str, Any]) -> None:
@@ -75,6 +79,6 @@ def check_transaction(facts: dict[str, Any]) -> None:
         )
 
 
-def _remedy(facts: dict[str, Any], place: int, mode: str) -> str:
+def _remedy(facts: dict[str, Any], place: int, mode: str = "") -> str:
     setting, refused, value = REFUSED_DEFAULTS[place]
     return f"set {setting} = '{value}'" if facts[setting] == refused else f"begin it with {mode}"

@@ -182,6 +182,8 @@ DEFAULTS = {  # of a session, and the refusal
     "default_transaction_isolation=repeatable\\ read": None,
     "default_transaction_isolation=read\\ uncommitted": None,
     "default_transaction_deferrable=on": None,
+    "session_replication_role=replica": "fires no triggers, .*; set session_replication_role = 'origin'",
+    "session_replication_role=local": None,
 }
 
 
@@ -285,7 +287,7 @@ WRITTEN = {  # settings of a database, as another application may need them
     "array_nulls": "off",
     "xmlbinary": "hex",
     "row_security": "off",
-    "search_path": "nowhere",
+    "search_path": "dbdp",  # a name in it is written without its schema
 }
 COMMANDS = ("datasets", "ledger", "models", "budget {}", "explain {} --epsilon 1", "doctor", "columns {}")
 
