@@ -37,6 +37,13 @@ def is_role_taken() -> bool:
     return user.value == backend().GetOuterUserId() and not context.value
 
 
+def active_portal() -> str:
+    """Return the name of the cursor that runs now; empty if it has none, as a client's statement."""
+    active = ctypes.c_void_p.in_dll(backend(), "ActivePortal").value
+    name = ctypes.c_char_p.from_address(active).value if active else None  # the first field of PortalData, of portal.h
+    return (name or b"").decode()
+
+
 _METERS = ("pgBufferUsage", "pgWalUsage")  # counts of this process, from which EXPLAIN takes differences
 
 

@@ -1,4 +1,4 @@
-"""Checks whose code may run in a transaction with the rights of its session.
+"""Checks whose code may run in a transaction with the rights of its session, or read from its cursors.
 
 The owner of a view, or of a table with a trigger, a rule, a default, a CHECK or a policy, writes code that runs with
 the rights of those who use it; a deferred trigger even runs after their last statement. A statement that runs a
@@ -6,8 +6,11 @@ relation's code locks the relation until the transaction ends, so the transactio
 may run now.
 """
 
-from dbdp.sessions.server import ServerSession
-from dbdp.sessions.session import Row
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dbdp.sessions.backend import active_portal, backend
+from dbdp.sessions.session import Row, Session
 
 Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
 
@@ -211,10 +214,46 @@ limit 1
 """
 
 
+# Cursors with a name, loops of functions, portals of a driver. The statement that runs is one too, and nobody can fetch
+# from it. The one without a name is the client's statement, and so it runs.
+_OPEN = "select c.name from pg_catalog.pg_cursors as c where c.name not in ('', $1) order by c.name"
+
+
+class OpenCursors:
+    """The cursors that a caller has open: code of another role could read on from them.
+
+    PostgreSQL checks rights where a cursor is opened, and not where it is read. Whoever knows its name, which every
+    role may look up, gets its rows and moves it, as which role it may be.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._names: list[str] | None = None  # None outside of `noted`
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the open cursors for the block; calls within it have cursors of dbdp's too, which do not count."""
+        before = self._names
+        if before is None:
+            self._names = [row["name"] for row in self._session.query(_OPEN, active_portal())]
+        try:
+            yield
+        finally:
+            self._names = before
+
+    def check(self, source: str, owner: int | None) -> None:
+        """Raise PermissionError if a table's owner, None for a superuser, is another role and a cursor is open."""
+        if self._names and owner not in (None, backend().GetSessionUserId()):
+            raise PermissionError(
+                f"cursor {self._names[0]!r} is open in this session, and code of the owner of {source} could read from "
+                "it; close it first (a FOR loop over a query has one: loop over an array)"
+            )
+
+
 class Transactions:
     """The locks of the current transaction that an interface took itself; owners' code has no rights under them."""
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._taken: set[Lock] = set()
 

@@ -25,6 +25,7 @@ from dbdp.sessions.backend import (
     settings_undone,
     uncounted,
 )
+from dbdp.sessions.callers import OpenCursors
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
@@ -130,6 +131,7 @@ class ServerSession:
         self._suspended: dict[str, Iterator[bytes]] = {}
         self._receivers: dict[str, Callable[[bytes | None], bool]] = {}
         self._warnings: list[str] = []
+        self.cursors = OpenCursors(self)
 
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement and return its rows; an error is plpy's."""
@@ -227,6 +229,7 @@ class ServerSession:
         as restricted as in the server's own maintenance of tables, and its settings are reset.
         """
         owner = self._owner_of(source)
+        self.cursors.check(source, owner)
         self._lock(source, owner)
         with acting_as(owner):
             self._pin_plan()

@@ -4,6 +4,7 @@ Reading a table can run its owner's code: functions in its indexes, constraints 
 where a query is planned. It may run; not with rights that its owner has not got.
 """
 
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -394,6 +395,68 @@ def test_what_code_of_an_owner_leaves_in_the_readers_session_is_stated(arena, ow
         seeded = fresh.execute("select random()").fetchone()
         assert fresh.execute("select setseed(0.5)") and fresh.execute("select random()").fetchone() == seeded  # stated
     owner.execute("drop function doing()")
+
+
+FETCHING = """
+create function {s}.fetching() returns text language plpgsql as $$
+declare one record; source refcursor; found text; all_found text := '';
+begin
+  for one in select name from pg_cursors loop
+    begin
+      source := one.name;
+      fetch source into found;
+      all_found := concat_ws(' ', all_found, found);
+    exception when others then null; end;
+  end loop;
+  return all_found;
+end $$"""
+SECRET = "select 'secret ' || i as x from generate_series(1, 3) as i"
+READ_ALL = "do $$ declare one record; begin for one in {secret} loop perform {call}; end loop; end $$"
+LENT = {  # how a session has a cursor open while it calls
+    "a cursor": ("begin; declare c cursor for {secret}; fetch c", "select {call}"),
+    "a cursor with hold": ("declare c cursor with hold for {secret}", "select {call}"),
+    "a loop of a function": ("select", READ_ALL),
+}
+
+
+@pytest.mark.parametrize("call", ["dbdp.dp_logreg('{n}', 1)", "dbdp.dp_class_balance('{n}', 1)", "{rows}"])
+@pytest.mark.parametrize("lent", LENT)
+def test_code_of_an_owner_reads_from_no_cursor_of_the_reader(arena, owner, spied, lent, call):
+    """The control: such code reads a cursor that the same session has open where no interface of dbdp is asked."""
+    schema, (opened, calling) = arena.names["owner"], LENT[lent]
+    orders(arena, owner, f"select {schema}.fetching()")
+    plant(arena, owner, spied, PLANNED["an index on an expression"])
+    owner.execute(FETCHING.format(s=schema))
+    owner.execute(f"grant select on {spied} to public")
+    called = call.format(n=spied, rows=f"dbdp_internal.table_rows('{schema}.{spied}', null, 1)")
+    planned = f"(select count(*) from {schema}.{spied} where y > 0)"
+    try:
+        for sql, state, loot in ((called, "DP001", []), (planned, None, ["secret"])):
+            owner.execute("truncate seen")
+            with arena.login("analyst") as fresh:
+                fresh.execute(opened.format(secret=SECRET))
+                assert attempt(fresh, calling.format(secret=SECRET, call=sql)) == state
+                fresh.execute("commit")
+            read = " ".join(found or "" for (found,) in owner.execute("select loot from seen").fetchall())
+            assert re.findall("secret", read)[:1] == loot
+    finally:
+        owner.execute("drop function fetching()")
+
+
+@pytest.mark.parametrize("fetched", ["a cursor", "a loop"])
+def test_a_call_within_the_cursor_that_runs_is_no_open_cursor(arena, spied, fetched):
+    """As psql sends each statement with FETCH_COUNT, and as a loop over the calls themselves."""
+    call = f"select dbdp.dp_class_balance('{spied}', 1) as x"
+    with arena.login("analyst") as fresh:
+        if fetched == "a cursor":
+            fresh.execute(f"begin; declare c cursor for {call}")
+            assert fresh.execute("fetch c").fetchone()
+        else:
+            fresh.execute(READ_ALL.format(secret=call, call="1"))
+
+
+def test_an_owners_own_tables_are_read_within_its_loops(owner, spied):
+    owner.execute(READ_ALL.format(secret=SECRET, call=f"dbdp.dp_class_balance('{spied}', 1)"))
 
 
 SWAPS = {
