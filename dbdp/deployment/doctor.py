@@ -21,7 +21,7 @@ from dbdp.deployment.installer import ROLES, SOUND_OBJECTS, Source, remedy_of_co
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession
-from dbdp.sessions.connections import PATH, POOLED, URL_VARIABLE, connected, is_direct, libpq_url, pinned
+from dbdp.sessions.connections import PATH, POOLED, URL_VARIABLE, connected, is_direct, libpq_url
 
 OK, FAULT, ADVICE, UNKNOWN = "ok", "fault", "advice", "unknown"
 _TIMEOUT = 10  # seconds for a connection

@@ -26,7 +26,7 @@ from dbdp.sessions.backend import (
     uncounted,
 )
 from dbdp.sessions.callers import OpenCursors
-from dbdp.sessions.errors import PREFIX, is_cancel
+from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
 
@@ -87,6 +87,11 @@ def _replaced_here(error: UnicodeError) -> tuple[str, int]:
     if isinstance(error, UnicodeDecodeError) and sys._getframe(1).f_globals is globals():
         return "\N{REPLACEMENT CHARACTER}", error.end
     raise error
+
+
+def _number_of(state: str) -> int:
+    """Return an SQLSTATE as PostgreSQL's errors have it."""
+    return sum((ord(letter) - ord("0")) << (6 * place) for place, letter in enumerate(state))
 
 
 class _Undo(Exception):
@@ -150,7 +155,7 @@ class ServerSession:
         with self.reading(source) as owner:
             cursor = self._plpy.cursor(self._plan(sql, parameters), list(parameters))
         while True:
-            with acting_as(owner):
+            with self._as_table_owner(source, owner):
                 rows = list(cursor.fetch(size))
             if not rows:
                 return
@@ -172,7 +177,7 @@ class ServerSession:
             with self.reading(source) as owner:
                 cursor = self._plpy.cursor(self._plan(sql, given), list(given))
             for asked in count(1):
-                with acting_as(owner):
+                with self._as_table_owner(source, owner):
                     is_over = len(cursor.fetch(1)) == 0
                 yield
                 if is_over and asked >= least:
@@ -231,9 +236,24 @@ class ServerSession:
         owner = self._owner_of(source)
         self.cursors.check(source, owner)
         self._lock(source, owner)
-        with acting_as(owner):
+        with self._as_table_owner(source, owner):
             self._pin_plan()
             yield owner
+
+    @contextmanager
+    def _as_table_owner(self, source: str, owner: int | None) -> Iterator[None]:
+        """Run the block as a table's owner; an error has no word of its code, which could pretend to be dbdp's."""
+        try:
+            with acting_as(owner):
+                yield
+        except self._plpy.SPIError as error:
+            if owner is None or owner == backend().GetSessionUserId():
+                raise
+            state = self.failure(error)[0]
+            shown = f"reading {source} failed (SQLSTATE {state}), in the server or in code of its owner"
+            error.args = (f"{shown}; ask the owner",)
+            error.spidata = (_number_of("P0001" if state == PUBLIC_SQLSTATE else state), *[None] * 3, 0, *[None] * 5)
+            raise
 
     def _lock(self, source: str, owner: int | None) -> None:
         """Take every lock that reading a table may take, until the transaction ends.
@@ -243,7 +263,7 @@ class ServerSession:
         takes the locks (but not a plan that is kept). Only a superuser may read such a table. It has no code of others,
         and what the owner's code has set is reset before, search_path above all: no other code runs as a superuser.
         """
-        with acting_as(owner):
+        with self._as_table_owner(source, owner):
             self._plpy.execute(f"select from {source} limit 0")
         with acting_as(SUPERUSER):
             for row in self.query(_OUT_OF_LINE, source):

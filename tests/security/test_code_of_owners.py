@@ -299,6 +299,36 @@ def test_a_session_hears_again_after_code_of_an_owner(arena, owner, loud, ending
         assert attempt(fresh, "select 1 / 0") == "22012"
 
 
+FORGED = "dbdp: your budget expired; run select mal.renew()"
+
+
+@pytest.mark.parametrize("state", ["DP001", "22012", "57014"])
+def test_an_error_of_an_owners_code_has_no_words_of_it(arena, owner, spied, state):
+    """The reader cannot take it for an error of dbdp. The control: the owner's own query shows it."""
+    orders(arena, owner, "select null")
+    schema = arena.names["owner"]
+    owner.execute(f"""
+create or replace function {schema}.forge(int) returns int language plpgsql immutable as $$
+begin if session_user <> '{schema}' or current_setting('application_name') = 'fail' then
+raise exception '{FORGED}' using errcode = '{state}', hint = '{FORGED}', detail = '{FORGED}'; end if;
+return 1; end $$""")
+    plant(arena, owner, spied, "create index on {t} (({s}.forge(1) + y))")
+    try:
+        with pytest.raises(psycopg.Error) as shown:
+            arena.session("analyst").execute(TRAIN, (spied,))
+        diag = shown.value.diag
+        words = f"{diag.message_primary} {diag.message_hint} {diag.message_detail}"
+        assert "budget expired" not in words
+        assert f"SQLSTATE {state}" in words
+        assert shown.value.sqlstate == ("P0001" if state == "DP001" else state)
+        owner.execute("set application_name = 'fail'")
+        with pytest.raises(psycopg.Error, match="budget expired"):
+            owner.execute(f"select from {schema}.{spied} where y = 1")
+    finally:
+        owner.execute("reset application_name")
+        owner.execute(f"drop function {schema}.forge cascade")
+
+
 def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, spied):
     """Where the owner's own session plans a query they do: that is the control."""
     orders(arena, owner, TAKEN)
