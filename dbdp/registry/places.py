@@ -41,6 +41,8 @@ def parts(place: str) -> Parts:
         raise _refused(place, "what follows // must be a host or a bucket, without the name of a user")
     if host and scheme == "file":
         raise _refused(place, "a file has no host; write three slashes after file:")
+    if PREFIX in path:
+        raise _refused(place, f"it must name one place, so {PREFIX} stands at its begin only")
     if ".." in path or set(_EXPANDED) & set(path):
         raise _refused(place, f"it must be without .. and without {' '.join(_EXPANDED)}")
     return Parts(scheme, host, tuple(each for each in folders if each not in ("", ".")))
@@ -74,9 +76,17 @@ def check_allowed(name: str, owner: str, place: str, allowed: Sequence[str]) -> 
         )
 
 
+def listed(text: str) -> list[str]:
+    """Return the places in a text such as the value of `VARIABLE`: no place has the prefix of another one within it.
+
+    So a place with a blank is one place, which no text of a dataset's owner turns into two.
+    """
+    return re.split(rf"\s+(?={PREFIX})", text.strip()) if text.strip() else []
+
+
 def checked(places: Iterable[str]) -> tuple[str, ...]:
     """Return places that a user allows; raise ValueError if one is none."""
-    listed = (places,) if isinstance(places, str) else tuple(places)
-    for place in listed:
+    given = (places,) if isinstance(places, str) else tuple(places)
+    for place in given:
         parts(place)
-    return listed
+    return given

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database
 from dbdp.registry import places
-from dbdp.registry.places import PREFIX, SCHEMES, is_within, parts
+from dbdp.registry.places import PREFIX, SCHEMES, checked, is_within, listed, parts
 
 DIGEST = "0" * 64
 GOOD = {
@@ -65,6 +65,8 @@ ODD = {
     "/data/{.,a/b}./home": "without",
     "/data/.\\./home": "without",
     "/data#a": "without",
+    f"/data {PREFIX}/home": "one place",
+    f"/data/{PREFIX}/home": "one place",
 }
 
 
@@ -84,6 +86,23 @@ def test_an_odd_place_is_refused_by_its_rule(path):
 def test_a_text_without_the_prefix_is_no_place(text):
     with pytest.raises(ValueError, match=re.escape(PREFIX)):
         parts(text)
+
+
+@given(
+    paths=st.lists(
+        st.lists(st.sampled_from(["/", "a", " ", " a", ":", PREFIX, "\t"]), max_size=6).map("".join), max_size=3
+    )
+)
+@example(paths=["/a b", "/c"])
+@example(paths=[f"/a {PREFIX}/home"])
+def test_a_list_has_the_places_that_were_joined(paths):
+    """No accepted place becomes two in the variable of the environment; a split at each blank would part `/a b`."""
+    stated = [PREFIX + path for path in paths]
+    try:
+        checked(stated)
+    except ValueError:
+        return
+    assert [parts(each) for each in listed("  ".join(stated))] == [parts(each.rstrip()) for each in stated]
 
 
 WORDS = "/ // .. . a b home * ? [.] { } , %2e %2F \\ : @ # host file: hdfs: s3a: abfss: http: 8020 ü \u3164 ~ $x"

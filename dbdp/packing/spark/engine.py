@@ -40,7 +40,7 @@ class SparkEngine:
 
     def __init__(self, spark: Any, session: ClientSession, allowed: Iterable[str] = ()) -> None:
         self._spark, self._session = spark, session
-        self._allowed = places.checked(allowed) + places.checked(os.environ.get(places.VARIABLE, "").split())
+        self._allowed = places.checked(allowed) + places.checked(places.listed(os.environ.get(places.VARIABLE, "")))
         self._checked: dict[int, files.Files] = {}
 
     def check_rows(self, dataset: Any) -> None:
