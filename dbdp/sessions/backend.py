@@ -108,6 +108,14 @@ def check_meters() -> None:
     _meters()
 
 
+def check_has_postmaster() -> None:
+    """Raise ValueError in single-user mode, where no process writes the WAL for which a release waits."""
+    if not ctypes.c_bool.in_dll(backend(), "IsUnderPostmaster").value:
+        raise ValueError(
+            "this server is in single-user mode, where a charge does not become durable; start it as usual"
+        )
+
+
 @contextmanager
 def unmetered() -> Iterator[None]:
     """Hide what the block reads and writes from `EXPLAIN (ANALYZE, BUFFERS, WAL)` of the calling statement.

@@ -21,7 +21,7 @@ from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.packing import held
 from dbdp.privacy import sensitivity
 from dbdp.sessions import advisory_locks, support
-from dbdp.sessions.backend import check_meters, unmetered
+from dbdp.sessions.backend import check_has_postmaster, check_meters, unmetered
 from dbdp.sessions.callers import Transactions
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, ChargedError
 from dbdp.sessions.server import ServerSession, read_any_error
@@ -147,6 +147,7 @@ def check_server() -> None:
     """Raise ValueError unless the server is supported; neither its version nor its encoding changes in a session."""
     support.check_server(session.query(support.SERVER)[0])
     check_meters()
+    check_has_postmaster()
 
 
 def _shortened(text: str) -> str:
