@@ -309,6 +309,7 @@ def test_no_option_setting_or_variable_is_about_noise():
     of_the_server |= {"fsync"}  # the doctor looks at it
     of_the_server |= {"server_encoding", "transaction_read_only"}  # with others each call is refused
     of_the_server |= {"default_transaction_isolation", "default_transaction_read_only"}  # for the doctor
+    of_the_server |= {"session_replication_role"}  # without triggers each call is refused
     of_the_server |= {"temp_file_limit", "temp_tablespaces"}  # of the files of packed rows
     of_the_server |= {"places"}  # whose files a client may open
     of_the_server |= {"server_version_num"}  # decides how large the server's counts of reads are
