@@ -21,7 +21,7 @@ class Event:
 
     def divergence(self, order: float) -> float:
         """Return an upper bound on the Rényi divergence of order α > 1, infinity if none is known."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no charge")
 
     def leak(self, epsilon: float) -> float:
         """Return the probability with which `divergence` may fail: to be added to δ, in a ledger of ε."""
