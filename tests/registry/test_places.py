@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbdp.interfaces.cli.main import app
+from dbdp.interfaces.cli.output import console
 from dbdp.interfaces.python.database import Database
 from dbdp.registry import places
 from dbdp.registry.places import PREFIX, SCHEMES, checked, is_within, listed, parts
@@ -194,7 +195,7 @@ def test_the_server_refuses_an_odd_digest(placed, digest):
 
 
 @pytest.mark.parametrize("path", GOOD)
-def test_every_list_of_datasets_shows_a_place(server_url, connection, placed, path):
+def test_every_list_of_datasets_shows_a_place(server_url, connection, placed, path, monkeypatch):
     name, place = placed(PREFIX + path), PREFIX + path
     (row,) = [row for row in Database(connection).datasets() if row["name"] == name]
     assert row["place"] == place
@@ -203,15 +204,17 @@ def test_every_list_of_datasets_shows_a_place(server_url, connection, placed, pa
     url = ["--url", server_url]
     listed = CliRunner().invoke(app, ["datasets", "--json", *url])
     assert place in {each["place"] for each in json.loads(listed.output)}
-    shown = CliRunner(env={"COLUMNS": "500"}).invoke(app, ["datasets", *url]).output
+    monkeypatch.setattr(console, "_width", 500)
+    shown = CliRunner().invoke(app, ["datasets", *url]).output
     assert place in shown
 
 
-def test_the_place_of_an_older_version_is_shown_escaped(server_url, connection, placed):
+def test_the_place_of_an_older_version_is_shown_escaped(server_url, connection, placed, monkeypatch):
     """Version 0.3.0 took any text."""
     name, odd = placed(PREFIX + "/data"), "spark:parquet:/\x1b]0;x\x07\u202e"
     connection.execute("update dbdp.dataset set place = %s where name = %s", (odd, name))
-    shown = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["datasets", "--url", server_url]).output
+    monkeypatch.setattr(console, "_width", 300)
+    shown = CliRunner().invoke(app, ["datasets", "--url", server_url]).output
     assert r"spark:parquet:/\x1b]0;x\x07\u202e" in shown
     for sql in ("select dbdp.dp_class_balance(%s, epsilon => 1)", "select dbdp.renew_budget(%s, 'a new year')"):
         with pytest.raises(psycopg.Error) as error:
