@@ -174,7 +174,7 @@ def damaged_states() -> dict[str, bytes]:
 def test_a_damaged_state_is_refused_and_the_session_lives(connection):
     rows = blocks.encode(np.zeros((8, 3)), np.ones(8)).tobytes()
     for damage in damaged_states():
-        with pytest.raises(psycopg.Error, match=r"state|schedule code|loss code"):
+        with pytest.raises(psycopg.Error, match=r"^ValueError: .+; "):
             connection.execute("select dbdp_internal.sgd_epoch(%s::bytea, %s)", (rows, damaged_states()[damage]))
         assert connection.execute("select 1").fetchone() == (1,)
 
