@@ -183,7 +183,9 @@ def test_the_loss_drawn_is_that_of_the_rows(rows, database, connection):
 
 
 def test_a_loss_is_for_the_tables_reader_alone(rows, database, connection):
-    connection.execute("drop role if exists reads_no_plot; create role reads_no_plot; grant dbdp_analyst to reads_no_plot")
+    connection.execute(
+        "drop role if exists reads_no_plot; create role reads_no_plot; grant dbdp_analyst to reads_no_plot"
+    )
     database.grant_training("drawn", "reads_no_plot")
     with acting(connection, "reads_no_plot"), pytest.raises(psycopg.errors.InsufficientPrivilege):
         database.descent("drawn", Request(1.0))

@@ -255,14 +255,14 @@ def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
     """What is counted on one table, on the other, and on the first again.
 
     Before it a session calls each function once: the first time it looks the function up, and loads what it needs. What
-    a row decides differs in each of three attempts; pages of catalogues that a vacuum in between changes do not.
+    a row decides differs in each of six attempts; pages of catalogues that a vacuum in between changes do not.
     """
     session, (sql, others) = arena.session(CALLER.get(key, "analyst")), CALLS[key]
     function = sql.partition("(")[0]
     if (session, function) not in CALLED:
         session.execute(sql, (pair["one"], *others)).fetchall()
         CALLED.append((session, function))
-    for _ in range(3):
+    for _ in range(6):
         found = [observed(arena, pair[each], key) for each in (*PAIR, "one")]
         if found[0] == found[1] == found[2]:
             break

@@ -110,7 +110,7 @@ def _locks_released() -> AbstractContextManager[None]:
     return advisory_locks.preserved(session)
 
 
-_EVERYWHERE = (session.in_own_memory, session.cursors.noted, _locks_released, unmetered)
+_EVERYWHERE = (unmetered, session.in_own_memory, session.cursors.noted, _locks_released)
 
 
 def _shown(error: Exception) -> tuple[str, str]:
