@@ -147,7 +147,7 @@ def test_a_dataset_whose_rows_are_selected_is_refused_before_the_charge(
 ) -> None:
     name = f"other_{schema}"
     register(database, filled, name)
-    with pytest.raises(ValueError, match="PostgreSQL alone"):
+    with pytest.raises(ValueError, match="selected while PostgreSQL reads them; train it without Spark"):
         database.on_spark(spark).train(name, SHARDS)
     assert database.budget(name)["charged"] == 0
 
