@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dbdp
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.sessions.client import ClientSession
 
 PACKAGE = f"{Path(dbdp.__file__).parent}/"

@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from dbdp import checks
 from dbdp.algorithms import Request
 from dbdp.interfaces.python import frames
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import PrivacyLeakWarning, features_of
 from dbdp.interfaces.python.estimators import inputs, odometer
 from dbdp.interfaces.python.estimators.design import design_matrix, shaped

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import dbdp
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, misfits
 from dbdp.interfaces.python.frames import Column, Frame
 

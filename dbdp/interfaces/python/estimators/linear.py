@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dbdp.interfaces.python import frames
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import extent
 from dbdp.interfaces.python.estimators.base import Estimator, Scored
 from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels
