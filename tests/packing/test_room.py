@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.learning.rows import blocks
 from dbdp.packing import room

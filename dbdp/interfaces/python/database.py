@@ -28,8 +28,8 @@ from dbdp.sessions.session import Engine, Row
 
 if TYPE_CHECKING:
     from dbdp.algorithms import Request
+    from dbdp.algorithms.combined.tuning import TuningRequest
     from dbdp.algorithms.rows import Progress
-    from dbdp.algorithms.several.tuning import TuningRequest
     from dbdp.controller.baselines import Baseline, Descent
     from dbdp.controller.declaration_check import DeclarationCheck
     from dbdp.privacy.accounting.events import Release
@@ -1124,7 +1124,7 @@ class Database:
         ValueError
             If the request or the groups do not fit the dataset.
         """
-        from dbdp.algorithms.several.groups import GroupsRequest
+        from dbdp.algorithms.combined.groups import GroupsRequest
         from dbdp.controller import requests
 
         _check_list(groups)
@@ -1170,8 +1170,8 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        from dbdp.algorithms.combined.groups import GroupsRequest
         from dbdp.algorithms.rows import silent
-        from dbdp.algorithms.several.groups import GroupsRequest
         from dbdp.controller import requests
 
         _check_list(groups)
@@ -1208,8 +1208,8 @@ class Database:
         ChargedError
             If it fails after the charge.
         """
+        from dbdp.algorithms.combined.tuning import TuningRequest
         from dbdp.algorithms.rows import silent
-        from dbdp.algorithms.several.tuning import TuningRequest
         from dbdp.controller import requests
 
         _check_request(request, TuningRequest)
