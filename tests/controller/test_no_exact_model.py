@@ -293,8 +293,12 @@ def test_no_server_interface_reaches_the_baseline():
         "dbdp.algorithms.families.selections.privgene",
         "dbdp.controller.evaluation",
     } <= result
-    assert not result & {"dbdp.controller.baselines", "dbdp.interfaces.python.database", "dbdp.interfaces.cli.main"}
-    assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.database")  # it would be seen
+    assert not result & {
+        "dbdp.controller.baselines",
+        "dbdp.interfaces.python.client.database",
+        "dbdp.interfaces.cli.main",
+    }
+    assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.client.database")  # it would be seen
 
 
 def test_no_option_setting_or_variable_is_about_noise():

@@ -24,7 +24,8 @@ from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import plan_of
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.learning import second_moments
 from dbdp.learning.rows.features import CENTRED
