@@ -19,7 +19,7 @@ import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
 from dbdp.algorithms.rows import Rows
-from dbdp.controller.rows import PackedRows
+from dbdp.controller.packed_rows import PackedRows
 from dbdp.deployment.installer import Source
 from dbdp.privacy.mechanisms import MECHANISMS
 
@@ -289,9 +289,9 @@ def test_no_server_interface_reaches_the_baseline():
     result = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")), *algorithms)
     assert {
         "dbdp.controller.requests",
-        "dbdp.controller.rows",
+        "dbdp.controller.packed_rows",
         "dbdp.algorithms.noisy_search.privgene",
-        "dbdp.controller.evaluation",
+        "dbdp.controller.statistics.noisy_scores",
     } <= result
     assert not result & {"dbdp.controller.baselines", "dbdp.interfaces.python.database", "dbdp.interfaces.cli.main"}
     assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.database")  # it would be seen

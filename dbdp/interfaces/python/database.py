@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dbdp.controller.declaration_check import DeclarationCheck
     from dbdp.privacy.accounting.events import Release
     from dbdp.registry.registration import Registration
-    from dbdp.registry.releases import Model
+    from dbdp.registry.results.models import Model
 
 # Predictions for rows that the server reads, by internal functions: the table's owner defines the type of a row.
 _PREDICTED = """
@@ -1055,7 +1055,7 @@ class Database:
 
         Returns
         -------
-        dbdp.registry.releases.Model
+        dbdp.registry.results.models.Model
             The released model.
 
         Raises
@@ -1160,7 +1160,7 @@ class Database:
 
         Returns
         -------
-        dict of str to dbdp.registry.releases.Model
+        dict of str to dbdp.registry.results.models.Model
             The released model of each group.
 
         Raises
@@ -1198,7 +1198,7 @@ class Database:
 
         Returns
         -------
-        dbdp.registry.releases.Model
+        dbdp.registry.results.models.Model
             The released model.
 
         Raises
@@ -1570,9 +1570,9 @@ class Database:
         """Return the module that scores on Spark, None where scores run in the server; raise as `_trains_here` does."""
         if self._session.engine is None or not self._trains_here(dataset):
             return None
-        from dbdp.controller import evaluation
+        from dbdp.controller.statistics import noisy_scores
 
-        return evaluation
+        return noisy_scores
 
     def _call(
         self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress | None = None
@@ -1593,7 +1593,7 @@ class Database:
         return rows
 
     def _stored(self, dataset: str, number: int) -> Model:
-        from dbdp.registry.releases import Model
+        from dbdp.registry.results.models import Model
 
         text = (
             "select feature_names, coefficients, intercept, intercepts, receipt, network, parameters "

@@ -19,7 +19,7 @@ from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.python.frames import as_text
 from dbdp.interfaces.python.tables import quoted
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import decisions
+from dbdp.registry.results.column_units import decisions
 from dbdp.sessions.session import Row
 
 ONCE = tuple(PERTURBED_ONCE)

@@ -32,7 +32,8 @@ from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, positions,
 from dbdp.learning.rows.features import Numeric
 from dbdp.learning.rows.pairs import Side
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model, decisions
+from dbdp.registry.results.column_units import decisions
+from dbdp.registry.results.models import Model
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors

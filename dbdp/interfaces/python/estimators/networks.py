@@ -9,9 +9,9 @@ from dbdp import checks
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.estimators.linear import OF_CLASSES, Probabilistic, initialiser, texts_of
 from dbdp.learning.rows.features import Categorical
-from dbdp.registry import network_models
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model
+from dbdp.registry.results import network_models
+from dbdp.registry.results.models import Model
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfNetworks
