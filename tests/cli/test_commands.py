@@ -31,7 +31,7 @@ from dbdp.interfaces.cli import machine, main, output
 from dbdp.interfaces.cli.main import EXIT_CODES, app
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.python import progress
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.progress import seconds_left
 from dbdp.interfaces.terminal import Terminal
 

@@ -21,7 +21,8 @@ from dbdp.algorithms.noisy_sgd.preconditioning import (
 from dbdp.algorithms.noisy_sums import measured_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.controller.packed_rows import PackedRows, packed_rows
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.networks.networks import Network
 from dbdp.learning.objectives import Linear, Softmax

@@ -24,7 +24,8 @@ from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.statistics.summary_requests import plan_of
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.learning import second_moments
 from dbdp.learning.rows.features import CENTRED

@@ -15,7 +15,7 @@ from dbdp.algorithms import PERTURBED_ONCE, Request
 from dbdp.algorithms.several import tuning
 from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import ChargedError, packed_rows
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.events import pure_divergence
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
 from dbdp.registry.results.models import Model

@@ -29,7 +29,7 @@ from sqlalchemy import MetaData, Table, select
 import dbdp
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python import loading
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import linear
 
 pandas = pytest.importorskip("pandas")

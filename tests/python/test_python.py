@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 import dbdp
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.keywords import OfClassifiers, OfNetworks, OfRegressors
 
 

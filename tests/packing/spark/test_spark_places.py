@@ -16,7 +16,8 @@ from servers import drop_datasets
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.cli.output import opened_on
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.packing.spark import files
 from dbdp.packing.spark.engine import SparkEngine
 from dbdp.registry import places

@@ -23,7 +23,8 @@ from dbdp import checks
 from dbdp.algorithms import Request
 from dbdp.controller.options import keywords
 from dbdp.interfaces.python import frames
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, extent, features_of, misfits
 from dbdp.interfaces.python.estimators import odometer
 from dbdp.interfaces.python.frames import Column, Frame, is_spark
