@@ -16,9 +16,9 @@ from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Released
-from dbdp.controller import charging, release, requests
+from dbdp.controller import charging, requests, storing
+from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.rows import packed_rows
 from dbdp.interfaces.cli.demo import adult
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
@@ -186,7 +186,7 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
     with packed_rows(session, dataset, planned.layout) as rows:
         rows.shuffle()
         planned.exact(rows)
-    release.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
+    storing.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
 
 
 def plan_of(dataset: Dataset) -> PerturbedOnce:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.controller import release
+from dbdp.controller import storing
 from dbdp.controller.receipts import Receipt
 from dbdp.packing.options import Share, check_share
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
@@ -29,7 +29,7 @@ def check_trainable(session: Session, dataset: Dataset, request: Request, layout
     A score packs rows as a training does, and so calls it too. Groups need a file of `staged` bytes for their records.
     """
     if request.network is not None:
-        release.network_of(dataset, request)
+        storing.network_of(dataset, request)
     session.check_rows(dataset)
     if session.engine is None:
         _check_session(session, dataset, request)

@@ -20,11 +20,11 @@ import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.progress import ProgressReporter
-from dbdp.packing.stores import Buckets, RecordFile
+from dbdp.packing.record_store import Buckets, RecordFile
 from dbdp.packing.writers import BlockWriter
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import GROUP
@@ -37,7 +37,7 @@ def shuffle_and_pack(session: ServerSession, dataset: Dataset, table: str, share
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
     With Poisson steps the blocks have `size` rows for each step, one step after the other; where the steps are apart,
-    each has the next `blocks_of_step` blocks; where they are together, one block refers to all of them (`held.steps`).
+    each has the next `blocks_of_step` blocks; where they are together, one refers to all of them (`resident.steps`).
     Within a step the rows are in no particular order.
     """
     packing = _packing(session, dataset, table, share)
@@ -80,7 +80,7 @@ def _packing(session: ServerSession, dataset: Dataset, table: str, share: Share)
 def _group_of(session: ServerSession, dataset: Dataset, group: Group) -> Dataset:
     """Return a group as a dataset, with as many rows as its bucket has records."""
     sql = f'select block from pg_temp."{group.staged}" where bucket = $1'
-    rows = sum(held.count(piece["block"]) for piece in session.query(sql, group.bucket))
+    rows = sum(resident.count(piece["block"]) for piece in session.query(sql, group.bucket))
     return replace(dataset, rows=rows, group=group)
 
 
@@ -288,8 +288,8 @@ class _Packing:
         """Yield the records to which the pieces of a table refer."""
         seen = 0
         for piece in self._session.stream(query, *parameters):
-            count = held.count(piece["block"])
-            chunk = held.records(piece["block"], self._encoder.record_bytes, count)
+            count = resident.count(piece["block"])
+            chunk = resident.records(piece["block"], self._encoder.record_bytes, count)
             yield seen, chunk.reshape(-1).view(np.uint8).data
             seen += count
 

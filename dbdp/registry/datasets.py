@@ -14,7 +14,7 @@ from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
 from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.spending import identities
-from dbdp.registry.tables import units
+from dbdp.registry.tables import privacy_units
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
 
@@ -315,7 +315,7 @@ def column_types(session: Session, source_oid: int) -> dict[str, str]:
 def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
     """Return the public size of a table: its number of rows, or of units."""
     if unit:
-        return units.count(session, source, unit, types)
+        return privacy_units.count(session, source, unit, types)
     with session.reading(source):
         return int(session.query(f"select count(*) as number from {source} as source")[0]["number"])
 

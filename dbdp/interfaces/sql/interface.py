@@ -18,7 +18,7 @@ import plpy  # exists inside PostgreSQL only
 from dbdp.interfaces.sql import outcomes
 from dbdp.interfaces.sql.outcomes import Outcome
 from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.privacy import sensitivity
 from dbdp.sessions import advisory_locks, support
 from dbdp.sessions.backend import check_has_postmaster, check_meters, unmetered
@@ -82,7 +82,7 @@ def refusing(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
-            with held.forgotten(), session.warning() as warnings:
+            with resident.forgotten(), session.warning() as warnings:
                 try:
                     with plpy.subtransaction():
                         result, outcome = answer(*arguments), Outcome()

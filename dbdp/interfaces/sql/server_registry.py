@@ -1,6 +1,7 @@
 """The functions of the registry that a server's session calls; implements `sessions.Registry`."""
 
-from dbdp.registry import datasets, releases
+from dbdp.registry import datasets
+from dbdp.registry.results import models
 from dbdp.registry.spending import ledger
 
 
@@ -10,5 +11,5 @@ class ServerRegistry:
     check_rows = staticmethod(datasets.check_rows)
     charge = staticmethod(ledger.record_charge)
     note = staticmethod(ledger.note)
-    store_release = staticmethod(releases.record)
-    store_network = staticmethod(releases.record_network)
+    store_release = staticmethod(models.record)
+    store_network = staticmethod(models.record_network)

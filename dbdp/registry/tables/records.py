@@ -27,7 +27,7 @@ from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.privacy.shuffling import Subset
 from dbdp.registry.datasets import Dataset, count
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.tables import reading, units
+from dbdp.registry.tables import privacy_units, reading
 from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
@@ -120,7 +120,7 @@ def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes 
     """Yield a record for each slot, some at a time; with a capacity as many as it has, whatever the table contains."""
     if dataset.unit:
         public = dataset.source, dataset.unit, dataset.column_types, record
-        return units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
+        return privacy_units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
     if dataset.capacity is not None:
         drawn = _drawn(session, dataset, record, key, memory)
         return session.in_one_snapshot(_filled(drawn, record, dataset.rows, memory))
@@ -130,7 +130,9 @@ def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes 
 
 def _drawn(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
     """Yield the records of at most as many rows as the capacity, a uniformly random subset of them (privacy.md §18)."""
-    secret = hashlib.shake_256((key or os.urandom(units.KEY_BYTES)) + b"capacity").digest(units.KEY_BYTES)
+    secret = hashlib.shake_256((key or os.urandom(privacy_units.KEY_BYTES)) + b"capacity").digest(
+        privacy_units.KEY_BYTES
+    )
     row_count = count(session, dataset.source, None, dataset.column_types)
     subset, seen = Subset.of(secret, row_count, dataset.rows), 0
 
@@ -232,7 +234,9 @@ def _drawn_by_group(
 ) -> Iterator[bytes]:
     """Yield as many records of each group as its size: a uniformly random subset of them, or all and blank ones."""
     counts = count_groups(session, dataset, column, list(sizes))
-    subsets = [Subset.of(os.urandom(units.KEY_BYTES), *each) for each in zip(counts, sizes.values(), strict=True)]
+    subsets = [
+        Subset.of(os.urandom(privacy_units.KEY_BYTES), *each) for each in zip(counts, sizes.values(), strict=True)
+    ]
     seen = np.zeros(len(sizes), np.int64)
 
     def chosen(raw: bytes) -> bytes:

@@ -16,7 +16,7 @@ from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import identities, odometers, rights
 from dbdp.registry.tables import records
-from dbdp.registry.tables.units import UNIT_TYPES
+from dbdp.registry.tables.privacy_units import UNIT_TYPES
 from dbdp.sessions.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
 from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Row

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbdp import checks
-from dbdp.registry import places, registering
+from dbdp.registry import places, register
 from dbdp.registry.datasets import check_kind
 from dbdp.registry.registration import Registration, check_capacity
 from dbdp.registry.spending import rights
@@ -44,10 +44,10 @@ def renew(
     )
     if capacity is not None:
         check_capacity(capacity)
-    types = registering.check_source(session, renewed)
-    registering.end(session, former["id"])
-    renewal = registering.Renewal(former["id"], reason, former["answer_seconds"])
-    registering.enter(session, renewed, types, renewal)
+    types = register.check_source(session, renewed)
+    register.end(session, former["id"])
+    renewal = register.Renewal(former["id"], reason, former["answer_seconds"])
+    register.enter(session, renewed, types, renewal)
 
 
 _PLACE = """
@@ -135,7 +135,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
         present["rows"],
         reason,
     )
-    registering.warn_of_size(session, _registration(present).declaration, capacity * slots_of_one)
+    register.warn_of_size(session, _registration(present).declaration, capacity * slots_of_one)
     session.query(
         "update dbdp.dataset set capacity = $2::int8, rows = $3::int8 where id = $1",
         present["id"],
@@ -153,10 +153,10 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     corrected = _corrected(_registration(present), corrections)
     if corrections.get("features") is not None:
         corrected = corrected.coded(present["rows"])
-    declared, types = corrected.declaration.to_json(), registering.check_source(session, corrected)
+    declared, types = corrected.declaration.to_json(), register.check_source(session, corrected)
     if declared == present["declaration"] and types == json.loads(present["column_types"]):
         raise ValueError(f"dataset {name!r} has this declaration already; pass a value that differs")
-    registering.warn_of_codes(session, corrected.declaration, types)
+    register.warn_of_codes(session, corrected.declaration, types)
     session.query(
         "insert into dbdp.former_declaration (dataset_id, declaration, column_types, reason) "
         "values ($1, $2::json, $3::json, $4)",
@@ -195,5 +195,5 @@ def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:
         raise ValueError("reason is empty; write in a few words why, for the record")
     if not check_kind(session, row["source_oid"]):
         raise ValueError(f"table {row['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset")
-    registering.check_opened(session, row["source"])
+    register.check_opened(session, row["source"])
     return row
