@@ -25,6 +25,7 @@ from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing.writers import temporary_blocks
 from dbdp.registry.datasets import Dataset, load
+from dbdp.registry.spending.odometers import Price
 from dbdp.sessions.client import ClientSession
 
 SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""
@@ -207,7 +208,8 @@ def private_part(connection: psycopg.Connection, table: Table) -> float:
 
     def steps() -> None:
         planned = plan_of(dataset)
-        charge = charging.charge_for(session, dataset, planned.explain(), planned.mechanism.guarantee)
+        price = Price.of(dataset.budget, planned.mechanism.guarantee)
+        charge = charging.charge_for(session, dataset, planned.explain(), price)
         session.await_durable(charge)
         planned.mechanism.release(np.zeros(planned.facts.dimension))
 

@@ -20,7 +20,7 @@ from dbdp.packing.writers import table_name, temporary_blocks
 from dbdp.registry import register
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 # So many groups are packed into one table, one after the other. Each truncation leaves a dead row in pg_class, which
@@ -79,7 +79,7 @@ def _check_private(dataset: Dataset, group_by: str, groups: Sequence[str]) -> No
         )
 
 
-def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
+def count(session: SpiSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
     """Return the public number of rows of each group; raises as `sizes` does.
 
     With a capacity the numbers of rows are private, and it is divided equally among the groups.
@@ -124,7 +124,7 @@ def each_group(
 
 
 def distribute(
-    session: ServerSession,
+    session: SpiSession,
     dataset: Dataset,
     table: str,
     group_by: str,

@@ -12,7 +12,7 @@ from dbdp.packing import resident
 from dbdp.packing.record_store import RecordFile, RecordsInMemory
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import INVALID_NAME
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session, temporary_table
 
 BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
@@ -26,7 +26,7 @@ where c.oid = to_regclass($1)
 """
 
 
-def named(session: ServerSession, argument: str, table: str, columns: str) -> str:
+def named(session: SpiSession, argument: str, table: str, columns: str) -> str:
     """Return the name of a table as statements write it: qualified, and quoted by the server."""
     try:
         rows = session.query(_NAME, table)
@@ -76,7 +76,7 @@ class BlockWriter:
 
     Parameters
     ----------
-    session : ServerSession
+    session : SpiSession
         Runs the inserts.
     table : str
         Qualified, quoted name of a table with `BLOCK_COLUMNS`.
@@ -96,7 +96,7 @@ class BlockWriter:
 
     def __init__(
         self,
-        session: ServerSession,
+        session: SpiSession,
         table: str,
         dimension: int,
         cuts: Sequence[int] = (),

@@ -17,7 +17,7 @@ from dbdp.registry import places, register
 from dbdp.registry.datasets import check_kind
 from dbdp.registry.registration import Registration, check_capacity
 from dbdp.registry.spending import rights
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
 _LONGEST = 86_400  # seconds, a day
@@ -25,7 +25,7 @@ _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
 def renew(
-    session: ServerSession,
+    session: SpiSession,
     name: str,
     reason: str,
     epsilon: float | None,
@@ -61,7 +61,7 @@ returning id
 """
 
 
-def place(session: ServerSession, name: str, place: str, digest: str) -> None:
+def place(session: SpiSession, name: str, place: str, digest: str) -> None:
     """State where the rows of a new dataset are, whose table is empty; their number is the capacity, now public."""
     places.parts(place)
     places.check_digest(digest)
@@ -82,7 +82,7 @@ def _check_is_table(row: Row) -> None:
         )
 
 
-def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds: int | None) -> None:
+def answer_at_multiples(session: SpiSession, name: str, reason: str, seconds: int | None) -> None:
     """Make the server answer at multiples of `seconds` after each charge; None: as soon as it can.
 
     The former value is recorded in dbdp.former_answer_time.
@@ -101,7 +101,7 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
     session.query("update dbdp.dataset set answer_seconds = $2::int4 where id = $1", present["id"], seconds)
 
 
-def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int) -> None:
+def raise_capacity(session: SpiSession, name: str, reason: str, capacity: int) -> None:
     """Raise the capacity of a dataset; its budget, its allowances and its models stay.
 
     The former capacity, null for a fixed number of rows, is recorded in dbdp.former_capacity. Proof (privacy.md §18).
@@ -144,7 +144,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
     )
 
 
-def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
+def redeclare(session: SpiSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
     """Correct fields of a dataset's `Registration`, None leaves one; the former ones go to dbdp.former_declaration.
 
     The types of the columns are recorded as they are now, also where nothing else changes.
@@ -188,7 +188,7 @@ def _registration(row: Row) -> Registration:
     return replace(present, rdp_order=row["rdp_order"]) if own else present
 
 
-def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:
+def _own(session: SpiSession, name: str, act: str, reason: str) -> Row:
     """Return a dataset's row of the catalogue; raise ValueError or PermissionError unless this role may amend it."""
     row = rights.registered(session, name, action=act)
     if not reason.strip():

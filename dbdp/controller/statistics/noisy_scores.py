@@ -24,10 +24,10 @@ from dbdp.controller.statistics import summary_requests
 from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
 from dbdp.learning import tallies
 from dbdp.registry import datasets, register
+from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
-from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Charge, Session
 
 

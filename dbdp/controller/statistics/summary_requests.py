@@ -23,10 +23,10 @@ from dbdp.controller.receipts import Receipt
 from dbdp.learning.rows.features import CENTRED
 from dbdp.packing.options import Coding
 from dbdp.registry import datasets
+from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.results import stored_summaries
 from dbdp.registry.results.stored_summaries import Summary
-from dbdp.sessions.server import ServerSession
 from dbdp.sessions.session import Session
 
 MOST_REGULARISATION = 1e6

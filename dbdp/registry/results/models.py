@@ -17,7 +17,7 @@ from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import network_models
 from dbdp.registry.results.html import ReceiptData, escaped, html_table
 from dbdp.registry.spending import ledger, names
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 
 _MOST_SHOWN = 20  # coefficients
 
@@ -83,7 +83,7 @@ class Model:
 
 
 def record(
-    session: ServerSession, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
+    session: SpiSession, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
     """Write linear models to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     dataset = replace(dataset, declaration=_with_pairs(dataset.declaration, receipt))
@@ -101,7 +101,7 @@ def _with_pairs(declaration: Declaration, receipt: dict[str, Any]) -> Declaratio
 
 
 def record_network(
-    session: ServerSession, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
+    session: SpiSession, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
 ) -> dict[str, Any]:
     """Write a network to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     network, projection = network_models.parsed(data)
@@ -117,7 +117,7 @@ def record_network(
 
 
 def insert(
-    session: ServerSession,
+    session: SpiSession,
     dataset: Dataset,
     receipt: dict[str, Any],
     *model: list[Any] | str | None,

@@ -22,7 +22,7 @@ from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import models
 from dbdp.registry.results.column_units import column_scales
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 
@@ -162,7 +162,7 @@ def _shown(columns: Sequence[str]) -> str:
     return ", ".join(present[:20]) + (", …" if len(present) > 20 else "")
 
 
-def record(session: ServerSession, dataset: Dataset, numbers: list[float], receipt: dict[str, Any]) -> dict[str, Any]:
+def record(session: SpiSession, dataset: Dataset, numbers: list[float], receipt: dict[str, Any]) -> dict[str, Any]:
     """Write a summary to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     declaration = replace(dataset.declaration, encoding=CENTRED)
     return models.insert(session, replace(dataset, declaration=declaration), receipt, None, None, None, numbers)
