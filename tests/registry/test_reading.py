@@ -132,6 +132,7 @@ def test_wide_rows_are_read_alike_in_pieces_and_row_by_row(connection, schema, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["256MB", "100GB"])
+@pytest.mark.attack("wide-page")
 def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(connection, schema, register, spent, memory):
     """135 rows of 8 MB are on one page. The control joins them to one value; those of one neighbour are too large."""
     outcomes = []
@@ -165,6 +166,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
     assert spent(name)[0] > 0
 
 
+@pytest.mark.attack("array-length")
 def test_an_array_of_another_length_is_neither_fetched_nor_unpacked(connection, schema, register):
     """A compressed one of 2 MB is stored in 24 kB, less than one record. The control unpacks it."""
     connection.execute("create table t (x float8[], y int)")
@@ -214,6 +216,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.attack("no-temporary-files")
 def test_the_number_of_a_units_rows_decides_no_temporary_file_and_no_error(connection, unit_neighbours, spent, answer):
     """With no room for temporary files at all. The control counts units as a plain query does: it fails for one."""
     connection.execute("set work_mem = '64kB'; set temp_file_limit = 0")

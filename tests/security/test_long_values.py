@@ -64,12 +64,14 @@ CASES = [(part, kind) for part, (kinds, _, _) in PARTS.items() for kind in kinds
 QUICK = {kind: (part, kind) for part, kind in reversed(CASES)}  # one for each type
 
 
+@pytest.mark.attack("long-values")
 def test_every_type_has_its_values():
     assert set(VALUES) == {kind for _, kind in CASES}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process's memory")
 @pytest.mark.parametrize(("part", "kind"), others_slow(CASES, *QUICK.values()))
+@pytest.mark.attack("long-values")
 def test_no_value_of_one_row_takes_memory(arena, owner, part, kind):
     """The control, for texts, is a query of the owner's that does need the value."""
     name, (_, declared, train), (zero, one, value) = f"long_{secrets.token_hex(4)}", PARTS[part], VALUES[kind]

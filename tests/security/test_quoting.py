@@ -178,6 +178,7 @@ def module_of(place: str) -> str:
 
 
 @pytest.mark.parametrize("module", sorted(TREES))
+@pytest.mark.attack("sql-as-name")
 def test_what_is_put_into_sql_is_quoted_or_a_constant(module):
     results = {place for place, _ in unquoted(module, TREES[module])}
     assert results == {place for place in QUOTED if module_of(place) == module}
@@ -199,6 +200,7 @@ INJECTIONS = (
 
 
 @pytest.mark.parametrize("code", INJECTIONS)
+@pytest.mark.control("sql-as-name")
 def test_a_name_that_is_put_in_would_be_seen(code):
     tree = ast.parse(code)
     assert [*unquoted("m", tree), *built(tree)]
@@ -213,6 +215,7 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("code", HARMLESS)
+@pytest.mark.control("sql-as-name")
 def test_what_is_quoted_passes(code):
     tree = ast.parse(code)
     assert not [*unquoted("m", tree), *(each for each in built(tree) if not composed_by_psycopg(each))]

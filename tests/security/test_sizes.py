@@ -139,6 +139,7 @@ def seen(arena: Arena, session: psycopg.Connection, key: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "key", "memory"), each_value_quick(list(KINDS), list(CALLS), MEMORIES))
+@pytest.mark.attack("sizes")
 def test_no_size_or_width_shows_in_a_call(arena, pairs, kind, key, memory):
     pair, session = pairs(kind), arena.session(CALLER.get(key, "analyst"))
     session.execute("select set_config('dbdp.pack_memory', %s, false)", (memory,))
@@ -148,6 +149,7 @@ def test_no_size_or_width_shows_in_a_call(arena, pairs, kind, key, memory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.control("sizes")
 def test_every_kind_is_answered(arena, pairs, kind):
     """A control: a kind on which every call is refused would show nothing."""
     sql, others = CALLS["summary"]
@@ -195,6 +197,7 @@ def undone(admin: psycopg.Connection, code: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", UNDONE)
+@pytest.mark.control("sizes")
 def test_a_number_that_follows_the_rows_would_be_noticed(arena, admin, pairs, name):
     code, kind, count = UNDONE[name]
     with undone(admin, code) as begin, arena.login("analyst") as fresh:
@@ -203,6 +206,7 @@ def test_a_number_that_follows_the_rows_would_be_noticed(arena, admin, pairs, na
     assert one[count] != other[count]
 
 
+@pytest.mark.control("sizes")
 def test_a_lock_and_a_cursor_more_would_be_noticed(arena, owner, pairs):
     name = pairs("out of line")["a"]
     with owner.transaction():
@@ -219,6 +223,7 @@ TOASTS = "select reltoastrelid::regclass::text from pg_class where relname ~ %s 
 
 
 @pytest.mark.parametrize("kind", [each for each in KINDS if "out of line" in each])
+@pytest.mark.attack("sizes")
 def test_values_out_of_line_are_locked_in_every_world(arena, admin, pairs, kind):
     """A call waits for the index of such values on either table; the control does not lock it before it reads."""
     pair, code = pairs(kind), '\nsys.modules["dbdp.sessions.server"].SpiSession._lock = lambda *given: None'
@@ -228,6 +233,7 @@ def test_values_out_of_line_are_locked_in_every_world(arena, admin, pairs, kind)
     assert found == [False, "huge" not in kind]  # a value of another length is not fetched
 
 
+@pytest.mark.attack("sizes")
 def test_statistics_out_of_line_are_locked_in_every_world(arena, admin, owner):
     """Those of a column with long values are, of which the planner looks some up; the control as above."""
     pair, long = {}, "(select string_agg(md5(j * 100 + k || ''), '') from generate_series(1, 30) as k)"
@@ -274,6 +280,7 @@ def waits(
 
 
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@pytest.mark.attack("sizes")
 def test_nothing_finer_than_a_relation_is_locked(arena, admin, owner, pairs, level):
     """As a second session sees it, which looks all the time; the control reads the rows in a serializable one."""
     pair, (sql, others), found = pairs("a unit more below a capacity"), CALLS["class balance"], set()
