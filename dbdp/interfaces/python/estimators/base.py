@@ -224,15 +224,7 @@ class Estimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
-        """Return labels as they are stored, with their declaration.
-
-        Parameters
-        ----------
-        y : array, shape (n,)
-            The labels.
-        declared : tuple or None
-            The classes that the labels' type declares.
-        """
+        """Return labels (n,) as they are stored; `declared` are the classes that their type declares."""
 
     def charged_score(
         self, dataset: str, metric: str, *, epsilon: float, delta: float = 0.0, database: Database | None = None
