@@ -249,24 +249,20 @@ LONGEST_MODULE, MOST_METHODS = 500, 25
 LONG_NOT_YET = {  # modules of more lines, and how many: the numbers only fall
     "deployment.installer": 728,
     "interfaces.cli.plots.curves": 513,
-    "interfaces.python.estimators.linear": 983,
     "interfaces.sql.functions": 524,
     "interfaces.sql.scoring": 841,
 }
 LARGE_NOT_YET = {  # classes with more methods, and how many
     "deployment.cluster.Cluster": 33,
-    "interfaces.python.estimators.linear._Estimator": 29,
     "sessions.client.ClientSession": 30,
     "sessions.server.ServerSession": 45,
 }
 TWICE_NOT_YET = {  # names of several files, and of how many
-    "bounds": 2,
     "catalogue": 2,
     "columns": 2,
     "connections": 2,
     "curves": 2,
     "evaluation": 2,
-    "groups": 2,
     "jobs": 2,
     "metrics": 2,
     "options": 3,
