@@ -1,8 +1,9 @@
-"""What may import what, what the server has to load, and how long a function and the name of a test may be."""
+"""What may import what, what the server has to load, and how large and how named a room may be."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,102 @@ def test_nine_functions_in_ten_are_under_20_lines():
     counted = lengths()
     assert len(counted) > 100
     assert sum(lines < 20 for lines in counted.values()) >= 0.9 * len(counted)
+
+
+LONGEST_MODULE, MOST_METHODS = 500, 25
+LONG_NOT_YET = {  # modules of more lines, and how many: the numbers only fall
+    "deployment.installer": 728,
+    "interfaces.cli.plots.curves": 513,
+    "interfaces.sql.functions": 524,
+    "interfaces.sql.scoring": 841,
+}
+LARGE_NOT_YET = {  # classes with more methods, and how many
+    "deployment.cluster.Cluster": 33,
+    "sessions.client.ClientSession": 30,
+    "sessions.server.ServerSession": 45,
+}
+TWICE_NOT_YET = {  # names of several files, and of how many
+    "catalogue": 2,
+    "columns": 2,
+    "connections": 2,
+    "curves": 2,
+    "evaluation": 2,
+    "jobs": 2,
+    "metrics": 2,
+    "options": 3,
+    "places": 2,
+    "progress": 2,
+    "receipts": 2,
+    "refusals": 2,
+    "registering": 2,
+    "rights": 2,
+    "rows": 2,
+    "scores": 2,
+    "scoring": 2,
+    "summaries": 3,
+    "training": 2,
+}
+REPEATING_NOT_YET = {"interfaces/cli/demo/demo.py"}  # files that repeat the name of their folder
+
+
+def grown(counts, most, not_yet):
+    """What is above a limit by more than is stated, and what is stated too high."""
+    above = {name: count for name, count in counts.items() if count > max(most, not_yet.get(name, 0))}
+    fallen = {name for name, count in not_yet.items() if counts.get(name, 0) < count}
+    return above, fallen
+
+
+def module_lines():
+    return {name.removeprefix("dbdp."): len(path.read_text().splitlines()) for name, path in MODULES.items()}
+
+
+def methods(name, tree):
+    """Numbers of the methods that each class of a module has itself."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {
+        f"{name.removeprefix('dbdp.')}.{node.name}": sum(isinstance(each, functions) for each in node.body)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def test_no_module_is_over_500_lines():
+    assert grown(module_lines(), LONGEST_MODULE, LONG_NOT_YET) == ({}, set())
+
+
+def test_no_class_has_over_25_methods():
+    counted = {each: count for name, tree in TREES.items() for each, count in methods(name, tree).items()}
+    assert grown(counted, MOST_METHODS, LARGE_NOT_YET) == ({}, set())
+
+
+def test_a_large_class_would_be_seen():
+    source = "class Large:\n" + "".join(f"    def f{number}(self): pass\n" for number in range(26))
+    assert grown(methods("dbdp.large", ast.parse(source)), MOST_METHODS, {}) == ({"large.Large": 26}, set())
+
+
+def test_growth_beyond_a_stated_number_would_be_seen():
+    assert grown({"long": 501, "known": 600}, 500, {"known": 600}) == ({"long": 501}, set())
+    assert grown({"known": 601}, 500, {"known": 600}) == ({"known": 601}, set())
+    assert grown({"known": 599}, 500, {"known": 600, "gone": 700}) == ({}, {"known", "gone"})
+
+
+def repeated_names(paths):
+    """Names that several files have, each with how many, and the files that repeat the name of their folder."""
+    files = [path for path in paths if path.name != "__init__.py"]
+    counted = Counter(path.stem for path in files)
+    twice = {name: count for name, count in counted.items() if count > 1}
+    return twice, {path.as_posix() for path in files if path.stem == path.parent.name}
+
+
+def test_a_search_for_a_file_finds_one():
+    twice, repeating = repeated_names(path.relative_to(PACKAGE) for path in MODULES.values())
+    assert grown(twice, 1, TWICE_NOT_YET) == ({}, set())
+    assert repeating == REPEATING_NOT_YET
+
+
+def test_a_doubled_file_name_would_be_seen():
+    paths = map(Path, ("a/__init__.py", "b/__init__.py", "a/rows.py", "b/rows.py", "b/b.py"))
+    assert repeated_names(paths) == ({"rows": 2}, {"b/b.py"})
 
 
 LONGEST_NAME = 60

@@ -12,7 +12,7 @@ from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, warning_of
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
-from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 AnyPlan = PerturbedOnce | NoisyWhileTraining
@@ -135,7 +135,7 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
         return {"objective_perturbation": reason}
     epsilon, delta = request.epsilon, request.delta
     if facts.unit_rows > 1:
-        epsilon, delta = groups.share(epsilon, delta, facts.unit_rows)
+        epsilon, delta = group_privacy.share(epsilon, delta, facts.unit_rows)
     signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts)
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: enough to learn in the coordinates of a noisy second moment"}
     if facts.is_classifier and signal < LEAST_SIGNAL:
@@ -202,8 +202,8 @@ def _of_units(algorithm: Algorithm[NoisyWhileTraining], request: Request, facts:
     """Plan for single records at the share of (ε, δ) whose group privacy for a unit is (ε, δ) (privacy.md §11.6)."""
     if facts.unit_rows == 1:
         return algorithm.plan(request, facts)
-    epsilon, delta = groups.share(request.epsilon, request.delta, facts.unit_rows)
+    epsilon, delta = group_privacy.share(request.epsilon, request.delta, facts.unit_rows)
     row_plan = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
-    guarantee = groups.grouped(row_plan.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
+    guarantee = group_privacy.grouped(row_plan.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
     details = {"row_epsilon": row_plan.guarantee.epsilon, "row_delta": row_plan.guarantee.delta} | row_plan.details
     return replace(row_plan, request=request, facts=facts, guarantee=guarantee, details=details)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
-from dbdp.checks import keywords
+from dbdp.algorithms.words import own_names
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
@@ -219,7 +219,7 @@ _set_fields = Request.__init__
 @wraps(_set_fields)
 def _accept_synonyms(request: Request, *values: Any, **options: Any) -> None:
     """Set the fields of a request; a word of scikit-learn is refused with ours."""
-    _set_fields(request, *values, **keywords("Request", options, Request.__dataclass_fields__))
+    _set_fields(request, *values, **own_names("Request", options, Request.__dataclass_fields__))
 
 
 Request.__init__ = _accept_synonyms  # type: ignore[method-assign, assignment]

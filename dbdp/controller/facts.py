@@ -10,7 +10,7 @@ from dbdp.learning.rows import pairs
 from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
-from dbdp.privacy.accounting import groups
+from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import Dataset
@@ -100,7 +100,7 @@ def _is_affordable(dataset: Dataset, request: Request, chosen: Sequence[Names]) 
         return False
     epsilon, delta = request.epsilon, request.delta
     if dataset.unit_rows > 1:
-        epsilon, delta = groups.share(epsilon, delta, dataset.unit_rows)
+        epsilon, delta = group_privacy.share(epsilon, delta, dataset.unit_rows)
     declaration = dataset.declaration.with_pairs(chosen, dataset.declaration.pair_cells)
     public = facts(replace(dataset, declaration=declaration), request)
     signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), public)

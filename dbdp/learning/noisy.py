@@ -29,7 +29,7 @@ _DRAWN = 1 << 18  # integers drawn at a time: 2 MB
 
 
 @dataclass(frozen=True)
-class Noise:
+class UpdateNoise:
     """The noise of every sum of gradients: `law` names its distribution, `steps` × `grid` is its scale."""
 
     law: str
@@ -61,7 +61,7 @@ class NoisyTraining:
     rows_per_update: int
     regularisation: float
     clip: float
-    noise: Noise
+    noise: UpdateNoise
     radius: float = math.inf
     moments: tuple[float, float, float] | None = None
 
@@ -103,7 +103,7 @@ def _training(text: bytes) -> NoisyTraining:
         rows_per_update,
         regularisation,
         clip,
-        Noise(*data["noise"]),
+        UpdateNoise(*data["noise"]),
         radius,
         tuple(data["moments"]) if data["moments"] else None,
     )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dbdp.algorithms.scores.bounds import BETA, EDGES, FAR, BoundsPlan
+from dbdp.algorithms.scores.column_bounds import BETA, EDGES, FAR, BoundsPlan
 
 BINS = len(EDGES) - 1
 

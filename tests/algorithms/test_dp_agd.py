@@ -15,7 +15,7 @@ from pairs import each_value_quick
 from scipy import optimize
 
 from dbdp.algorithms import noisy_sums, plan
-from dbdp.algorithms.families.noisy_search import dp_agd
+from dbdp.algorithms.families.noisy_search import access_prices, agd_settings, dp_agd
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import silent
 from dbdp.learning.compiled.arithmetic import SHRINK
@@ -120,12 +120,12 @@ budgets = {
     "delta": st.floats(-12, -1).map(lambda exponent: 10.0**exponent),
     "splits": st.integers(1, 12),
     "growth": st.floats(-2, 1).map(lambda exponent: 10.0**exponent),
-    "shares": st.sampled_from(dp_agd.SHARES),
+    "shares": st.sampled_from(agd_settings.SHARES),
 }
 
 
 @settings(max_examples=60)
-@given(answered=answers, selection=st.sampled_from(dp_agd.SELECTIONS), **budgets)
+@given(answered=answers, selection=st.sampled_from(agd_settings.SELECTIONS), **budgets)
 def test_no_selection_overdraws_the_budget_or_leaves_it(answered, selection, epsilon, delta, splits, growth, shares):
     """Any answers, in a circle: every cost is recomputed from the scale of the noise that was used."""
     own_settings = {"splits": splits, "growth": growth, "shares": shares, "selection": selection, "step_candidates": 5}
@@ -221,23 +221,23 @@ def test_a_mini_batch_selections_charge_is_nearly_attained():
         both = [without * np.exp(-epsilon * moved / 2) for moved in ends]
         mixed = [(1 - probability) * without / without.sum() + probability * each / each.sum() for each in both]
         exact = math.log(np.sum(mixed[0] * (mixed[0] / mixed[1]) ** (order - 1))) / (order - 1)
-        prices = dp_agd.MiniBatches(1.0, 1.0, epsilon, dp_agd.EXPONENTIAL, probability, order)
+        prices = access_prices.MiniBatches(1.0, 1.0, epsilon, agd_settings.EXPONENTIAL, probability, order)
         best = max(best, exact / prices.selection_charge)
     assert 0.7 < best <= 1
 
 
-@pytest.mark.parametrize("selection", dp_agd.SELECTIONS)
+@pytest.mark.parametrize("selection", agd_settings.SELECTIONS)
 def test_a_small_selection_costs_what_it_is_charged(selection):
     """Two candidates at even odds: the exponential mechanism attains ε²/8, and Laplace noise needs more than that."""
     request = Request(epsilon=0.5, delta=1e-6, algorithm="dp_agd")
-    prices = dp_agd.AllRows.of(request, dp_agd.Settings(selection=selection))
+    prices = access_prices.AllRows.of(request, agd_settings.AgdSettings(selection=selection))
     epsilon, order = prices.selection_epsilon, 2.0
-    chance = 1 / (1 + math.exp(-epsilon / 2)) if selection == dp_agd.EXPONENTIAL else above(epsilon)
+    chance = 1 / (1 + math.exp(-epsilon / 2)) if selection == agd_settings.EXPONENTIAL else above(epsilon)
     law, other = np.array([chance, 1 - chance]), np.array([1 - chance, chance])
     exact = math.log(np.sum(law**order * other ** (1 - order))) / (order - 1)
     share = exact / (order * prices.selection_charge)
     assert share <= 1
-    assert share == pytest.approx(1 if selection == dp_agd.EXPONENTIAL else 0.25, rel=1e-3)
+    assert share == pytest.approx(1 if selection == agd_settings.EXPONENTIAL else 0.25, rel=1e-3)
 
 
 def above(difference):
@@ -375,7 +375,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("case", "selection"), each_value_quick(list(CASES), dp_agd.SELECTIONS))
+@pytest.mark.parametrize(("case", "selection"), each_value_quick(list(CASES), agd_settings.SELECTIONS))
 def test_with_a_large_epsilon_it_comes_to_the_minimum(case, selection):
     assert usually(lambda: way_left(case, 1e6, {"splits": 3000, "selection": selection}) < 0.02)
     if case == "logistic":  # little of the way is gone with little

@@ -13,8 +13,8 @@ from scipy.stats import chisquare, rankdata
 from test_confusion_matrix import Watched
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
+from dbdp.algorithms.scores.column_bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
 from dbdp.algorithms.scores.metrics import METRICS, ScoreRequest
 from dbdp.algorithms.scores.score_bins import BINS

@@ -11,7 +11,7 @@ from watch import SHARES
 
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.networks.architecture import Network
-from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.noisy import NoisyState, NoisyTraining, UpdateNoise
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Averaging, Constant, InverseTime, Restarted
@@ -36,7 +36,7 @@ OBJECTIVES = [Linear(Logistic(), DIMENSION), Linear(Logistic(), DIMENSION, 3), N
 STATES += [STATES[0] * 3, STATES[0] + STATES[1]]
 NOISY_STATES = [
     NoisyState.initial(
-        NoisyTraining(objective, Constant(0.1), 2.0, rows, 0.0, 1.0, Noise(law, 1000, 1e-3), moments=moments)
+        NoisyTraining(objective, Constant(0.1), 2.0, rows, 0.0, 1.0, UpdateNoise(law, 1000, 1e-3), moments=moments)
     ).encode()
     for objective, rows, law, moments in (
         (OBJECTIVES[0], 0, "gaussian", None),

@@ -14,7 +14,7 @@ from watch import Watch
 
 from dbdp.learning.losses import Logistic
 from dbdp.learning.networks.architecture import Network
-from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.noisy import NoisyState, NoisyTraining, UpdateNoise
 from dbdp.learning.objectives import Linear
 from dbdp.learning.schedules import Constant
 from dbdp.privacy.accounting.events import Release
@@ -191,7 +191,9 @@ def test_labels_are_counted_for_no_more_classes_than_a_label_has(watch):
 
 @pytest.mark.parametrize("damage", [lambda state: state.__setattr__("filled", 10**9), None])
 def test_a_noisy_state_is_never_fuller_than_a_mini_batch(damage):
-    training = NoisyTraining(Linear(Logistic(), 4), Constant(0.1), 2.0, 2, 0.0, 1.0, Noise("gaussian", 1000, 1e-3))
+    training = NoisyTraining(
+        Linear(Logistic(), 4), Constant(0.1), 2.0, 2, 0.0, 1.0, UpdateNoise("gaussian", 1000, 1e-3)
+    )
     state = NoisyState.initial(training)
     if damage is None:
         assert NoisyState.decode(state.encode()).filled == 0

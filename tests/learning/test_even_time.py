@@ -20,7 +20,7 @@ from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.compiled import arithmetic
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Loss, Squared
 from dbdp.learning.networks.architecture import Network
-from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.noisy import NoisyState, NoisyTraining, UpdateNoise
 from dbdp.learning.objectives import Linear, Softmax
 from dbdp.learning.rows import blocks, encoding
 from dbdp.learning.schedules import Constant
@@ -140,7 +140,7 @@ def initial(loss: Loss, dimension: int, batch_size: int = 4, radius: float = mat
 
 def noisy_state(loss: Loss) -> NoisyState:
     return NoisyState.initial(
-        NoisyTraining(Linear(loss, 9), Constant(0.3), 4.0, 4, 0.01, 1.0, Noise("none", 1, 2.0**-40))
+        NoisyTraining(Linear(loss, 9), Constant(0.3), 4.0, 4, 0.01, 1.0, UpdateNoise("none", 1, 2.0**-40))
     )
 
 

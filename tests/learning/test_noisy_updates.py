@@ -13,7 +13,7 @@ from pairs import pairwise
 
 from dbdp.learning import kernels, noisy
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
-from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.noisy import NoisyState, NoisyTraining, UpdateNoise
 from dbdp.learning.objectives import Linear, objective_from
 from dbdp.learning.rows.encoding import pack
 from dbdp.learning.schedules import Constant, InverseTime, SquareRoot
@@ -36,7 +36,7 @@ def data(count=ROWS, features=FEATURES):
 
 
 def training(objective=None, *, schedule=CONSTANT, rows_per_update=20, clip=math.inf, **others):
-    given_ = {"divisor": 20.0, "regularisation": 0.05, "noise": Noise("gaussian", 1000, GRID), **others}
+    given_ = {"divisor": 20.0, "regularisation": 0.05, "noise": UpdateNoise("gaussian", 1000, GRID), **others}
     objective = objective or Linear(Logistic(), FEATURES)
     return NoisyTraining(objective, schedule, rows_per_update=rows_per_update, clip=clip, **given_)
 
@@ -111,7 +111,7 @@ def test_updates_are_the_textbooks_step_by_step(compiled, moments, clip, radius,
 @BOTH
 def test_on_a_fine_grid_the_textbook_is_met_to_the_last_digits(compiled):
     rows, drawn = data(), Drawn()
-    how = training(noise=Noise("gaussian", 1, GRID * 2.0**-16))
+    how = training(noise=UpdateNoise("gaussian", 1, GRID * 2.0**-16))
     state = advanced(how, rows, compiled=compiled, draw=drawn)
     scaled = [noise * 2.0**-16 for noise in drawn.all]
     assert np.abs(state.model - textbook(how, rows, ENDS, scaled)).max() < 1e-11

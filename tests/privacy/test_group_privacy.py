@@ -30,7 +30,7 @@ from dbdp.privacy.accounting.events import (
     SphericalLaplaceDpEvent,
     ZCDpEvent,
 )
-from dbdp.privacy.accounting.groups import _of_units, grouped, joint_delta, share
+from dbdp.privacy.accounting.group_privacy import _of_units, grouped, joint_delta, share
 from dbdp.privacy.accounting.subsampling import MOST_ROWS
 from dbdp.privacy.selection import ExponentialMechanism
 

@@ -19,7 +19,7 @@ from dbdp.algorithms.families.perturbed_once.shared import MIXTURES
 from dbdp.algorithms.scores.confusion import ConfusionPlan
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release
-from dbdp.privacy.accounting.groups import share
+from dbdp.privacy.accounting.group_privacy import share
 from dbdp.privacy.counts import CountLaplace
 from dbdp.privacy.mechanisms import MECHANISMS
 

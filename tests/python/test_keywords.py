@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dbdp
-from dbdp.checks import OTHERS, keywords, nearest
+from dbdp.algorithms.words import OTHERS, own_names
+from dbdp.checks import nearest
 
 ESTIMATORS = (dbdp.LogisticRegression, dbdp.LinearSVC, dbdp.HuberRegressor, dbdp.Ridge)
 CALLS: dict[str, Callable[..., Any]] = {
@@ -108,7 +109,7 @@ def test_epsilon_has_no_default_and_says_so():
 def test_no_word_hides_an_option():
     """A word in the list of scikit-learn's that an owner has is its own."""
     own = set(dbdp.Request.__dataclass_fields__)
-    assert keywords("f", {"loss": 1}, own) == {"loss": 1}
+    assert own_names("f", {"loss": 1}, own) == {"loss": 1}
     assert {word for word in OTHERS if word in own} == {"loss", "network"}  # estimators have neither
     assert nearest("bolton", ["bolt_on", "nsgd"]) == "; did you mean 'bolt_on'?"
     assert nearest("zzz", ["bolt_on", "nsgd"]) == ""

@@ -12,7 +12,7 @@ from observing import most_memory
 from released import released
 
 from dbdp.learning.losses import Logistic
-from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
+from dbdp.learning.noisy import NoisyState, NoisyTraining, UpdateNoise
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows.encoding import pack
 from dbdp.learning.schedules import Constant
@@ -127,7 +127,7 @@ def state() -> bytes:
 
 
 def noisy_state() -> bytes:
-    noise = Noise("gaussian", 1000, 2.0**-30)
+    noise = UpdateNoise("gaussian", 1000, 2.0**-30)
     return NoisyState.initial(NoisyTraining(Linear(Logistic(), 4), Constant(0.5), 7.0, 7, 0.1, 1.0, noise)).encode()
 
 

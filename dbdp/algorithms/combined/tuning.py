@@ -22,8 +22,9 @@ from dbdp.algorithms.families.perturbed_once.shared import WORST, PerturbedOnce
 from dbdp.algorithms.plan import Facts, Request, plain
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows
-from dbdp.checks import between, remedy, spelled
-from dbdp.privacy.accounting import groups
+from dbdp.algorithms.words import remedy, spelled
+from dbdp.checks import between
+from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.calibration import least_multiplier
 from dbdp.privacy.accounting.composition import least_epsilon
@@ -177,11 +178,11 @@ def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     check_epsilon_delta(base.epsilon, base.delta)
     if rows == 1:
         return _plan(request, facts)
-    epsilon, delta = groups.share(base.epsilon, base.delta, rows)
+    epsilon, delta = group_privacy.share(base.epsilon, base.delta, rows)
     choice = None if request.selection_epsilon is None else request.selection_epsilon / rows
     row_request = replace(request, base=replace(base, epsilon=epsilon, delta=delta), selection_epsilon=choice)
     row_plan = _plan(row_request, replace(facts, unit_rows=1, budget=None))  # charged as (ε, δ), whatever the choice
-    guarantee = groups.grouped(row_plan.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
+    guarantee = group_privacy.grouped(row_plan.guarantee, rows, epsilon=base.epsilon, delta=base.delta)
     return replace(row_plan, facts=facts, guarantee=guarantee)
 
 

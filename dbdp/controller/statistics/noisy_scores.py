@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
+from dbdp.algorithms.scores.column_bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.counting import CountPlan
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, evaluation_plan, score_plan

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp import __version__
-from dbdp.checks import OTHERS
+from dbdp.algorithms.words import OTHERS
 from dbdp.interfaces.cli.parameters import Commands, option
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.plain import plain, plain_output

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.scores.bounds import BETA
+from dbdp.algorithms.scores.column_bounds import BETA
 from dbdp.controller.options import HELP
 from dbdp.interfaces.cli.output import (
     POSTGRESQL,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.checks import SYNONYMS
+from dbdp.algorithms.words import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
 from dbdp.interfaces.cli.output import (
     POSTGRESQL,

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Required, TypedDict
 
-from dbdp import checks
+from dbdp.algorithms import words
 from dbdp.controller.options import keywords
 
 EXPLAINED = """
@@ -165,7 +165,7 @@ def initialiser(module: str, of_label: str, *, without: tuple[str, ...] = (), **
         owner = type(self).__name__
         if values:
             raise TypeError(f"{owner} takes keyword arguments only; write {owner}(epsilon=1)")
-        named = checks.keywords(owner, options, signature.parameters, self._synonyms)
+        named = words.own_names(owner, options, signature.parameters, self._synonyms)
         if "epsilon" not in named:
             raise TypeError(f"epsilon is required, e.g. {owner}(epsilon=1) (smaller is more private)")
         bound = signature.bind(**named)

@@ -10,7 +10,7 @@ neighbours to replace-one neighbours (privacy.md §11.1). The encoding determine
 - `scaled`: numbers are in [0, 1], and the row is divided by that largest norm. For networks, and models of earlier
   versions.
 
-Shapes: a raw record is its label as `Labels` reads it, the header of a PostgreSQL array (20 bytes:
+Shapes: a raw record is its label as `LabelEncoding` reads it, the header of a PostgreSQL array (20 bytes:
 dimensions, offset of the data or 0 when no element is null, element type, length, lower bound), then
 the elements in the machine's own representation. A packed label is ±1, a class's number 1, 2, …, or a
 number in [-1, 1].
@@ -66,7 +66,7 @@ class RealLabels:
         return np.where(np.isfinite(values), 2.0 * shares - 1.0, np.nan)
 
 
-Labels = IntegerLabels | RealLabels
+LabelEncoding = IntegerLabels | RealLabels
 SIGNS = IntegerLabels(-1, 1)
 
 
@@ -129,7 +129,7 @@ class VectorEncoder:
     norm_bound: float
     intercept: bool
     element: str = "<f8"
-    labels: Labels = SIGNS
+    labels: LabelEncoding = SIGNS
     projection: RandomProjection | None = None
     encoding: str = SCALED
 
@@ -203,7 +203,7 @@ class ColumnEncoder:
     numeric: tuple[Numeric, ...]
     categories: tuple[tuple[float, ...], ...]
     intercept: bool
-    labels: Labels = SIGNS
+    labels: LabelEncoding = SIGNS
     projection: RandomProjection | None = None
     encoding: str = SCALED
     pairs: tuple[Pair, ...] = ()

@@ -18,7 +18,7 @@ from dbdp.learning.rows.encoding import (
     ColumnEncoder,
     Encoder,
     IntegerLabels,
-    Labels,
+    LabelEncoding,
     RandomProjection,
     RealLabels,
     VectorEncoder,
@@ -57,7 +57,7 @@ def encoder_of(session: Session, dataset: Dataset, projection: RandomProjection 
     )
 
 
-def labels_of(declaration: Declaration) -> Labels:
+def labels_of(declaration: Declaration) -> LabelEncoding:
     """Return how the labels of a declaration are stored in a record."""
     if declaration.label_bounds:
         return RealLabels(*declaration.label_bounds)

@@ -23,82 +23,25 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dbdp.algorithms import noisy_sums, settings
-from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, number, own_settings, word
+from dbdp.algorithms.families.noisy_search.access_prices import AllRows, MiniBatches, Prices, most_selections
+from dbdp.algorithms.families.noisy_search.agd_settings import EQUAL, EXPONENTIAL, AgdSettings
+from dbdp.algorithms.options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
-from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Objective, projected
-from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import (
-    MIN_EPSILON,
-    EpsilonDeltaDpEvent,
-    Event,
-    ExponentialMechanismDpEvent,
     Release,
-    RenyiDpEvent,
-    ZCDpEvent,
 )
 from dbdp.privacy.accounting.filters import Filter
 from dbdp.privacy.accounting.padding import LEAKED, PoissonSamples
-from dbdp.privacy.accounting.renyi import best_order, conversion
-from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noisy_min import NoisyMin
 from dbdp.privacy.selection import ExponentialMechanism
-
-EXPONENTIAL, LAPLACE = "exponential", "laplace"
-SELECTIONS = (EXPONENTIAL, LAPLACE)
-HALVES, EQUAL = "halves", "equal"
-STEP_SIZES = (HALVES, EQUAL)
-EVEN, PUBLISHED = "even", "published"
-SHARES = (EVEN, PUBLISHED)
-MOST_CANDIDATES = 1000
-MOST_SPLITS = 10_000
-_ORDERS = tuple(1.25**step for step in range(-20, 11))  # of mini-batches: α - 1 relative to the best for Gaussians
-_ROOM = 1 - 1e-9  # reduces δ, to cover the error of κ (§14.5)
-
-
-@dataclass(frozen=True)
-class Settings(OwnSettings):
-    """The settings of DP-AGD.
-
-    The paper's (§5, §6) are splits 60, 20 equal steps up to 2, no momentum, and the last model: docs/algorithms.md
-    compares them. Two are not in it. Its conversion of ε/(2·splits) assigns to the first measurement 1/(2 ln(1.25/δ)),
-    that is 1/37 at δ = 10⁻⁸, of the cost of the selection that tests it: here they cost the same. It specifies no γ,
-    and observes no difference above 0.2 (Figure 1b; 0.1 in the authors' program): 0.3 is that of DP-BLSGD.
-    """
-
-    splits: int = number(50, 1, MOST_SPLITS, "a selection is worth ε/(2·splits) by Laplace noise; fewer are less noisy")
-    shares: str = word(
-        SHARES, "even: a first measurement costs as much as a selection; published: 1/(2 ln(1.25/δ)) of that"
-    )
-    growth: float = number(0.3, 1e-2, 1e2, "γ: after a selection of 0, ρ of the measurements grows by this share")
-    loss_clip: float = number(
-        3.0,
-        SMALLEST,
-        LARGEST,
-        "C_obj: a row's loss is clipped to this for each model; to this · log₁₀ K for a network of K > 10 classes",
-    )
-    step_candidates: int = number(6, 2, MOST_CANDIDATES, "m: step sizes from 0 to the largest, both included")
-    step_sizes: str = word(STEP_SIZES, "halves: each step size but 0 is half of the next one; equal: equally spaced")
-    largest_step: float = number(3.0, SMALLEST, LARGEST, "α_max at the start")
-    step_window: int = number(10, 1, MOST_SPLITS, "τ: after each τ iterations α_max changes")
-    step_growth: float = number(
-        0.1, 0, 10, "η: α_max is then (1 + η) times the largest step of them, and not above the first one"
-    )
-    momentum: float = number(
-        0.7, 0, 0.99, "share of the last direction taken that is added to a gradient; half of it after each 0"
-    )
-    mean_weight: float = number(
-        0.85, 0, 0.999, "weight in the mean that is released of each selected model, relative to the next one"
-    )
-    selection: str = word(SELECTIONS, "exponential, or laplace as published: twice the noise")
-
 
 OPTIONS = Options(
     {
@@ -107,14 +50,14 @@ OPTIONS = Options(
         "mechanism": (Gaussian.name,),
     },
     {"step_size": "give largest_step in settings", "epochs": "give splits in settings"},
-    Settings,
+    AgdSettings,
 )
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-AGD release."""
     _check_delta(request)
-    own = own_settings(request, Settings)
+    own = own_settings(request, AgdSettings)
     objective = settings.objective_of(request, facts)
     settings.check_numbers(own.step_candidates, objective.parameters, "give fewer step_candidates in settings")
     batch_size = facts.rows if request.batch_size is None else settings.batch_size_of(request, facts.rows)
@@ -123,7 +66,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         noised = replace(request, delta=request.delta * (1 - LEAKED))  # the rest: what cutting leaks
         prices = MiniBatches.of(noised, own, batch_size / facts.rows, facts.least_order)
     samples = settings.samples_of(request, facts, prices.probability, 2 * most_selections(prices, own))
-    descent = Descent(
+    descent = AgdDescent(
         objective=objective,
         own=own,
         prices=prices,
@@ -146,201 +89,8 @@ def _check_delta(request: Request) -> None:
         raise ValueError("delta = 0: dp_agd is accounted by concentrated privacy, which needs a delta > 0; give one")
 
 
-# --- prices ---------------------------------------------------------------------------------------------
-
-
-class Prices(Protocol):
-    """The costs of accesses, in one kind of charge; a measurement's noise is specified by its ρ over all rows."""
-
-    @property
-    def limit(self) -> float:
-        """The largest sum of charges."""
-
-    @property
-    def gradient_rho(self) -> float:
-        """The ρ of the first measurement."""
-
-    @property
-    def selection_epsilon(self) -> float:
-        """The ε of every selection."""
-
-    @property
-    def selection_charge(self) -> float:
-        """The charge of every selection."""
-
-    @property
-    def probability(self) -> float:
-        """Probability of a row to be in the mini-batch of an access."""
-
-    def gradient_charge(self, rho: float) -> float:
-        """Return the charge of a measurement."""
-
-    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
-        """Return the noise of a measurement; a computed gradient errs by at most `evaluated`."""
-
-    @property
-    def event(self) -> Event:
-        """The event of the run."""
-
-    def details(self) -> dict[str, Any]:
-        """Return the sampling and the limit, for `explain`."""
-
-
 @dataclass(frozen=True)
-class AllRows:
-    """Prices where every access reads all rows and is charged ρ-zCDP: the run is `limit`-zCDP (§8(3), §13)."""
-
-    limit: float
-    gradient_rho: float
-    selection_charge: float
-    selection: str
-    probability: float = 1.0
-
-    @classmethod
-    def of(cls, request: Request, own: Settings) -> "AllRows":
-        """Return the prices; a selection costs what Laplace noise of ε/(2·splits) does, ε²/2-zCDP (Lemma 3.7).
-
-        A classical Gaussian of that ε has σ = Δ√(2 ln(1.25/δ))/ε, and so ρ = ε²/(4 ln(1.25/δ)), by Lemma 3.6: the
-        published share. The classical formula sets a scale only, and the proof does not use it. Both are limited to
-        their part of ρ, which they would exceed for a large ε.
-        """
-        limit, each = rho_of(request.epsilon, request.delta), request.epsilon / (2 * own.splits)
-        selection = min(each**2 / 2, limit / (2 * own.splits) * _ROOM)
-        share = 1.0 if own.shares == EVEN else 0.5 / math.log(1.25 / request.delta)
-        prices = cls(limit, selection * min(1.0, share), selection, own.selection)
-        if prices.selection_epsilon < MIN_EPSILON:
-            raise ValueError(
-                f"epsilon = {request.epsilon} leaves a selection an epsilon of {prices.selection_epsilon:g}, below "
-                f"{MIN_EPSILON:g}; choose a larger epsilon, or fewer splits than {own.splits}"
-            )
-        return prices
-
-    @property
-    def selection_epsilon(self) -> float:
-        """ε of a selection: the exponential mechanism is ε²/8-zCDP, any other ε²/2-zCDP (§8(5), §13)."""
-        return math.sqrt((8 if self.selection == EXPONENTIAL else 2) * self.selection_charge) * _ROOM
-
-    def gradient_charge(self, rho: float) -> float:
-        """See `Prices`."""
-        return rho
-
-    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
-        """See `Prices`."""
-        sensitivity = noisy_sums.replaced_sensitivity(clip, rows, evaluated=evaluated)
-        return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=noisy_sums.multiplier_of_rho(rho))
-
-    @property
-    def event(self) -> Event:
-        """See `Prices`."""
-        return ZCDpEvent(self.limit)
-
-    def details(self) -> dict[str, Any]:
-        """See `Prices`."""
-        return {"sampling": "all rows", "rho": self.limit}
-
-
-@dataclass(frozen=True)
-class MiniBatches:
-    """Prices where every access reads a new Poisson mini-batch and is charged its Rényi divergence at one order.
-
-    §8(3), §9.5, §9.7: the order is fixed before the first row is read, two accesses never share a batch,
-    and the batch's size is not used: sums are compared with the public q·n. `limit` = ε - κ(α), so that
-    the run is (ε, δ)-DP (§13).
-
-    Proof of a selection's charge. With the record in the batch the log of a candidate's odds moves within an
-    interval of length ε/2 that holds 0 (`compared_sensitivity`), so against a batch without it, mixed with
-    probability q, the log-ratio lies within ±a, a = ln(1 + q(e^{ε/2} - 1)), and within an interval of length a. Two
-    such steps lead from one record to another: a range of 2a for the exponential mechanism, pure 2a for both.
-    """
-
-    limit: float
-    gradient_rho: float
-    selection_epsilon: float
-    selection: str
-    probability: float
-    order: float
-
-    @classmethod
-    def of(cls, request: Request, own: Settings, probability: float, least_order: float) -> "MiniBatches":
-        """Return prices that are the same shares of the limit as those over all rows, at the order with least noise.
-
-        It is not below `least_order`, the ledger's, so that the run is charged its limit, without a leak (§13).
-        """
-        delta, choices, full = request.delta * _ROOM, [], AllRows.of(request, own)
-        excess = best_order(request.epsilon, delta) - 1
-        for order in sorted({max(1 + excess * ratio, least_order) for ratio in _ORDERS}):
-            limit = (request.epsilon - conversion(order, delta)) * _ROOM
-            if limit > 0:
-                unit = limit / full.limit
-                epsilon = _selection_epsilon(own.selection, full.selection_charge * unit, probability, order)
-                rho = _gradient_rho(full.gradient_rho * unit, probability, order)
-                choices.append(cls(limit, rho, epsilon, own.selection, probability, order))
-        return max(choices, key=lambda prices: prices.gradient_rho * prices.selection_epsilon**2)
-
-    @property
-    def selection_charge(self) -> float:
-        """The charge of a selection; its proof is that of the class."""
-        loss = 2 * amplified(self.selection_epsilon / 2, self.probability)
-        exponential = self.selection == EXPONENTIAL
-        event = ExponentialMechanismDpEvent(loss) if exponential else EpsilonDeltaDpEvent(loss, 0.0)
-        return event.divergence(self.order) / _ROOM
-
-    def gradient_charge(self, rho: float) -> float:
-        """See `Prices`."""
-        return poisson_gaussian_divergence(self.probability, 2 * noisy_sums.multiplier_of_rho(rho), self.order)
-
-    def noise(self, clip: float, rows: int, parameters: int, rho: float, evaluated: float) -> Gaussian:
-        """See `Prices`: σ is that over all rows, where the sensitivity is 2C in place of C."""
-        sensitivity = noisy_sums.sampled_sensitivity(clip, rows, evaluated=evaluated)
-        return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))
-
-    @property
-    def event(self) -> Event:
-        """See `Prices`."""
-        return RenyiDpEvent(self.order, self.limit)
-
-    def details(self) -> dict[str, Any]:
-        """See `Prices`."""
-        return {"sampling": "poisson", "renyi_order": self.order, "divergence": self.limit}
-
-
-def most_selections(prices: Prices, own: Settings) -> int:
-    """Return the largest number of selections: each follows one measurement, of γρ at least or a first one."""
-    least = prices.gradient_charge(min(1.0, own.growth) * prices.gradient_rho)
-    return math.floor(prices.limit / (least + prices.selection_charge) * (1 + 1e-9))
-
-
-def _selection_epsilon(selection: str, charge: float, probability: float, order: float) -> float:
-    """Return ε of a selection on mini-batches with at most that charge: `selection_charge` solved for ε."""
-    loss = math.sqrt((8 if selection == EXPONENTIAL else 2) * charge / order)
-    return 2 * math.log1p(math.expm1(loss / 2) / probability) * _ROOM
-
-
-def _gradient_rho(charge: float, probability: float, order: float) -> float:
-    """Return approximately the largest ρ of a measurement on mini-batches with at most that charge, by bisection.
-
-    It is at least charge/α, since mini-batches never increase the charge.
-    """
-
-    def afforded(rho: float) -> bool:
-        multiplier = 2 * noisy_sums.multiplier_of_rho(rho)
-        return poisson_gaussian_divergence(probability, multiplier, order) <= charge
-
-    low = charge / order * _ROOM
-    high = low
-    while afforded(high):
-        low, high = high, high * 4
-    while high / low > 1.01:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if afforded(middle) else (low, middle)
-    return low
-
-
-# --- the descent ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Descent:
+class AgdDescent:
     """The descent as planned, from public facts only.
 
     Attributes
@@ -354,7 +104,7 @@ class Descent:
     """
 
     objective: Objective
-    own: Settings
+    own: AgdSettings
     prices: Prices
     samples: PoissonSamples
     rows: int
@@ -471,7 +221,7 @@ class Descent:
 class _StepSizes:
     """The step sizes to select from; their range adapts to the selected steps (Lee & Kifer 2018 §5)."""
 
-    def __init__(self, own: Settings) -> None:
+    def __init__(self, own: AgdSettings) -> None:
         self._own, self._largest = own, own.largest_step
         self._taken: list[float] = []
 
@@ -512,7 +262,7 @@ class _Mean:
 class _Accesses:
     """The accesses of one run: each is charged first, and reads a new mini-batch, or all rows."""
 
-    def __init__(self, descent: Descent, rows: Rows) -> None:
+    def __init__(self, descent: AgdDescent, rows: Rows) -> None:
         self._descent, self._prices, self._rows = descent, descent.prices, rows
         self._filter = Filter(descent.prices.limit)
         self._batches: Iterator[int] = iter(())

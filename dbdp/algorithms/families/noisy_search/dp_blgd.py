@@ -46,7 +46,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         facts,
         own,
         accounting,
-        adaptation=lambda: Averaging(own.growth),
+        adaptation=lambda: AveragingAdaptation(own.growth),
         batches=all_rows,
         size=float(facts.rows),
         searches=max(1, math.floor(accounting.limit / rarest)),
@@ -79,7 +79,7 @@ def all_rows(rows: Rows) -> Iterator[None]:
     yield from repeat(None)
 
 
-class Averaging:
+class AveragingAdaptation:
     """Adapt by Algorithm 2 of DP-AGD: after a failed search enlarge the gradient's budget ρ to (1 + ξ)ρ for ξρ.
 
     The next gradients have the larger budget from the start, if the rest pays for one of them.

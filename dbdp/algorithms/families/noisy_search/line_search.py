@@ -80,7 +80,7 @@ class Searching(OwnSettings):
         checks.between("shrink^candidates", self.shrink**self.candidates, 1e-30, 1)
 
 
-class Sensitivity(Protocol):
+class GradientSensitivity(Protocol):
     """A function that bounds the change of a sum of clipped gradients by one record, see `noisy_sums`."""
 
     def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float:
@@ -99,7 +99,7 @@ class Accounting:
         Cost of a noisy sum of gradients, by its noise multiplier.
     search : Callable[[float], float]
         Cost of a search, by its ε when all rows are read.
-    sensitivity : Sensitivity
+    sensitivity : GradientSensitivity
         Sensitivity of a sum of gradients; the noise is a multiple of it.
     multiplier, epsilon : float
         Noise multiplier of the first gradient, and ε of the first search.
@@ -108,7 +108,7 @@ class Accounting:
     limit: float
     gradient: Callable[[float], float]
     search: Callable[[float], float]
-    sensitivity: Sensitivity
+    sensitivity: GradientSensitivity
     multiplier: float
     epsilon: float
 
@@ -141,7 +141,7 @@ class Adaptation(Protocol):
 
 
 @dataclass(frozen=True)
-class Descent:
+class SearchDescent:
     """A descent as planned, from public facts only.
 
     Attributes
@@ -209,7 +209,7 @@ class Run:
         Number of searches so far.
     """
 
-    def __init__(self, plan: Descent, rows: Rows) -> None:
+    def __init__(self, plan: SearchDescent, rows: Rows) -> None:
         """Begin with the planned values."""
         self.plan, self.rows = plan, rows
         self.filter, self.batches = Filter(plan.accounting.limit), plan.batches(rows)
@@ -263,7 +263,7 @@ class Run:
         self.adaptation.stepped(estimate.direction)
 
 
-def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndarray, limit: float) -> list[float]:
+def compared(plan: SearchDescent, models: np.ndarray, steps: np.ndarray, sums: np.ndarray, limit: float) -> list[float]:
     """Return by how much the fall of the objective exceeds the Armijo condition, per unit of its sensitivity.
 
     There is one value for each candidate; the first model is the present one. The condition is for sums: the losses
@@ -282,7 +282,7 @@ def compared(plan: Descent, models: np.ndarray, steps: np.ndarray, sums: np.ndar
     return ((sums[0] - sums[1:] - demanded) / (2 * np.array(halves))).tolist()
 
 
-def half_range(plan: Descent, pair: np.ndarray, limit: float, added: float) -> float:
+def half_range(plan: SearchDescent, pair: np.ndarray, limit: float, added: float) -> float:
     """Return s: one record moves the difference of two models' sums by at most 2s if replaced, s if removed."""
     spread, evaluated = spread_of(plan.objective, pair), loss_error(plan.objective, pair)
     return compared_sensitivity(limit, plan.rows, spread=spread, added=added, evaluated=evaluated)
@@ -335,12 +335,12 @@ def descent(
     batches: Batches,
     size: float,
     searches: int,
-) -> Descent:
+) -> SearchDescent:
     """Return the planned descent of a request."""
     objective, loss = settings.objective_of(request, facts), settings.loss_of(request, facts)
     settings.check_numbers(searching.candidates + 1, objective.parameters, "give fewer candidates in settings")
     regularisation = settings.regularisation_of(request, settings.SEARCH_REGULARISATION)
-    planned = Descent(
+    planned = SearchDescent(
         objective=objective,
         searching=searching,
         accounting=accounting,
@@ -364,7 +364,7 @@ def descent(
 
 
 def noisy_plan(
-    request: Request, facts: Facts, guarantee: Release, run: Descent, details: dict[str, Any]
+    request: Request, facts: Facts, guarantee: Release, run: SearchDescent, details: dict[str, Any]
 ) -> NoisyWhileTraining:
     """Return the plan of a descent; `details` are added to the common ones."""
     accounting = run.accounting

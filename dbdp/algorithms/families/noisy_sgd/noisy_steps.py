@@ -19,7 +19,7 @@ from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST
-from dbdp.learning.noisy import MOST_STEPS, Noise, NoisyState, NoisyTraining
+from dbdp.learning.noisy import MOST_STEPS, NoisyState, NoisyTraining, UpdateNoise
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.events import Event, PoissonGaussianDpEvent, Release
@@ -116,7 +116,7 @@ def poisson(request: Request, facts: Facts) -> Batches:
 
 def step_noise(
     law: str, contribution: float, summands: int, parameters: int, multiplier: float, *, evaluated: float = 0.0
-) -> tuple[Noise, float]:
+) -> tuple[UpdateNoise, float]:
     """Return the noise of one update, of scale multiplier × C*, and C*, the change of a computed sum by one row.
 
     C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
@@ -134,7 +134,7 @@ def step_noise(
             f"noise of scale {scale:g} on sums of up to {summands} gradients cannot be added exactly; choose a "
             "smaller batch_size, or a larger epsilon"
         )
-    return Noise(law, math.ceil(Fraction(scale) / Fraction(grid)), grid), covered
+    return UpdateNoise(law, math.ceil(Fraction(scale) / Fraction(grid)), grid), covered
 
 
 def contribution_of(request: Request, facts: Facts) -> tuple[float, float]:
@@ -217,7 +217,7 @@ def trainings(
     request: Request,
     facts: Facts,
     batches: Batches,
-    noise: Noise,
+    noise: UpdateNoise,
     schedule: Schedule,
     *,
     regularisation: float,
@@ -352,7 +352,7 @@ def poisson_plan(
 
 
 def noisy_plan(
-    request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: Noise, covered: float
+    request: Request, facts: Facts, guarantee: Release, run: NoisySgd, noise: UpdateNoise, covered: float
 ) -> NoisyWhileTraining:
     """Return the plan of a run with its details; `covered` is C*."""
     batches, training = run.batches, run.trainings[0]

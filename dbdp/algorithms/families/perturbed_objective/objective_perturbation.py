@@ -39,7 +39,7 @@ from dbdp.privacy.accounting.events import (
 )
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, grid_for
 
-Noise = Gaussian | SphericalLaplace
+Perturbation = Gaussian | SphericalLaplace
 LOSSES = (Logistic.name, HuberSvm.name, HuberRegression.name)
 MECHANISMS: dict[str, type[Gaussian] | type[SphericalLaplace]] = {
     Gaussian.name: Gaussian,
@@ -74,7 +74,7 @@ class Shares:
         left = (1 - share) / ROOM
         return cls(left * epsilon, left * delta, share * epsilon, share * delta)
 
-    def solver_noise(self, kind: type[Noise], sensitivity: float, parameters: int) -> Noise:
+    def solver_noise(self, kind: type[Perturbation], sensitivity: float, parameters: int) -> Perturbation:
         """Return noise for a sensitivity at the solver's share of (ε, δ)."""
         return kind.calibrated(
             epsilon=self.solver_epsilon, delta=self.solver_delta, sensitivity=sensitivity, dimension=parameters
@@ -82,12 +82,12 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Training:
+class PerturbedTraining:
     """One training as planned, from public facts only.
 
     Attributes
     ----------
-    perturbation : Noise
+    perturbation : Perturbation
         The noise b.
     descent : AcceleratedDescent
         Its promise is the solver's.
@@ -95,15 +95,15 @@ class Training:
         The solver: the descent itself, or one that is faster.
     radius : float
         The minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`.
-    finishing : Noise
+    finishing : Perturbation
         The noise that covers the solver's error.
     """
 
-    perturbation: Noise
+    perturbation: Perturbation
     descent: AcceleratedDescent
     solver: AcceleratedDescent | RecursiveDescent
     radius: float
-    finishing: Noise
+    finishing: Perturbation
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy model, shape (P,), after a public number of passes."""
@@ -182,7 +182,9 @@ def least_scale(objective: Linear | Softmax, epsilon: float) -> float:
     return most / math.expm1(half) * ROOM
 
 
-def perturbation_of(objective: Linear | Softmax, kind: type[Noise], *, epsilon: float, delta: float) -> Noise:
+def perturbation_of(
+    objective: Linear | Softmax, kind: type[Perturbation], *, epsilon: float, delta: float
+) -> Perturbation:
     """Return the noise b that costs (ε₀, δ), or (ε₀, 0) for spherical Laplace noise.
 
     Proof for pure ε. At every f the b_D(f) of neighbours differ by at most 2L, with L for all K models together: the
@@ -201,7 +203,7 @@ def perturbation_of(objective: Linear | Softmax, kind: type[Noise], *, epsilon: 
     )
 
 
-def minimum_of(objective: Linear | Softmax, noise: Noise, scale: float, shares: Shares) -> Event:
+def minimum_of(objective: Linear | Softmax, noise: Perturbation, scale: float, shares: Shares) -> Event:
     """Return the event of the perturbed minimum, with scale = nΛ; its curves have their proofs in `curves`.
 
     That of softmax, like any of several models with pure noise, has the curves of its ε alone.
@@ -255,7 +257,7 @@ def corners(objective: Linear) -> tuple[np.ndarray, np.ndarray]:
 # --- the error of the solver -------------------------------------------------------------------------------
 
 
-def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) -> float:
+def error_of(perturbation: Perturbation, descent: AcceleratedDescent, radius: float) -> float:
     """Return e: if neighbours have the same exact minimiser f, their projected results are within 2e.
 
     Proof. The solver uses b rounded to the grid, which moves the minimiser by at most g√P/2nΛ as J is Λ-strongly
@@ -280,7 +282,7 @@ def error_of(perturbation: Noise, descent: AcceleratedDescent, radius: float) ->
     return error
 
 
-def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) -> Training:
+def _training(perturbation: Perturbation, start: AcceleratedDescent, shares: Shares) -> PerturbedTraining:
     """Return the training, with passes enough for the solver's error and its noise to be small.
 
     They are compared in the objective: curvature of the data reduces the effect of b, but not the solver's noise.
@@ -299,14 +301,14 @@ def _training(perturbation: Noise, start: AcceleratedDescent, shares: Shares) ->
         )
     radius = descent.reach + alone * (2 * objective.parameters + 100)  # exceeded with probability e⁻⁸⁰ at most
     finishing = shares.solver_noise(kind, 2 * error_of(perturbation, descent, radius), objective.parameters)
-    return Training(perturbation, descent, solver, radius, finishing)
+    return PerturbedTraining(perturbation, descent, solver, radius, finishing)
 
 
 # --- the request -------------------------------------------------------------------------------------------
 
 
 def _regularisation(
-    request: Request, facts: Facts, objective: Linear | Softmax, shares: Shares, kind: type[Noise]
+    request: Request, facts: Facts, objective: Linear | Softmax, shares: Shares, kind: type[Perturbation]
 ) -> float:
     """Return Λ: the request's, but large enough to leave half of the perturbed minimum's ε to the noise.
 

@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
-from dbdp import checks
 from dbdp.algorithms import Request
+from dbdp.algorithms import words as vocabulary
 from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
@@ -48,7 +48,7 @@ class Estimator(BaseEstimator, ABC):
     loss: ClassVar[str]
     _of_label: ClassVar[str]  # the keyword of the public facts of the label
     _explained: ClassVar[dict[str, str]]  # what the docstrings of classifiers and of regressors have of their own
-    _synonyms: ClassVar[Mapping[str, str]] = checks.SYNONYMS  # other names of the parameters
+    _synonyms: ClassVar[Mapping[str, str]] = vocabulary.SYNONYMS  # other names of the parameters
     _columns: list[str] | None = None  # of the rows that were passed to fit; None for a dataset
     _limited_in: int | None = None  # the process in which a SpendingLimit was in force when this was pickled
 
@@ -85,7 +85,7 @@ class Estimator(BaseEstimator, ABC):
             If there is no such parameter.
         """
         known = self.get_params(deep=False)
-        named = checks.keywords(type(self).__name__, params, known, self._synonyms)
+        named = vocabulary.own_names(type(self).__name__, params, known, self._synonyms)
         changed: Self = super().set_params(**named)
         return changed
 
@@ -118,7 +118,7 @@ class Estimator(BaseEstimator, ABC):
         ChargedError
             If the server fails or the training run is cancelled after the charge.
         """
-        checks.keywords(f"{type(self).__name__}.fit", words, ())
+        vocabulary.own_names(f"{type(self).__name__}.fit", words, ())
         with self._source(X, y) as (database, dataset, rows):
             with progress_bar(enabled=self.progress) as report:
                 model = database.train(dataset, self.request, report)

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
 
-from dbdp import checks
-from dbdp.algorithms import Request
+from dbdp.algorithms import Request, words
 from dbdp.interfaces.python.estimators.design import numbers_of
 from dbdp.interfaces.python.estimators.linear import Probabilistic
 from dbdp.interfaces.python.keywords import OF_CLASSES, initialiser
@@ -36,7 +35,10 @@ class MLPClassifier(Probabilistic):
 
     loss = "logistic"
     _explained = _OF_NETWORKS
-    _synonyms: ClassVar[dict[str, str]] = checks.SYNONYMS | {"max_iter": "epochs", "learning_rate_init": "step_size"}
+    _synonyms: ClassVar[dict[str, str]] = words.SYNONYMS | {
+        "max_iter": "epochs",
+        "learning_rate_init": "step_size",
+    }
     _order: np.ndarray | None = None
     if TYPE_CHECKING:
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dbdp.privacy.accounting.events.base import EVENTS, Event
 from dbdp.privacy.accounting.events.bounds import check_epsilon_delta
+from dbdp.privacy.accounting.events.event import EVENTS, Event
 from dbdp.privacy.accounting.events.single import EpsilonDeltaDpEvent
 
 REPLACE_ONE, ADD_REMOVE = "replace-one", "add-remove"

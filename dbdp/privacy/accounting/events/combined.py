@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.privacy.accounting.events.base import Event, between, checked, whole, within
 from dbdp.privacy.accounting.events.bounds import exceedance
+from dbdp.privacy.accounting.events.event import Event, between, checked, whole, within
 
 
 def _part() -> Any:

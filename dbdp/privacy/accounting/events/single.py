@@ -10,7 +10,6 @@ import numpy as np
 
 from dbdp.privacy.accounting import curves
 from dbdp.privacy.accounting.calibration import mixture_divergence
-from dbdp.privacy.accounting.events.base import Event, between, checked, delta, every, whole
 from dbdp.privacy.accounting.events.bounds import (
     MAX_EPSILON,
     MIN_EPSILON,
@@ -19,6 +18,7 @@ from dbdp.privacy.accounting.events.bounds import (
     pure_divergence,
     pure_mean,
 )
+from dbdp.privacy.accounting.events.event import Event, between, checked, delta, every, whole
 from dbdp.privacy.accounting.subsampling import MOST_ROWS, poisson_gaussian_divergence
 
 MOST_CORNERS = 8
