@@ -17,7 +17,8 @@ from psycopg.conninfo import make_conninfo
 from dbdp import __version__
 from dbdp.deployment import catalogue
 from dbdp.deployment.about import about
-from dbdp.deployment.installer import ROLES, SOUND_OBJECTS, Source, remedy_of_connection
+from dbdp.deployment.extension.installer import ROLES, remedy_of_connection
+from dbdp.deployment.extension.source import SOUND_OBJECTS, Source
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession

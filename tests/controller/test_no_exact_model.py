@@ -20,7 +20,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileT
 from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
 from dbdp.algorithms.rows import Rows
 from dbdp.controller.rows import PackedRows
-from dbdp.deployment.installer import Source
+from dbdp.deployment.extension.source import Source
 from dbdp.privacy.mechanisms import MECHANISMS
 
 PACKAGE = Path(dbdp.__file__).parent

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dbdp.deployment import catalogue, installer
+from dbdp.deployment import catalogue
+from dbdp.deployment.extension import installer
 
 OTHERS = ("eve", "crowd", "public", "pg_monitor", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner", "dbdp_owner")
 KINDS = {

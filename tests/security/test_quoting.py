@@ -42,7 +42,7 @@ QUOTED = {
     "registry.spending.budgets._periods": "a condition written in the module",
     "registry.datasets.count": _OF_SERVER,
     "packing.grouping.distribute": _TEMPORARY,
-    "deployment.installer._pair": "a function in sql/, which the script has twice",
+    "deployment.extension.script._pair": "a function in sql/, which the script has twice",
     "deployment.doctor.Server.value": "a query written in the module",
     "deployment.doctor._roles": _FOR_PEOPLE,
     "deployment.doctor._rights": _FOR_PEOPLE,

@@ -40,7 +40,7 @@ def install(
     as_json: AsJson = False,
 ) -> None:
     """Copy the extension's files to the server and create the extension."""
-    from dbdp.deployment import installer
+    from dbdp.deployment.extension import installer
 
     changes = installer.changes(url)
     if not dry_run:
@@ -64,7 +64,7 @@ def uninstall(
     as_json: AsJson = False,
 ) -> None:
     """Drop the extension, with all datasets, budgets and models of that database."""
-    from dbdp.deployment import installer
+    from dbdp.deployment.extension import installer
 
     dropped = installer.contents(url)
     if dropped and not yes:

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from dbdp.deployment import installer
+from dbdp.deployment.extension import installer
 from dbdp.interfaces.python.database import Database, connect
 from dbdp.registry.declarations import Declaration, declare
 from dbdp.registry.registration import Registration
