@@ -18,7 +18,7 @@ import pytest
 from dbdp import __version__
 from dbdp.deployment import cluster as cluster_module
 from dbdp.deployment.cluster import Cluster, ClusterError
-from dbdp.deployment.extension.source import Source
+from dbdp.deployment.extension.source import ExtensionSource
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
 
@@ -34,12 +34,12 @@ PYTHON = "create function {} returns text language plpython3u as 'import sys; re
 @pytest.fixture(scope="module", autouse=True)
 def small_extension(folder: Path) -> Iterator[None]:
     """These tests are about the server, so a small extension stands in for ours."""
-    source = Source(folder / "sql", folder / "plpython")
+    source = ExtensionSource(folder / "sql", folder / "plpython")
     source.sql.mkdir()
     source.plpython.mkdir()
     (source.sql / "dbdp.control").write_text(CONTROL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Source, "installed", lambda: source)
+        patch.setattr(ExtensionSource, "installed", lambda: source)
         yield
 
 

@@ -16,7 +16,7 @@ from servers import temporary_cluster
 
 from dbdp import __version__
 from dbdp.deployment.cluster import Cluster
-from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
+from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Diagnosis, examine
 from dbdp.deployment.extension import installer, packages
 from dbdp.sessions import support
 
@@ -59,11 +59,11 @@ def do(cluster: Cluster, remedy: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def bad(cluster: Cluster) -> list[Finding]:
+def bad(cluster: Cluster) -> list[Diagnosis]:
     return [finding for finding in examine(cluster.url) if finding.state != OK]
 
 
-def found(cluster: Cluster, check: str, state: str) -> Finding:
+def found(cluster: Cluster, check: str, state: str) -> Diagnosis:
     """Wait for the only finding that is not ok, and return it."""
     deadline = time.monotonic() + TIMEOUT
     while (findings := bad(cluster)) == [] and time.monotonic() < deadline:

@@ -18,7 +18,7 @@ from dbdp.deployment import bootstrap
 from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.extension import installer, packages
 from dbdp.deployment.extension.script import render_extension
-from dbdp.deployment.extension.source import InstallError, Source
+from dbdp.deployment.extension.source import ExtensionSource, InstallError
 from dbdp.sessions import support
 
 CONTROL = """
@@ -47,8 +47,8 @@ BODY = (
 
 
 @pytest.fixture(scope="module")
-def source(folder: Path) -> Source:
-    small = Source(folder / "sql", folder / "plpython")
+def source(folder: Path) -> ExtensionSource:
+    small = ExtensionSource(folder / "sql", folder / "plpython")
     small.sql.mkdir()
     small.plpython.mkdir()
     for name, content in {"dbdp.control": CONTROL, **SCRIPTS}.items():
@@ -59,9 +59,9 @@ def source(folder: Path) -> Source:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path, source: Source) -> Iterator[Cluster]:
+def cluster(folder: Path, source: ExtensionSource) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Source, "installed", lambda: source)
+        patch.setattr(ExtensionSource, "installed", lambda: source)
         made = Cluster(folder / "cluster")
         made.start()
         yield made

@@ -18,7 +18,7 @@ from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
 from dbdp.deployment.extension import installer, script
-from dbdp.deployment.extension.source import MADE_ONCE, InstallError, Source
+from dbdp.deployment.extension.source import MADE_ONCE, ExtensionSource, InstallError
 from dbdp.interfaces.python.database import connect
 from dbdp.privacy.accounting.budget import Budget
 
@@ -489,13 +489,13 @@ def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, state):
 
 
 def test_every_version_but_this_one_has_its_script_and_a_step_from_it():
-    steps = script._migrations(Source.installed())
+    steps = script._migrations(ExtensionSource.installed())
     assert list(steps) == sorted({version_of(state) for state in STATES})
     assert __version__ not in steps
 
 
 def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already():
-    source = Source.installed()
+    source = ExtensionSource.installed()
     parts = [part for name, part in source.parts().items() if name not in MADE_ONCE]
     lines = [line for part in parts for line in part.read_text().splitlines() if line.startswith("create ")]
     assert len(lines) > 50

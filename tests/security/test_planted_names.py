@@ -26,7 +26,7 @@ import dbdp
 from dbdp.algorithms import Request
 from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.extension import installer, search_path
-from dbdp.deployment.extension.source import Source
+from dbdp.deployment.extension.source import ExtensionSource
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.database import Database, connect
@@ -424,7 +424,7 @@ def test_a_connection_of_ours_is_pinned_whatever_set_its_path(world, path, given
 # --- the control: the same traps are met where the path is the user's ------------------------------------------
 
 BEFORE = {  # statements of the code as it was, or as it is, over a connection that is not pinned
-    "the roles of the doctor": (Source.installed().sql / "schema/3-sound-roles.sql").read_text(),
+    "the roles of the doctor": (ExtensionSource.installed().sql / "schema/3-sound-roles.sql").read_text(),
     "rights of dbdp_owner": installer.GRANTS_TO_OWNER,
     "a setting of the database": search_path.SETTING_OF_DATABASE,
     "waiting for the log": "select 1::pg_catalog.numeric >= 1",

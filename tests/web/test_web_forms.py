@@ -8,10 +8,10 @@ from html import unescape
 import pytest
 from site_of_tests import ROWS, csrf_of, served, visiting, words
 
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.jobs import Job, Jobs
 from dbdp.interfaces.web.routes import plan_form, register_form
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.sign_in.background import Job, Jobs
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.views.page_refusals import Refusal
 
 
 def fields_of(page, action):
@@ -100,7 +100,7 @@ def test_a_training_beyond_the_budget_costs_nothing(owner, people, as_owner):
 
 
 def test_a_job_is_stopped_and_two_do_not_run_at_once(people):
-    jobs = Jobs(Server(people.url_of("owner")))
+    jobs = Jobs(DatabaseServer(people.url_of("owner")))
     job = jobs.start("1", "It", lambda database: database.query("select pg_sleep(600)"))
     with pytest.raises(Refusal) as refused:
         jobs.start("2", "Another", lambda _: None)

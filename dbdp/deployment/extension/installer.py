@@ -21,7 +21,7 @@ from dbdp import __version__
 from dbdp.deployment.extension import packages, search_path
 from dbdp.deployment.extension.dependents import used_by_others
 from dbdp.deployment.extension.script import render_extension
-from dbdp.deployment.extension.source import InstallError, Source, value
+from dbdp.deployment.extension.source import ExtensionSource, InstallError, value
 from dbdp.sessions import support
 from dbdp.sessions.connections import libpq_url, opened
 
@@ -115,9 +115,9 @@ $$
 """
 
 
-def install(url: str, source: Source | None = None) -> None:
+def install(url: str, source: ExtensionSource | None = None) -> None:
     """Copy the extension's files to the server and create the extension, or update one of an earlier version."""
-    source = source or Source.installed()
+    source = source or ExtensionSource.installed()
     with _connected(url) as connection:
         _check_supported(connection)
         share = _share(connection)
@@ -133,21 +133,21 @@ def install(url: str, source: Source | None = None) -> None:
         search_path.append(connection)
 
 
-def changes(url: str, source: Source | None = None) -> list[str]:
+def changes(url: str, source: ExtensionSource | None = None) -> list[str]:
     """Return what `install` would change, a sentence for each; nothing is changed."""
     with _connected(url) as connection:
         _check_supported(connection)
         share = _share(connection)
         _check_python(connection)
         return [
-            *_changes_of_files(connection, share, source or Source.installed()),
+            *_changes_of_files(connection, share, source or ExtensionSource.installed()),
             *_changes_of_extensions(connection),
             *_changes_of_functions(connection, share / "dbdp" / __version__),
             *_changes_of_search_path(connection),
         ]
 
 
-def _changes_of_files(connection: psycopg.Connection, share: Path, source: Source) -> list[str]:
+def _changes_of_files(connection: psycopg.Connection, share: Path, source: ExtensionSource) -> list[str]:
     python_directory, content, scripts = _files(share, source)
     folder = packages.folder_of(python_directory, content)
     if _is_in_place(connection, folder, scripts):
@@ -160,7 +160,7 @@ def _changes_of_files(connection: psycopg.Connection, share: Path, source: Sourc
     ]
 
 
-def _files(share: Path, source: Source) -> tuple[Path, str, dict[Path, str]]:
+def _files(share: Path, source: ExtensionSource) -> tuple[Path, str, dict[Path, str]]:
     """Return the directory that the server imports, the fingerprint of its content, and the extension's files."""
     python_directory = share / "dbdp" / __version__
     texts = render_extension(python_directory, source)

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dbdp import __version__
-from dbdp.deployment.extension.source import PACKAGE, InstallError, Source
+from dbdp.deployment.extension.source import PACKAGE, ExtensionSource, InstallError
 
 LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python_flint.libs")}  # and their folders
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 
 
-def fingerprint(source: Source | None = None) -> str:
+def fingerprint(source: ExtensionSource | None = None) -> str:
     """Return a short hash of everything that an installation copies to the server."""
-    source = source or Source.installed()
+    source = source or ExtensionSource.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
     digest.update("".join(f"{item.path} {item.hash}\n" for item in library_files()).encode())
     parts = [*source.sql.rglob("*.*"), *source.plpython.glob("*.py")]

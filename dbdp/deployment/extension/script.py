@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from dbdp import __version__
-from dbdp.deployment.extension.source import MADE_ONCE, SOUND_OBJECTS, Source
+from dbdp.deployment.extension.source import MADE_ONCE, SOUND_OBJECTS, ExtensionSource
 from dbdp.sessions.connections import PATH
 
 BODY = re.compile(r"@plpython (\w+)\.(\w+)@")  # a module of dbdp.interfaces.sql, and its function
@@ -36,9 +36,9 @@ OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a tra
 PINNED = f"set local search_path = {PATH};\n\n"
 
 
-def render_extension(python_directory: Path, source: Source | None = None) -> dict[str, str]:
+def render_extension(python_directory: Path, source: ExtensionSource | None = None) -> dict[str, str]:
     """Return the control file and the scripts of the extension: one that creates it, one from each earlier version."""
-    source = source or Source.installed()
+    source = source or ExtensionSource.installed()
     control = (source.sql / "dbdp.control").read_text()
     parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
@@ -53,7 +53,7 @@ def render_extension(python_directory: Path, source: Source | None = None) -> di
     return files
 
 
-def _migrations(source: Source) -> dict[str, list[str]]:
+def _migrations(source: ExtensionSource) -> dict[str, list[str]]:
     """Return, for each earlier version, what comes before an update, and the hand-written steps from it, in order.
 
     A step, sql/upgrade/<from>--<to>.sql, changes what the parts in MADE_ONCE created, and drops the functions whose
@@ -68,7 +68,7 @@ def _migrations(source: Source) -> dict[str, list[str]]:
     }
 
 
-def _with_bodies(part: Path, source: Source) -> str:
+def _with_bodies(part: Path, source: ExtensionSource) -> str:
     from dbdp.controller.options import sql_parameters
 
     body = (source.plpython / "body.py").read_text().replace("@version@", __version__)

@@ -17,7 +17,7 @@ class InstallError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Source:
+class ExtensionSource:
     """The folders from which the extension's script is rendered.
 
     Attributes
@@ -32,7 +32,7 @@ class Source:
     plpython: Path
 
     @classmethod
-    def installed(cls) -> "Source":
+    def installed(cls) -> "ExtensionSource":
         """Return the folders of this installation: inside an installed wheel, else beside the package."""
         if (PACKAGE / "_sql").exists():
             return cls(PACKAGE / "_sql", PACKAGE / "_plpython")

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.interfaces.python.database import Database
-from dbdp.interfaces.web.accounts.visits import Visitor
 from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.routes import lists
-from dbdp.interfaces.web.views.refusals import Refusal, missing_model
+from dbdp.interfaces.web.sign_in.visits import Visitor
+from dbdp.interfaces.web.views.page_refusals import Refusal, missing_model
 from dbdp.interfaces.web.views.rendering import link, number
 from dbdp.privacy.accounting.budget import Budget
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp import __version__
-from dbdp.interfaces.cli.output import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
-from dbdp.interfaces.cli.parameters import Commands, option
+from dbdp.interfaces.cli.click_adapter import Commands, option
+from dbdp.interfaces.cli.printing import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
 
 if TYPE_CHECKING:
     from dbdp.deployment.cluster import Cluster
