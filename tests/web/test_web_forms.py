@@ -275,7 +275,8 @@ def test_prediction_is_granted_and_revoked_after_a_look(owner, people):
             text = words(owner.get(answer.headers["location"]).text)
             assert (f"{rival} – Revoke" in text) == (action == "grant")
             assert other.get("/model", params={"id": model}).status_code == status
-        assert other.get("/predictions/grant", params=asked).status_code == 404
+        refused = other.post("/predictions/grant", data=asked | {"csrf": csrf_of(other.get("/models").text)})
+        assert f"model &#39;{model}&#39; does not exist" in words(refused.text)
 
 
 def test_a_stranger_may_not_grant_prediction(owner, people, as_owner):
@@ -286,8 +287,9 @@ def test_a_stranger_may_not_grant_prediction(owner, people, as_owner):
         page = client.get("/model", params={"id": model}).text
         assert "Grant prediction to" not in page
         asked = {"model": model, "role": odd}
-        assert client.get("/predictions/grant", params=asked).status_code == 403
-        assert client.post("/predictions/grant", data=asked | {"csrf": csrf_of(page)}).status_code == 400
+        answer = client.post("/predictions/grant", data=asked | {"csrf": csrf_of(page)})
+        assert answer.status_code == 400
+        assert "only that role, or the one that registered its dataset, may grant prediction" in words(answer.text)
     as_owner.execute("select dbdp.revoke_prediction(%s, %s)", (model, odd))
 
 

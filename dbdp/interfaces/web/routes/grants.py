@@ -1,5 +1,6 @@
-"""The routes that grant or revoke training and prediction, after a page that confirms it."""
+"""The routes that grant or revoke training and prediction, after a page that confirms it. The server refuses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -8,11 +9,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.interfaces.python.database import Database
 from dbdp.interfaces.web.guards import check_form
-from dbdp.interfaces.web.routes import lists
-from dbdp.interfaces.web.sign_in.visits import Visitor
-from dbdp.interfaces.web.views.page_refusals import Refusal, missing_model
+from dbdp.interfaces.web.sign_in.visits import Visit, Visitor
+from dbdp.interfaces.web.views.page_refusals import Refusal
 from dbdp.interfaces.web.views.rendering import link, number
-from dbdp.privacy.accounting.budget import Budget
 
 router = APIRouter(default_response_class=HTMLResponse)
 Typed = Annotated[str, Form(max_length=1000)]
@@ -20,170 +19,119 @@ Parameter = Annotated[str, Query(max_length=63)]
 Named = Annotated[str, Form(max_length=63)]
 AskedModel = Annotated[int, Query(ge=1, lt=2**63)]
 SentModel = Annotated[int, Form(ge=1, lt=2**63)]
-_OWN_MODEL = """
-select dbdp_internal.role_name(m.released_by_id, m.released_by)::text as released_by,
-       m.released_by_id = any (dbdp_internal.own_roles())
-           or m.dataset_id in (select o.id from dbdp.own_datasets as o) as own
-from dbdp.model as m
-where m.id = $1::int8
-"""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a page asks to confirm: title, sentence, meaning, the form's fields, whom it concerns, the way back."""
+class Action:
+    """A change of a role's grants.
+
+    Attributes
+    ----------
+    title, text, meaning : str
+        What a page asks to confirm, with the names of the form's fields in braces, and what it means.
+    done : str
+        The notice after it.
+    call : callable
+        Changes the grants: called with the database and the form's fields.
+    is_danger : bool
+        Whether it takes something away.
+    """
 
     title: str
     text: str
     meaning: str
-    fields: dict[str, Any]
-    whom: str
-    back: str
+    done: str
+    call: Callable[..., Any]
     is_danger: bool = False
 
 
+ACTIONS = {
+    "/allowances/grant": Action(
+        "Grant training",
+        "{role}, and every member of it, may train on {dataset} {until}.",
+        "What they spend stays spent, even if you revoke the right. This allowance replaces one that the role has; "
+        "what it has spent still counts.",
+        "{role} may train on {dataset}.",
+        lambda database, dataset, role, epsilon: database.grant_training(dataset, role, epsilon=_part(epsilon)),
+    ),
+    "/allowances/revoke": Action(
+        "Revoke training",
+        "{role} may no longer train on {dataset}.",
+        "What it has spent stays spent, and it keeps the models that it released.",
+        "{role} may no longer train on {dataset}.",
+        lambda database, dataset, role, epsilon: database.revoke_training(dataset, role),
+        is_danger=True,
+    ),
+    "/predictions/grant": Action(
+        "Grant prediction",
+        "{role}, and every member of it, may predict with model {model}, and see its coefficients.",
+        "This costs nothing: a released model is private already. It needs the right to use dbdp: membership in "
+        "dbdp_predictor.",
+        "{role} may predict with model {model}.",
+        Database.grant_prediction,
+    ),
+    "/predictions/revoke": Action(
+        "Revoke prediction",
+        "{role} may no longer predict with model {model}.",
+        "A session that has used the model may use it until it ends, and nobody forgets coefficients.",
+        "{role} may no longer predict with model {model}.",
+        Database.revoke_prediction,
+        is_danger=True,
+    ),
+}
+
+
 @router.get("/allowances/grant")
-def ask_grant(visit: Visitor, dataset: Parameter, role: Parameter, epsilon: Parameter = "") -> HTMLResponse:
-    """Show a page that confirms a grant, if the grant is allowed."""
+@router.get("/allowances/revoke")
+def ask_training(visit: Visitor, dataset: Parameter, role: Parameter, epsilon: Parameter = "") -> HTMLResponse:
+    """Show a page that confirms a grant of training, or its end."""
     part = _part(epsilon)
-    with visit.database() as database:
-        _check_grant(database, dataset, role, part)
     until = (
         "as long as anything is left of its budget"
         if part is None
         else f"until all their releases together would exceed ε = {number(part)}"
     )
-    asked = Asked(
-        "Grant training",
-        f"{role}, and every member of it, may train on {dataset} {until}.",
-        "What they spend stays spent, even if you revoke the right. This allowance replaces one that the role has; "
-        "what it has spent still counts.",
-        {"dataset": dataset, "role": role, "epsilon": "" if part is None else part},
-        f"to {role}",
-        link("/allowances", dataset=dataset),
-    )
-    return visit.page("confirm.html", asked=asked)
+    fields = {"dataset": dataset, "role": role, "epsilon": "" if part is None else part}
+    return _asked(visit, link("/allowances", dataset=dataset), fields, until=until)
 
 
 @router.post("/allowances/grant")
-def grant(visit: Visitor, dataset: Named, role: Named, epsilon: Named = "", csrf: Typed = "") -> RedirectResponse:
-    """Grant a role the right to train."""
-    check_form(visit.session, csrf)
-    part = _part(epsilon)
-    with visit.database(writing=True) as database:
-        database.grant_training(dataset, role, epsilon=part)
-    visit.session.notice = f"{role} may train on {dataset}."
-    return RedirectResponse(link("/allowances", dataset=dataset), 303)
-
-
-@router.get("/allowances/revoke")
-def ask_revoke(visit: Visitor, dataset: Parameter, role: Parameter) -> HTMLResponse:
-    """Show a page that confirms a revocation."""
-    asked = Asked(
-        "Revoke training",
-        f"{role} may no longer train on {dataset}.",
-        "What it has spent stays spent, and it keeps the models that it released.",
-        {"dataset": dataset, "role": role},
-        f"of {role}",
-        link("/allowances", dataset=dataset),
-        is_danger=True,
-    )
-    return visit.page("confirm.html", asked=asked)
-
-
 @router.post("/allowances/revoke")
-def revoke(visit: Visitor, dataset: Named, role: Named, csrf: Typed = "") -> RedirectResponse:
-    """Revoke a role's right to train."""
-    check_form(visit.session, csrf)
-    with visit.database(writing=True) as database:
-        database.revoke_training(dataset, role)
-    visit.session.notice = f"{role} may no longer train on {dataset}."
-    return RedirectResponse(link("/allowances", dataset=dataset), 303)
+def change_training(
+    visit: Visitor, dataset: Named, role: Named, epsilon: Named = "", csrf: Typed = ""
+) -> RedirectResponse:
+    """Grant a role the right to train, or revoke it."""
+    fields = {"dataset": dataset, "role": role, "epsilon": epsilon}
+    return _changed(visit, csrf, link("/allowances", dataset=dataset), fields)
 
 
 @router.get("/predictions/grant")
+@router.get("/predictions/revoke")
 def ask_prediction(visit: Visitor, model: AskedModel, role: Parameter) -> HTMLResponse:
-    """Show a page that confirms a grant of prediction, if the grant is allowed."""
-    with visit.database() as database:
-        _check_own_model(database, model)
-        _check_role(database, role)
-    asked = Asked(
-        "Grant prediction",
-        f"{role}, and every member of it, may predict with model {model}, and see its coefficients.",
-        "This costs nothing: a released model is private already. It needs the right to use dbdp: membership in "
-        "dbdp_predictor.",
-        {"model": model, "role": role},
-        f"to {role}",
-        link("/model", id=model),
-    )
-    return visit.page("confirm.html", asked=asked)
+    """Show a page that confirms a grant of prediction, or its end."""
+    return _asked(visit, link("/model", id=model), {"model": model, "role": role})
 
 
 @router.post("/predictions/grant")
-def grant_prediction(visit: Visitor, model: SentModel, role: Named, csrf: Typed = "") -> RedirectResponse:
-    """Grant a role the right to predict with a model."""
-    check_form(visit.session, csrf)
-    with visit.database(writing=True) as database:
-        database.grant_prediction(model, role)
-    visit.session.notice = f"{role} may predict with model {model}."
-    return RedirectResponse(link("/model", id=model), 303)
-
-
-@router.get("/predictions/revoke")
-def ask_end_of_prediction(visit: Visitor, model: AskedModel, role: Parameter) -> HTMLResponse:
-    """Show a page that confirms a revocation of prediction."""
-    asked = Asked(
-        "Revoke prediction",
-        f"{role} may no longer predict with model {model}.",
-        "A session that has used the model may use it until it ends, and nobody forgets coefficients.",
-        {"model": model, "role": role},
-        f"of {role}",
-        link("/model", id=model),
-        is_danger=True,
-    )
-    return visit.page("confirm.html", asked=asked)
-
-
 @router.post("/predictions/revoke")
-def revoke_prediction(visit: Visitor, model: SentModel, role: Named, csrf: Typed = "") -> RedirectResponse:
-    """Revoke a role's right to predict with a model."""
+def change_prediction(visit: Visitor, model: SentModel, role: Named, csrf: Typed = "") -> RedirectResponse:
+    """Grant a role the right to predict with a model, or revoke it."""
+    return _changed(visit, csrf, link("/model", id=model), {"model": model, "role": role})
+
+
+def _asked(visit: Visit, back: str, fields: dict[str, Any], **words: str) -> HTMLResponse:
+    action = ACTIONS[visit.request.url.path]
+    text = action.text.format(**fields, **words)
+    return visit.page("confirm.html", action=action, text=text, fields=fields, back=back)
+
+
+def _changed(visit: Visit, csrf: str, back: str, fields: dict[str, Any]) -> RedirectResponse:
     check_form(visit.session, csrf)
+    action = ACTIONS[visit.request.url.path]
     with visit.database(writing=True) as database:
-        database.revoke_prediction(model, role)
-    visit.session.notice = f"{role} may no longer predict with model {model}."
-    return RedirectResponse(link("/model", id=model), 303)
-
-
-def _check_grant(database: Database, dataset: str, role: str, part: float | None) -> None:
-    """Raise Refusal where dbdp.grant_training would refuse."""
-    row = lists.own_dataset(database, dataset, "grant training")
-    _check_role(database, role)
-    if part is not None:
-        try:
-            Budget.of(epsilon=row["epsilon"], delta=row["delta"], mode=row["mode"]).allowance(part)
-        except ValueError as error:
-            raise Refusal(
-                400, "No such allowance", str(error), "Go back and write another ε, or leave it empty for all."
-            ) from None
-
-
-def _check_own_model(database: Database, model: int) -> None:
-    rows = database.query(_OWN_MODEL, model)
-    if not rows:
-        raise missing_model(model)
-    if not rows[0]["own"]:
-        raise Refusal(
-            403,
-            "Not yours to grant",
-            f"Model {model} was released by {rows[0]['released_by']}; only that role, or the one that registered its "
-            "dataset, may grant prediction.",
-        )
-
-
-def _check_role(database: Database, role: str) -> None:
-    if not database.query("select rolname from pg_catalog.pg_roles where rolname = $1::name", role):
-        text = f"There is no role “{role}”."
-        raise Refusal(400, "No such role", text, "Write its name as in pg_roles, or have the role created first.")
+        action.call(database, **fields)
+    visit.session.notice = action.done.format(**fields)
+    return RedirectResponse(back, 303)
 
 
 def _part(text: str) -> float | None:
