@@ -19,7 +19,7 @@ from releases import RELEASED, unpacked, version_of
 from dbdp import __version__
 from dbdp.deployment.extension import installer, script
 from dbdp.deployment.extension.source import MADE_ONCE, ExtensionSource, InstallError
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import Budget
 
 STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))

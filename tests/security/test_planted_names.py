@@ -29,7 +29,8 @@ from dbdp.deployment.extension import installer, search_path
 from dbdp.deployment.extension.source import ExtensionSource
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession

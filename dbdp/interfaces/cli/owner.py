@@ -33,7 +33,7 @@ from dbdp.interfaces.cli.printing import (
     show_figures,
     show_mapping,
 )
-from dbdp.interfaces.python.tables import quoted
+from dbdp.interfaces.python.client.database import quoted
 from dbdp.registry.registration import Registration
 
 app = Commands()

@@ -17,7 +17,8 @@ from test_spark_rows import CANARY, KEY, SLICES, in_numpy, read, state, trained
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows.features import SCALED
 from dbdp.packing.spark import packed, tables, workers
 from dbdp.registry import datasets
@@ -146,7 +147,7 @@ def test_a_dataset_whose_rows_are_selected_is_refused_before_the_charge(
 ) -> None:
     name = f"other_{schema}"
     register(database, filled, name)
-    with pytest.raises(ValueError, match="PostgreSQL alone"):
+    with pytest.raises(ValueError, match="selected while PostgreSQL reads them; train it without Spark"):
         database.on_spark(spark).train(name, SHARDS)
     assert database.budget(name)["charged"] == 0
 

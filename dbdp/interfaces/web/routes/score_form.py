@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms.scores.metrics import METRICS
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.routes import lists
 from dbdp.interfaces.web.routes.pages import Name
 from dbdp.interfaces.web.sign_in.links import drawn

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
 from dbdp.interfaces.web.views.page_refusals import Refusal
 

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from psycopg.errors import Diagnostic
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.sign_in.background import Jobs
 from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
