@@ -31,7 +31,7 @@ from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
+from dbdp.interfaces.web.routes import entry, grants, owner_forms, pages, prometheus, score_form, trainings
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
@@ -304,7 +304,7 @@ def forms(model):
 
 
 def test_no_page_is_left_out():
-    routers = [each.router for each in (entry, metrics, pages, registering, rights, scores, trainings)]
+    routers = [each.router for each in (entry, grants, owner_forms, pages, prometheus, score_form, trainings)]
     made = {route.path for router in routers for route in router.routes if "GET" in route.methods}
     assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/job"}  # by which visits begin and end
 
