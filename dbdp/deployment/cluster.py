@@ -29,8 +29,8 @@ from urllib.parse import quote
 import psycopg
 from psycopg.pq import PGconn, Ping
 
-from dbdp.deployment import installer
 from dbdp.deployment.bootstrap import SUPPORTED, BootstrapError, PostgreSQL, find_postgresql, linked_python
+from dbdp.deployment.extension import installer, packages
 from dbdp.sessions.connections import opened
 
 TIMEOUT = 120  # seconds for a start, which may have to recover from a crash, or for a stop
@@ -94,7 +94,7 @@ class Cluster:
             if not self._is_installed():
                 self._create_database()
                 installer.install(self.url)
-                self._marker.write_text(installer.fingerprint())
+                self._marker.write_text(packages.fingerprint())
 
     def stop(self) -> None:
         """Stop the server if it runs; connections are closed and their transactions rolled back."""
@@ -153,7 +153,7 @@ class Cluster:
         return f"postgresql://postgres@/{database}?host={quote(str(self._socket), safe='')}&port=5432"
 
     def _is_installed(self) -> bool:
-        return self._marker.exists() and self._marker.read_text() == installer.fingerprint()
+        return self._marker.exists() and self._marker.read_text() == packages.fingerprint()
 
     def _is_ready(self) -> bool:
         return PGconn.ping(self._url("postgres").encode()) == Ping.OK

@@ -15,9 +15,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from dbdp import __version__
-from dbdp.deployment import catalogue
+from dbdp.deployment import inventory
 from dbdp.deployment.about import about
-from dbdp.deployment.installer import ROLES, SOUND_OBJECTS, Source, remedy_of_connection
+from dbdp.deployment.extension.installer import ROLES, remedy_of_connection
+from dbdp.deployment.extension.source import SOUND_OBJECTS, ExtensionSource
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession
@@ -58,7 +59,7 @@ _TO_PG_CATALOG = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """The result of one check.
 
     Attributes
@@ -80,7 +81,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Server:
+class ExaminedServer:
     """A server that accepts a connection, and the role that connects."""
 
     connection: psycopg.Connection
@@ -90,7 +91,7 @@ class Server:
     database: str
 
     @classmethod
-    def of(cls, connection: psycopg.Connection) -> "Server":
+    def of(cls, connection: psycopg.Connection) -> "ExaminedServer":
         """Return the server of a connection."""
         session = ClientSession(connection)
         sql = (
@@ -116,22 +117,22 @@ class Server:
         return f"dbdp install --url {self.superuser_target}"
 
 
-def examine(target: str | None) -> list[Finding]:
+def examine(target: str | None) -> list[Diagnosis]:
     """Check this machine, a server and its database."""
     here = _here()
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
-        return [here, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
+        return [here, Diagnosis("server", FAULT, "the private server does not run", "dbdp server start")]
     try:
         url = libpq_url(url)
     except ValueError as error:
         what, _, remedy = str(error).partition(": ")
-        return [here, Finding("server", FAULT, what, remedy)]
+        return [here, Diagnosis("server", FAULT, what, remedy)]
     try:
         with connected(url, connect_timeout=_TIMEOUT) as connection:
-            return [here, *_of_server(Server.of(connection))]
+            return [here, *_of_server(ExaminedServer.of(connection))]
     except psycopg.OperationalError as error:
-        return [here, Finding("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
+        return [here, Diagnosis("server", FAULT, str(error).strip(), remedy_of_connection(str(error)))]
 
 
 def _private_server() -> str | None:
@@ -141,7 +142,7 @@ def _private_server() -> str | None:
     return cluster.url if cluster.status()["running"] else None
 
 
-def _of_server(server: Server) -> Iterator[Finding]:
+def _of_server(server: ExaminedServer) -> Iterator[Diagnosis]:
     yield from _versions(server)
     extension = _extension(server)
     yield extension
@@ -151,7 +152,7 @@ def _of_server(server: Server) -> Iterator[Finding]:
         yield _python(server)
         yield from _without_role(server)
         missing = [*_roles(server)]
-        yield from missing or [Finding("roles", OK, ", ".join(ROLES))]
+        yield from missing or [Diagnosis("roles", OK, ", ".join(ROLES))]
         if not missing:
             yield from _objects(server)
     if not server.value("select to_regrole('dbdp_owner') is null"):
@@ -162,16 +163,16 @@ def _of_server(server: Server) -> Iterator[Finding]:
 # --- the machine, the server, the extension -------------------------------------------------------------
 
 
-def _here() -> Finding:
+def _here() -> Diagnosis:
     return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir .  # in the source's folder")
 
 
-def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
+def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Diagnosis:
     versions = ", ".join(f"{name} {ran[name]}" for name in ("dbdp", "python", "numpy", "flint"))
     slow = [work for work, compiled in ran["compiled"].items() if not compiled]
     if not slow:
-        return Finding(check, OK, f"{versions}; compiled: {', '.join(ran['compiled'])}")
-    return Finding(
+        return Diagnosis(check, OK, f"{versions}; compiled: {', '.join(ran['compiled'])}")
+    return Diagnosis(
         check,
         ADVICE,
         f"{versions}; {', '.join(slow)} not compiled: the same results, slower. It needs a C compiler and Python.h",
@@ -179,73 +180,73 @@ def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
     )
 
 
-def _versions(server: Server) -> Iterator[Finding]:
+def _versions(server: ExaminedServer) -> Iterator[Diagnosis]:
     facts = server.session.query(support.SERVER)[0]
     faults, major = support.faults_of_server(facts), facts["version"] // 10000
     if "server" not in faults:
-        yield Finding("server", OK, f"PostgreSQL {major}")
+        yield Diagnosis("server", OK, f"PostgreSQL {major}")
     for check, fault in faults.items():
-        yield Finding(check, FAULT, *fault)
+        yield Diagnosis(check, FAULT, *fault)
     if not is_direct(server.connection):
         remedy = "connect to the server itself for dbdp install, and for trainings from Python with shards"
-        yield Finding("connection", ADVICE, POOLED, remedy)
+        yield Diagnosis("connection", ADVICE, POOLED, remedy)
     if server.value("select pg_is_in_recovery()"):
         observation = "a standby: models can be used, nothing can be charged or trained"
-        yield Finding("primary", ADVICE, observation, "connect to the primary for training")
+        yield Diagnosis("primary", ADVICE, observation, "connect to the primary for training")
     available = "select exists (select from pg_available_extensions where name = 'plpython3u')"
     if server.value(available):
-        yield Finding("PL/Python", OK, "available")
+        yield Diagnosis("PL/Python", OK, "available")
     else:
         remedy = f"apt-get install postgresql-plpython3-{major}"
-        yield Finding("PL/Python", FAULT, "the server's package plpython3u is not installed", remedy)
+        yield Diagnosis("PL/Python", FAULT, "the server's package plpython3u is not installed", remedy)
     yield _files(server)
 
 
-def _files(server: Server) -> Finding:
+def _files(server: ExaminedServer) -> Diagnosis:
     sql = "select array_agg(version order by version) from pg_available_extension_versions where name = 'dbdp'"
     versions = server.value(sql) or []
     if __version__ in versions:
-        return Finding("extension files", OK, f"version {__version__}")
+        return Diagnosis("extension files", OK, f"version {__version__}")
     observation = f"of version {', '.join(versions)}, not {__version__}" if versions else "none on the server's disk"
-    return Finding("extension files", FAULT, observation, server.install)
+    return Diagnosis("extension files", FAULT, observation, server.install)
 
 
-def _extension(server: Server) -> Finding:
+def _extension(server: ExaminedServer) -> Diagnosis:
     version = server.value("select extversion from pg_extension where extname = 'dbdp'")
     if version == __version__:
-        return Finding("extension", OK, f"version {version}")
+        return Diagnosis("extension", OK, f"version {version}")
     is_available = server.value(_AVAILABLE, __version__)
     if version is None:
         remedy = "create extension dbdp schema pg_catalog cascade;" if is_available else server.install
-        return Finding("extension", FAULT, "not in this database", remedy)
+        return Diagnosis("extension", FAULT, "not in this database", remedy)
     can_update = is_available and server.value(_UPDATE, version, __version__)
     remedy = "alter extension dbdp update;" if can_update else server.install
     if _numbers(version) > _numbers(__version__):
         remedy = f"pip install .  # in the source of version {version}"
-    return Finding("extension", FAULT, f"version {version} in the database, {__version__} here", remedy)
+    return Diagnosis("extension", FAULT, f"version {version} in the database, {__version__} here", remedy)
 
 
-def _place(server: Server) -> Iterator[Finding]:
+def _place(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Yield a fault unless the extension is in pg_catalog: another schema's owner can drop it with the extension."""
     place = server.value(_PLACE)
     if place != "pg_catalog":
         observation = f"it is in schema {place}, whose owner can drop it with the extension, all ledgers and all models"
-        yield Finding("schema of the extension", FAULT, observation, _TO_PG_CATALOG)
+        yield Diagnosis("schema of the extension", FAULT, observation, _TO_PG_CATALOG)
 
 
 def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def _python(server: Server) -> Finding:
+def _python(server: ExaminedServer) -> Diagnosis:
     """Check that the server can import what a training imports."""
     try:
         ran = server.value("select dbdp.about()")
     except psycopg.errors.InsufficientPrivilege:
-        return Finding("server's Python", UNKNOWN, f"{server.role} may not call dbdp.about", "connect as a superuser")
+        return Diagnosis("server's Python", UNKNOWN, f"{server.role} may not call dbdp.about", "connect as a superuser")
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
-        return Finding("server's Python", FAULT, text, server.install)
+        return Diagnosis("server's Python", FAULT, text, server.install)
     again = "pip install --force-reinstall --no-cache-dir ."
     return _runtime("server's Python", ran, f"{again} && {server.install}")
 
@@ -253,46 +254,46 @@ def _python(server: Server) -> Finding:
 # --- roles, rights, settings ----------------------------------------------------------------------------
 
 
-def _roles(server: Server) -> Iterator[Finding]:
+def _roles(server: ExaminedServer) -> Iterator[Diagnosis]:
     absent = [role for role in ROLES if server.value("select to_regrole($1) is null", role)]
     if absent:
-        yield Finding("roles", FAULT, f"missing: {', '.join(absent)}", _with_parts(server))
+        yield Diagnosis("roles", FAULT, f"missing: {', '.join(absent)}", _with_parts(server))
         return
     for role, member in _MEMBERS:
         if not server.value("select pg_has_role($1::name, $2::name, 'usage')", member, role):
-            yield Finding("roles", FAULT, f"{member} is not a member of {role}", f"grant {role} to {member};")
+            yield Diagnosis("roles", FAULT, f"{member} is not a member of {role}", f"grant {role} to {member};")
     try:
-        server.session.query((Source.installed().sql / _CHECK_OF_ROLES).read_text())
+        server.session.query((ExtensionSource.installed().sql / _CHECK_OF_ROLES).read_text())
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
-        yield Finding("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
+        yield Diagnosis("roles", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
 
 
-def _objects(server: Server) -> Iterator[Finding]:
+def _objects(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Compare the rights on the extension's objects, and what stands on its tables, with the lists of this version."""
     findings = [finding for check in (_code_of_others, _rights_of_others, _writers) for finding in check(server)]
-    yield from findings or [Finding("objects", OK, "those of this version, with the rights that it grants")]
+    yield from findings or [Diagnosis("objects", OK, "those of this version, with the rights that it grants")]
 
 
-def _code_of_others(server: Server) -> Iterator[Finding]:
+def _code_of_others(server: ExaminedServer) -> Iterator[Diagnosis]:
     try:
-        server.session.query((Source.installed().sql / SOUND_OBJECTS).read_text())
+        server.session.query((ExtensionSource.installed().sql / SOUND_OBJECTS).read_text())
     except psycopg.errors.ObjectNotInPrerequisiteState as error:
-        yield Finding("objects", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
+        yield Diagnosis("objects", FAULT, error.diag.message_primary or str(error), error.diag.message_hint)
 
 
-def _rights_of_others(server: Server) -> Iterator[Finding]:
+def _rights_of_others(server: ExaminedServer) -> Iterator[Diagnosis]:
     def query(sql: str) -> list[tuple[str, ...]]:
         return [tuple(row.values()) for row in server.session.query(sql)]
 
     try:
-        foreign, missing = catalogue.foreign(query), catalogue.missing(query)
+        foreign, missing = inventory.foreign(query), inventory.missing(query)
     except psycopg.errors.InsufficientPrivilege:
-        yield Finding("objects", UNKNOWN, f"{server.role} may not see their rights", "connect as a superuser")
+        yield Diagnosis("objects", UNKNOWN, f"{server.role} may not see their rights", "connect as a superuser")
         return
     if foreign:
-        yield Finding("objects", FAULT, f"not of dbdp: {'; '.join(foreign)}", " ".join(foreign.values()))
+        yield Diagnosis("objects", FAULT, f"not of dbdp: {'; '.join(foreign)}", " ".join(foreign.values()))
     if missing:
-        yield Finding("objects", FAULT, f"missing: {'; '.join(missing)}", _with_parts(server))
+        yield Diagnosis("objects", FAULT, f"missing: {'; '.join(missing)}", _with_parts(server))
 
 
 _WRITERS = (
@@ -301,18 +302,18 @@ _WRITERS = (
 )
 
 
-def _writers(server: Server) -> Iterator[Finding]:
+def _writers(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Yield advice about roles that PostgreSQL lets write everything: no right on an odometer is listed for them."""
     if roles := server.value(_WRITERS):
         observation = (
             f"{roles} may turn odometers, and so stop trainings, or refund charges without a row in the ledger"
         )
-        yield Finding("pg_write_all_data", ADVICE, observation, f"revoke pg_write_all_data from {roles};")
+        yield Diagnosis("pg_write_all_data", ADVICE, observation, f"revoke pg_write_all_data from {roles};")
 
 
-def _with_parts(server: Server) -> str:
+def _with_parts(server: ExaminedServer) -> str:
     """Return the command that makes roles, policies and rights again."""
-    parts = " ".join(f"-f {shlex.quote(str(Source.installed().sql / part))}" for part in _PARTS_OF_ROLES)
+    parts = " ".join(f"-f {shlex.quote(str(ExtensionSource.installed().sql / part))}" for part in _PARTS_OF_ROLES)
     pin = shlex.quote(f"set search_path = {PATH}")
     return f"psql {server.superuser_target} --set ON_ERROR_STOP=1 --single-transaction --command {pin} {parts}"
 
@@ -321,7 +322,7 @@ _PARTS_OF_ROLES = ("schema/2-roles.sql", "policies/1-rows.sql", "policies/2-priv
 _CHECK_OF_ROLES = "schema/3-sound-roles.sql"  # which reads only
 
 
-def _rights(server: Server) -> Iterator[Finding]:
+def _rights(server: ExaminedServer) -> Iterator[Diagnosis]:
     yield _own_rights(server)
     sql = (
         "select array_agg(quote_ident(r)) from unnest(array['dbdp_owner', session_user]) as r "
@@ -331,17 +332,17 @@ def _rights(server: Server) -> Iterator[Finding]:
     for role in server.value(sql) or []:
         observation = f"{role} may not create temporary tables, which a training needs"
         remedy = f"grant temporary on database {server.database} to {role};"
-        yield Finding("temporary tables", FAULT, observation, remedy)
+        yield Diagnosis("temporary tables", FAULT, observation, remedy)
 
 
-def _own_rights(server: Server) -> Finding:
+def _own_rights(server: ExaminedServer) -> Diagnosis:
     if server.is_superuser:
-        return Finding("role", OK, f"{server.role}, a superuser, may do everything")
+        return Diagnosis("role", OK, f"{server.role}, a superuser, may do everything")
     for role, may in _RIGHTS.items():
         if server.value("select pg_has_role(session_user, $1::name, 'usage')", role):
-            return Finding("role", OK, f"{server.role}, a member of {role}, may {may}")
+            return Diagnosis("role", OK, f"{server.role}, a member of {role}, may {may}")
     observation = f"{server.role} is not a member of {', '.join(_RIGHTS)}"
-    return Finding("role", FAULT, observation, f"grant dbdp_analyst to {server.role};")
+    return Diagnosis("role", FAULT, observation, f"grant dbdp_analyst to {server.role};")
 
 
 _WITHOUT_ROLE = """
@@ -357,72 +358,72 @@ where i.role is null and i.is_unconfirmed = $1::bool
 """
 
 
-def _without_role(server: Server) -> Iterator[Finding]:
+def _without_role(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Yield advice about rights of roles that do not exist here; they are in nobody's hands."""
     if not server.is_superuser:
         return
     if waiting := server.value(_WITHOUT_ROLE, True):
         observation = f"roles of a restored dump, which have no rights until they are confirmed: {', '.join(waiting)}"
-        yield Finding("roles of a dump", ADVICE, observation, "dbdp confirm-roles")
+        yield Diagnosis("roles of a dump", ADVICE, observation, "dbdp confirm-roles")
     if gone := server.value(_WITHOUT_ROLE, False):
         observation = f"rights of roles that do not exist any more: {', '.join(gone)}"
         remedy = (
             "revoke their grants as dbdp.allowances shows them; for a successor: create role … nologin; select "
             "dbdp.confirm_role('the identity in parentheses', 'that role'); grant that role to the successor;"
         )
-        yield Finding("dropped roles", ADVICE, observation, remedy)
+        yield Diagnosis("dropped roles", ADVICE, observation, remedy)
 
 
-def _settings(server: Server) -> Iterator[Finding]:
-    checks: tuple[Callable[[Server], Finding | None], ...] = (_memory, _transactions, _fsync, _standbys)
+def _settings(server: ExaminedServer) -> Iterator[Diagnosis]:
+    checks: tuple[Callable[[ExaminedServer], Diagnosis | None], ...] = (_memory, _transactions, _fsync, _standbys)
     findings = [finding for check in checks if (finding := check(server))]
     findings += [*_logs(server), *_counts(server)]
-    yield from findings or [Finding("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
+    yield from findings or [Diagnosis("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
 
 
-def _memory(server: Server) -> Finding | None:
+def _memory(server: ExaminedServer) -> Diagnosis | None:
     try:
         pack_memory(server.session)
     except ValueError as error:
         remedy = f"alter database {server.database} set dbdp.pack_memory = '256MB';"
-        return Finding("dbdp.pack_memory", FAULT, str(error), remedy)
+        return Diagnosis("dbdp.pack_memory", FAULT, str(error), remedy)
     return None
 
 
-def _transactions(server: Server) -> Finding | None:
+def _transactions(server: ExaminedServer) -> Diagnosis | None:
     """Check that a training in a transaction that nobody described is not refused."""
     for parameter, refused, value in support.REFUSED_DEFAULTS:
         if server.value("select current_setting($1)", parameter) == refused:
             remedy = f"alter database {server.database} set {parameter} = '{value}';"
-            return Finding(parameter, FAULT, f"{refused}: each training is refused", remedy)
+            return Diagnosis(parameter, FAULT, f"{refused}: each training is refused", remedy)
     return None
 
 
-def _fsync(server: Server) -> Finding | None:
+def _fsync(server: ExaminedServer) -> Diagnosis | None:
     if server.value("select current_setting('fsync')") == "on":
         return None
     observation = "off: a crash can undo a charge after its release was read"
-    return Finding("fsync", FAULT, observation, _set_system("fsync", "on"))
+    return Diagnosis("fsync", FAULT, observation, _set_system("fsync", "on"))
 
 
-def _standbys(server: Server) -> Finding | None:
+def _standbys(server: ExaminedServer) -> Diagnosis | None:
     names = server.value("select current_setting('synchronous_standby_names')").strip()
     may = server.value("select pg_has_role('dbdp_owner', 'pg_read_all_stats', 'usage')")
     if names and not may:
         observation = "dbdp_owner may not see how far the synchronous standbys have replicated: training is refused"
-        return Finding("standbys", FAULT, observation, "grant pg_read_all_stats to dbdp_owner;")
+        return Diagnosis("standbys", FAULT, observation, "grant pg_read_all_stats to dbdp_owner;")
     if not names and (standbys := server.value("select count(*) from pg_stat_replication")):
         observation = f"{standbys} connected, none synchronous: a failover can undo the last charges"
-        return Finding("standbys", ADVICE, observation, _set_system("synchronous_standby_names", "*"))
+        return Diagnosis("standbys", ADVICE, observation, _set_system("synchronous_standby_names", "*"))
     return None
 
 
-def _logs(server: Server) -> Iterator[Finding]:
+def _logs(server: ExaminedServer) -> Iterator[Diagnosis]:
     for parameter, (unsafe, quiet) in _LOG_SETTINGS.items():
         value = server.value("select current_setting($1, true)", parameter) or ""
         if unsafe.match(value):
             observation = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
-            yield Finding(parameter, ADVICE, observation, _set_system(parameter, quiet))
+            yield Diagnosis(parameter, ADVICE, observation, _set_system(parameter, quiet))
 
 
 _COUNTS = """
@@ -434,7 +435,7 @@ and has_function_privilege(to_regrole('dbdp_analyst')::oid, p.oid, 'execute') --
 """
 
 
-def _counts(server: Server) -> Iterator[Finding]:
+def _counts(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Yield advice where an analyst may count the pages that a training reads, since PostgreSQL 16."""
     if names := server.value(_COUNTS):
         observation = "they count the pages that a training reads: see docs/known-limits.md, Counts of reads"
@@ -442,7 +443,7 @@ def _counts(server: Server) -> Iterator[Finding]:
             f"revoke execute on function {name} from public; grant execute on function {name} to pg_monitor;"
             for name in names
         )
-        yield Finding(", ".join(names), ADVICE, observation, remedy)
+        yield Diagnosis(", ".join(names), ADVICE, observation, remedy)
 
 
 def _set_system(parameter: str, value: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from commands import run, run_here
 
-from dbdp.interfaces.cli import output
+from dbdp.interfaces.cli import printing
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.cli.plots.curves import ScoringRows
 from dbdp.interfaces.python.client.database import Database
@@ -242,7 +242,7 @@ def test_every_command_takes_a_name_with_blanks_and_dots(server_url, connection,
 
 
 def test_a_renewed_budgets_ledger_names_the_period(server_url, connection, monkeypatch):
-    monkeypatch.setattr(output, "console", Terminal(width=80, color_system=None))
+    monkeypatch.setattr(printing, "console", Terminal(width=80, color_system=None))
     connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
     connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     connection.execute("select dbdp.dp_logreg('fits', 0.1, algorithm => 'bolt_on')")
@@ -262,8 +262,8 @@ def test_a_renewed_budgets_ledger_names_the_period(server_url, connection, monke
 def test_a_table_shows_the_range_of_many_numbers(capsys):
     """A table shows the range of many numbers and json all of them."""
     many, few = [0.5 + place for place in range(40)], [0.25, 0.75]
-    output.show_mapping({"standard_errors": many, "bounds": few}, False, "receipt")
+    printing.show_mapping({"standard_errors": many, "bounds": few}, False, "receipt")
     shown = capsys.readouterr().out
     assert "40 numbers, 0.5 to 39.5; --json prints them" in shown and "[0.25, 0.75]" in shown
-    output.show_mapping({"standard_errors": many}, True, "receipt")
+    printing.show_mapping({"standard_errors": many}, True, "receipt")
     assert json.loads(capsys.readouterr().out) == {"standard_errors": many}

@@ -27,9 +27,9 @@ from rich.progress import Progress
 
 from dbdp import __version__
 from dbdp.algorithms import Request
-from dbdp.interfaces.cli import machine, main, output
+from dbdp.interfaces.cli import admin, main, printing
+from dbdp.interfaces.cli.index import PLACES, SUMMARIES
 from dbdp.interfaces.cli.main import EXIT_CODES, app
-from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.python import progress
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.progress import seconds_left
@@ -102,8 +102,8 @@ def test_the_help_imports_no_command():
     assert not loaded & HEAVY
     assert not {name for name in loaded if name.startswith("dbdp.interfaces.cli.")} - {
         "dbdp.interfaces.cli.main",
-        "dbdp.interfaces.cli.parameters",
-        "dbdp.interfaces.cli.places",
+        "dbdp.interfaces.cli.click_adapter",
+        "dbdp.interfaces.cli.index",
     }
 
 
@@ -341,9 +341,9 @@ def test_an_uninstallation_names_what_it_leaves(make_database):
 def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]], title: str = "t") -> str:
     """What `show` prints on a console of that width."""
     console = Terminal(width=width, force_terminal=True, color_system=None)
-    monkeypatch.setattr(output, "console", console)
+    monkeypatch.setattr(printing, "console", console)
     with console.capture() as capture:
-        output.show(rows, False, title)
+        printing.show(rows, False, title)
     return capture.get()
 
 
@@ -370,17 +370,17 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch):
         if width == 100:
             assert all(words in shown for words in ("[/]", *odd, "x [/] y", r"\x1b[2J\u202etext", ":smile:"))
     console = Terminal(width=100, color_system=None)
-    monkeypatch.setattr(output, "console", console)
+    monkeypatch.setattr(printing, "console", console)
     with console.capture() as capture:
-        output.show_done("table [/] \x1b is [old]", False)
+        printing.show_done("table [/] \x1b is [old]", False)
     assert capture.get() == "table [/] \\x1b is [old]\n"
 
 
 def test_a_paid_figure_is_shown_whatever_its_classes(monkeypatch):
     console = Terminal(width=100, color_system=None)
-    monkeypatch.setattr(output, "console", console)
+    monkeypatch.setattr(printing, "console", console)
     with console.capture() as capture:
-        output.show_figures(
+        printing.show_figures(
             {"noise": 1.5, "receipt": {"dataset": "[/]"}}, False, "[/]", [{"class": "[/low]", "rows": 7}]
         )
     assert "[/low]  7" in capture.get()
@@ -404,10 +404,10 @@ def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch):
 
 def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch):
     console = Terminal(width=40, color_system=None)
-    monkeypatch.setattr(output, "console", console)
+    monkeypatch.setattr(printing, "console", console)
     url = "postgresql://postgres@/dbdp?host=%2Fa%2Flong%2Fplace&port=5432"
     with console.capture() as capture:
-        output.show_mapping({"url": url}, False, "private server")
+        printing.show_mapping({"url": url}, False, "private server")
     assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
 
 
@@ -415,7 +415,7 @@ def test_a_file_that_is_not_a_json_object_is_named(tmp_path):
     for content in (b"[1]", b"{bad", b"\xff", b"[" * 100_000):
         (tmp_path / "f.json").write_bytes(content)
         with pytest.raises(ValueError, match=r"^--features '.*f.json' is not a JSON object: "):
-            output.json_file(tmp_path / "f.json", "--features")
+            printing.json_file(tmp_path / "f.json", "--features")
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_a_right_that_is_missing_has_a_remedy(server_url, connection):
 @pytest.mark.parametrize("runs", [False, True])
 def test_a_server_that_starts_or_stops_says_so(monkeypatch, runs):
     cluster = Mock(url="postgresql:///x", **{"status.return_value": {"running": runs}, "psql.return_value": 0})
-    monkeypatch.setattr(machine, "_cluster", lambda: cluster)
+    monkeypatch.setattr(admin, "_cluster", lambda: cluster)
     for command in ("start", "psql"):
         done = CliRunner().invoke(app, ["server", command])
         assert ("starting the private server" in done.stderr) == (not runs)
@@ -461,8 +461,8 @@ def test_a_server_that_starts_or_stops_says_so(monkeypatch, runs):
 
 def test_experiments_run_in_the_clone_with_what_was_given(monkeypatch):
     called = Mock(return_value=3)
-    monkeypatch.setattr(machine.subprocess, "call", called)
-    monkeypatch.setattr(machine, "PEERS", ("json",))
+    monkeypatch.setattr(admin.subprocess, "call", called)
+    monkeypatch.setattr(admin, "PEERS", ("json",))
     given = ["--figure", "systems", "--dataset", "adult", "--repeats", "2", "--grid", "--full"]
     assert CliRunner().invoke(app, ["reproduce", *given]).exit_code == 3
     command = [sys.executable, "-m", "benchmarks.reproduce", *given]
@@ -477,8 +477,8 @@ def test_experiments_run_in_the_clone_with_what_was_given(monkeypatch):
     ],
 )
 def test_experiments_that_cannot_be_run_name_what_is_missing(monkeypatch, name, value, remedy):
-    monkeypatch.setattr(machine.subprocess, "call", Mock(side_effect=AssertionError))
-    monkeypatch.setattr(machine, name, value)
+    monkeypatch.setattr(admin.subprocess, "call", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(admin, name, value)
     with pytest.raises(ValueError, match=remedy):
         CliRunner().invoke(app, ["reproduce"], catch_exceptions=False)
 

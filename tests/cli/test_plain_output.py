@@ -20,7 +20,7 @@ from rich.progress import track
 from rich.table import Table
 
 import dbdp
-from dbdp.interfaces.cli import output
+from dbdp.interfaces.cli import printing
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.plain import plain, plain_lines, plain_output
 from dbdp.interfaces.python.progress import progress_bar
@@ -48,7 +48,7 @@ def by_table() -> None:
     table = Table(title=HOSTILE)
     table.add_column(HOSTILE)
     table.add_row(HOSTILE)
-    output.console.print(table)
+    printing.console.print(table)
 
 
 def by_warning() -> None:
@@ -82,14 +82,14 @@ WAYS = {
     "click": lambda: click.echo(HOSTILE),
     "click, stderr": lambda: click.echo(HOSTILE, err=True),
     "click, colour": lambda: click.secho(HOSTILE, fg="red", color=True),
-    "console": lambda: output.console.print(HOSTILE),
-    "rule": lambda: output.console.rule(HOSTILE),
+    "console": lambda: printing.console.print(HOSTILE),
+    "rule": lambda: printing.console.rule(HOSTILE),
     "another console": lambda: Terminal(stderr=True).print(HOSTILE),
-    "line": lambda: output.print_line(HOSTILE),
-    "done": lambda: output.show_done(HOSTILE, False),
-    "rows": lambda: output.show([{HOSTILE: HOSTILE}], False, HOSTILE),
-    "JSON": lambda: output.show([{HOSTILE: HOSTILE}], True, HOSTILE),
-    "mapping": lambda: output.show_mapping({HOSTILE: HOSTILE}, False, HOSTILE),
+    "line": lambda: printing.print_line(HOSTILE),
+    "done": lambda: printing.show_done(HOSTILE, False),
+    "rows": lambda: printing.show([{HOSTILE: HOSTILE}], False, HOSTILE),
+    "JSON": lambda: printing.show([{HOSTILE: HOSTILE}], True, HOSTILE),
+    "mapping": lambda: printing.show_mapping({HOSTILE: HOSTILE}, False, HOSTILE),
     "table": by_table,
     "warning": by_warning,
     "log": by_log,
@@ -154,7 +154,7 @@ ON_A_TERMINAL = """
 import sys, warnings
 sys.argv = ["dbdp", "version"]
 from dbdp.interfaces.cli import main
-from dbdp.interfaces.cli.output import print_line, show
+from dbdp.interfaces.cli.printing import print_line, show
 from dbdp.interfaces.python.progress import progress_bar
 import test_plain_output as tests
 def act():

@@ -8,7 +8,7 @@ import pytest
 
 import dbdp
 from dbdp.interfaces.cli.main import main
-from dbdp.interfaces.web.accounts.connections import Server
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
 from dbdp.sessions.connections import URL_VARIABLE, libpq_url
 
 pytestmark = pytest.mark.security
@@ -37,7 +37,7 @@ WELL_FORMED = [
 
 
 def test_a_malformed_url_is_refused_without_its_password():
-    for url, opened in product(MALFORMED, (dbdp.connect, Server)):
+    for url, opened in product(MALFORMED, (dbdp.connect, DatabaseServer)):
         with pytest.raises(ValueError, match="not a libpq URL: write postgresql://user@host:port/database") as error:
             opened(url)
         message = "".join(traceback.format_exception(error.value))

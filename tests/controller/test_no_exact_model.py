@@ -20,7 +20,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileT
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
 from dbdp.algorithms.rows import Rows
 from dbdp.controller.packed_rows import PackedRows
-from dbdp.deployment.installer import Source
+from dbdp.deployment.extension.source import ExtensionSource
 from dbdp.privacy.mechanisms import MECHANISMS
 
 PACKAGE = Path(dbdp.__file__).parent
@@ -59,7 +59,7 @@ ANSWERS = {"dbdp_internal.is_role_taken()", "dbdp_internal.vouched(bigint,oid)"}
 
 def suspects(connection: psycopg.Connection) -> list[str]:
     """Functions of the extension in Python that are not a call of one name of the package's interfaces."""
-    body = re.escape((Source.installed().plpython / "body.py").read_text().strip())
+    body = re.escape((ExtensionSource.installed().plpython / "body.py").read_text().strip())
     for mark, pattern in MARKS.items():
         body = body.replace(re.escape(mark), pattern)
     results = []

@@ -15,14 +15,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dbdp import __version__
 from dbdp.deployment import cluster as cluster_module
-from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster, ClusterError
+from dbdp.deployment.extension.source import ExtensionSource
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
 
 CONTROL = f"""
-default_version = '{installer.__version__}'
+default_version = '{__version__}'
 module_pathname = '@python_directory@'
 relocatable = false
 schema = dbdp
@@ -33,12 +34,12 @@ PYTHON = "create function {} returns text language plpython3u as 'import sys; re
 @pytest.fixture(scope="module", autouse=True)
 def small_extension(folder: Path) -> Iterator[None]:
     """These tests are about the server, so a small extension stands in for ours."""
-    source = installer.Source(folder / "sql", folder / "plpython")
+    source = ExtensionSource(folder / "sql", folder / "plpython")
     source.sql.mkdir()
     source.plpython.mkdir()
     (source.sql / "dbdp.control").write_text(CONTROL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(installer.Source, "installed", lambda: source)
+        patch.setattr(ExtensionSource, "installed", lambda: source)
         yield
 
 

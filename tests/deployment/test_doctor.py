@@ -15,9 +15,9 @@ from psycopg.pq import ConnStatus, PGconn
 from servers import temporary_cluster
 
 from dbdp import __version__
-from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster
-from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Finding, examine
+from dbdp.deployment.doctor import ADVICE, FAULT, OK, UNKNOWN, Diagnosis, examine
+from dbdp.deployment.extension import installer, packages
 from dbdp.sessions import support
 
 RELEASED = Path(__file__).parent / "released" / "dbdp--0.1.0.sql.xz"
@@ -59,11 +59,11 @@ def do(cluster: Cluster, remedy: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def bad(cluster: Cluster) -> list[Finding]:
+def bad(cluster: Cluster) -> list[Diagnosis]:
     return [finding for finding in examine(cluster.url) if finding.state != OK]
 
 
-def found(cluster: Cluster, check: str, state: str) -> Finding:
+def found(cluster: Cluster, check: str, state: str) -> Diagnosis:
     """Wait for the only finding that is not ok, and return it."""
     deadline = time.monotonic() + TIMEOUT
     while (findings := bad(cluster)) == [] and time.monotonic() < deadline:
@@ -239,9 +239,9 @@ def test_files_that_are_gone_are_put_back_by_the_remedy(cluster):
 
 @ON_ITS_OWN
 def test_a_server_without_compiled_code_is_advised(cluster, monkeypatch):
-    files = installer._package_files()
+    files = packages.package_files()
     with monkeypatch.context() as patch:
-        patch.setattr(installer, "_package_files", lambda: [path for path in files if path.suffix != ".so"])
+        patch.setattr(packages, "package_files", lambda: [path for path in files if path.suffix != ".so"])
         installer.install(cluster.url)
     finding = found(cluster, "server's Python", ADVICE)
     assert "training, noise, prediction not compiled" in finding.found

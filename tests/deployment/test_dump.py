@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
-from dbdp.deployment import installer
+from dbdp.deployment.extension import installer
 from dbdp.interfaces.python.client.connecting import connect
 
 pytestmark = pytest.mark.usefixtures("pg_dump")

@@ -27,16 +27,16 @@ from psycopg.types.numeric import NumericLoader
 from servers import temporary_cluster
 
 from dbdp.controller.charging import _workers
-from dbdp.deployment import installer
 from dbdp.deployment.doctor import FAULT, examine
-from dbdp.deployment.installer import InstallError
+from dbdp.deployment.extension import installer
+from dbdp.deployment.extension.source import PACKAGE, InstallError
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.sessions import support
 from dbdp.sessions.client import Another, ClientSession
 from dbdp.sessions.connections import PINNED, connected, is_direct, opened
 
-FUNCTIONS = Path(installer.PACKAGE) / "interfaces" / "sql" / "functions.py"
+FUNCTIONS = PACKAGE / "interfaces" / "sql" / "functions.py"
 REGISTER = """
 select dbdp.register_dataset(%s, %s::regclass, label => 'y', positive => 'true', features => '{"größe": [0, 9]}',
     epsilon => 1000, delta => 1e-3)
@@ -164,15 +164,12 @@ def test_another_version_is_refused(major):
 def test_the_versions_are_listed_once():
     """No other module compares the server's version, or has a table by version."""
     compared = re.compile(r"server_version|\bmajor\b *(<|>|==|in\b|not in\b)|MAJORS *=|MINIMUM_(SERVER|POSTGRESQL)")
-    found = {
-        path.relative_to(installer.PACKAGE).as_posix(): compared.findall(path.read_text())
-        for path in Path(installer.PACKAGE).rglob("*.py")
-    }
+    found = {path.relative_to(PACKAGE).as_posix(): compared.findall(path.read_text()) for path in PACKAGE.rglob("*.py")}
     # It finds a place's fitting package and installed servers; the versions come from the list.
     assert {path for path, places in found.items() if places} <= {
         "sessions/support.py",
         "deployment/bootstrap.py",
-        "deployment/installer.py",
+        "deployment/extension/installer.py",
     }
 
 
@@ -322,7 +319,7 @@ def test_no_setting_changes_what_commands_print(admin, server_url, dataset):
 
 def test_doctor_runs_no_statement_unpinned():
     """Its connection may be a pooler's, so that no path is set on it: each statement is pinned by itself."""
-    text = (Path(installer.PACKAGE) / "deployment" / "doctor.py").read_text()
+    text = (PACKAGE / "deployment" / "doctor.py").read_text()
     assert ".session.query(" in text  # which pins
     assert "execute(" not in text
     assert "cursor" not in text
@@ -537,7 +534,7 @@ def test_a_pooler_is_recognised(server_url, place, mode):
 
 def test_the_list_of_environments_is_documented():
     """docs/environments.md names each version and encoding."""
-    text = (Path(installer.PACKAGE).parent / "docs" / "environments.md").read_text()
+    text = (PACKAGE.parent / "docs" / "environments.md").read_text()
     assert f"PostgreSQL {support.listed_majors()}" in text
     assert f"`{support.ENCODING}`" in text
     assert inspect.getdoc(support)

@@ -12,7 +12,7 @@ import pytest
 from psycopg import conninfo
 
 from dbdp import __version__
-from dbdp.deployment import installer
+from dbdp.deployment.extension import installer, script
 from dbdp.interfaces.python.client.connecting import connect
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
@@ -364,5 +364,5 @@ def test_the_script_that_runs_is_the_one_in_the_repository(connection):
     folder = (
         Path(connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()[0]) / "extension"
     )
-    for name, content in installer.render_extension(python_directory(connection)).items():
+    for name, content in script.render_extension(python_directory(connection)).items():
         assert (folder / name).read_text() == content

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp.deployment import catalogue
+from dbdp.deployment import inventory
 
-GOLDEN = Path(catalogue.__file__).parent
+GOLDEN = Path(inventory.__file__).parent
 RENEW = "DBDP_RENEW_GOLDEN"
 
 
@@ -25,14 +25,14 @@ def plain(connection: psycopg.Connection) -> Iterator[psycopg.Connection]:
 
 
 def objects(connection: psycopg.Connection) -> list[str]:
-    return catalogue.objects(querying(connection))
+    return inventory.objects(querying(connection))
 
 
 def rights(connection: psycopg.Connection) -> list[str]:
-    return catalogue.rights(querying(connection))
+    return inventory.rights(querying(connection))
 
 
-def querying(connection: psycopg.Connection) -> catalogue.Query:
+def querying(connection: psycopg.Connection) -> inventory.Query:
     return lambda sql: connection.execute(sql.encode()).fetchall()
 
 

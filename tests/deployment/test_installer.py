@@ -14,9 +14,11 @@ import pytest
 
 import dbdp
 from dbdp import __version__
-from dbdp.deployment import bootstrap, installer
+from dbdp.deployment import bootstrap
 from dbdp.deployment.cluster import Cluster
-from dbdp.deployment.installer import InstallError, Source
+from dbdp.deployment.extension import installer, packages
+from dbdp.deployment.extension.script import render_extension
+from dbdp.deployment.extension.source import ExtensionSource, InstallError
 from dbdp.sessions import support
 
 CONTROL = """
@@ -45,8 +47,8 @@ BODY = (
 
 
 @pytest.fixture(scope="module")
-def source(folder: Path) -> Source:
-    small = Source(folder / "sql", folder / "plpython")
+def source(folder: Path) -> ExtensionSource:
+    small = ExtensionSource(folder / "sql", folder / "plpython")
     small.sql.mkdir()
     small.plpython.mkdir()
     for name, content in {"dbdp.control": CONTROL, **SCRIPTS}.items():
@@ -57,9 +59,9 @@ def source(folder: Path) -> Source:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path, source: Source) -> Iterator[Cluster]:
+def cluster(folder: Path, source: ExtensionSource) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Source, "installed", lambda: source)
+        patch.setattr(ExtensionSource, "installed", lambda: source)
         made = Cluster(folder / "cluster")
         made.start()
         yield made
@@ -88,7 +90,7 @@ def execute(url: str, statement: str) -> None:
 
 
 def test_the_script_is_the_parts_in_order_with_their_bodies(source):
-    files = installer.render_extension(Path("/where/it/is"), source)
+    files = render_extension(Path("/where/it/is"), source)
     assert sorted(files) == [f"dbdp--{__version__}.sql", "dbdp.control"]
     assert "module_pathname = '/where/it/is'" in files["dbdp.control"]
     assert f"default_version = '{__version__}'" in files["dbdp.control"]
@@ -141,8 +143,8 @@ def test_the_copies_are_compiled_and_without_tests(cluster):
 
 def test_a_second_installation_writes_nothing(cluster, database, monkeypatch):
     installer.install(database())
-    for name in ("_copy", "_write", "_link"):
-        monkeypatch.setattr(installer, name, None)
+    for name in ("_copy", "write", "_link"):
+        monkeypatch.setattr(packages, name, None)
     installer.install(database())
 
 
@@ -159,7 +161,7 @@ def test_a_script_that_was_changed_on_the_server_is_put_back(cluster, database):
 def test_changed_code_of_the_same_version_serves_new_sessions(cluster, database, tmp_path, monkeypatch):
     package = tmp_path / "dbdp"
     package.mkdir()
-    monkeypatch.setattr(installer, "PACKAGE", package)
+    monkeypatch.setattr(packages, "PACKAGE", package)
     for mark in ("first", "second"):
         (package / "__init__.py").write_text(f"mark = {mark!r}\n")
         installer.install(database())
@@ -275,7 +277,7 @@ def test_a_server_that_is_not_tested_is_named(database, monkeypatch):
 
 def test_a_server_that_does_not_see_our_files_is_elsewhere(database, monkeypatch):
     monkeypatch.setattr(installer, "_is_in_place", lambda *_: False)
-    monkeypatch.setattr(installer, "_write", lambda path, content: None)
+    monkeypatch.setattr(packages, "write", lambda path, content: None)
     with pytest.raises(InstallError, match="is not on this machine: run `dbdp install` on the"):
         installer.install(database())
 
@@ -285,7 +287,7 @@ def test_a_folder_that_cannot_be_written_is_named(database, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(installer, "_is_in_place", lambda *_: False)
-    monkeypatch.setattr(installer, "_write", refuse)
+    monkeypatch.setattr(packages, "write", refuse)
     with pytest.raises(InstallError, match=r"cannot be written \(Permission denied\): run `dbdp"):
         installer.install(database())
 

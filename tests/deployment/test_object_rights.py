@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dbdp.deployment import catalogue, installer
+from dbdp.deployment import inventory
+from dbdp.deployment.extension import installer
 
 OTHERS = ("eve", "crowd", "public", "pg_monitor", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner", "dbdp_owner")
 KINDS = {
@@ -70,7 +71,7 @@ def undone(url: str) -> Iterator[psycopg.Connection]:
 
 def differing(connection: psycopg.Connection) -> set[str]:
     """The rights that are in only one of the database and the list."""
-    return set(catalogue.intended("rights")) ^ set(catalogue.rights(lambda sql: connection.execute(sql).fetchall()))
+    return set(inventory.intended("rights")) ^ set(inventory.rights(lambda sql: connection.execute(sql).fetchall()))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +159,7 @@ def test_a_right_that_is_not_listed_is_seen(server_url, right):
         connection.execute("create role eve")
         connection.execute(f"grant {right} to eve with grant option".encode())
         assert any(line.startswith("eve: ") for line in differing(connection))
-        for remedy in catalogue.foreign(query).values():
+        for remedy in inventory.foreign(query).values():
             connection.execute(remedy.encode())
         assert not differing(connection)
 
@@ -167,7 +168,7 @@ def test_a_right_or_policy_that_is_lost_is_named(server_url):
     with undone(server_url) as connection:
         connection.execute("set search_path = pg_catalog; drop policy visible on dbdp.model")
         connection.execute("revoke all on dbdp.ledger from dbdp_owner; drop index dbdp.ledger_height")
-        lost = catalogue.missing(lambda sql: connection.execute(sql.encode()).fetchall())
+        lost = inventory.missing(lambda sql: connection.execute(sql.encode()).fetchall())
     assert [line.partition(",")[0] for line in lost] == [
         "INDEX ledger_height ON dbdp.ledger USING btree (dataset_id",
         "dbdp_owner: insert on table dbdp.ledger",
@@ -268,7 +269,7 @@ def test_an_odometer_that_others_may_turn_refuses_to_train(server_url, connectio
         restored.execute(f"create role eve; grant update on sequence dbdp.charge_{number} to eve")
         with pytest.raises(psycopg.Error, match="does not belong to dbdp_owner only"), restored.transaction():
             restored.execute(TRAIN.format(d=dataset))
-        (remedy,) = catalogue.foreign(lambda sql: restored.execute(sql.encode()).fetchall()).values()
+        (remedy,) = inventory.foreign(lambda sql: restored.execute(sql.encode()).fetchall()).values()
         assert remedy == f"revoke update on sequence dbdp.charge_{number} from eve cascade;"
         restored.execute(remedy.encode())
         restored.execute(TRAIN.format(d=dataset))

@@ -12,9 +12,9 @@ import pytest
 from carried_over import check_refused, check_training, facts, use
 from servers import temporary_cluster
 
-from dbdp.deployment import installer
 from dbdp.deployment.bootstrap import find_postgresql
 from dbdp.deployment.cluster import Cluster
+from dbdp.deployment.extension import installer
 
 pytestmark = pytest.mark.slow
 

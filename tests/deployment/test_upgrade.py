@@ -17,7 +17,8 @@ from released import released
 from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
-from dbdp.deployment import installer
+from dbdp.deployment.extension import installer, script
+from dbdp.deployment.extension.source import MADE_ONCE, ExtensionSource, InstallError
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import Budget
 
@@ -153,7 +154,7 @@ def test_an_update_refuses_a_schema_that_another_made(make_old, state):
         connection.execute("create schema dbdp_internal")
         with pytest.raises(psycopg.errors.DuplicateSchema):
             connection.execute("alter extension dbdp update")
-        with pytest.raises(installer.InstallError, match=r"run `alter schema dbdp_internal rename to …`, or drop it"):
+        with pytest.raises(InstallError, match=r"run `alter schema dbdp_internal rename to …`, or drop it"):
             installer.install(url)
         assert catalogue_of_old(url) == before
         connection.execute("alter schema dbdp_internal rename to mine")
@@ -471,7 +472,7 @@ def test_an_update_names_who_uses_what_it_drops(make_old, user):
         connection.execute(
             f"grant execute on all functions in schema dbdp to {name}; set role {name}; {made}; reset role"
         )
-        with pytest.raises(installer.InstallError) as refused:
+        with pytest.raises(InstallError) as refused:
             installer.install(url)
         assert f"{shown} of {name}" in str(refused.value)
         connection.execute(str(refused.value).split("`")[1].encode())
@@ -488,14 +489,14 @@ def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, state):
 
 
 def test_every_version_but_this_one_has_its_script_and_a_step_from_it():
-    steps = installer._migrations(installer.Source.installed())
+    steps = script._migrations(ExtensionSource.installed())
     assert list(steps) == sorted({version_of(state) for state in STATES})
     assert __version__ not in steps
 
 
 def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already():
-    source = installer.Source.installed()
-    parts = [part for name, part in source.parts().items() if name not in installer.MADE_ONCE]
+    source = ExtensionSource.installed()
+    parts = [part for name, part in source.parts().items() if name not in MADE_ONCE]
     lines = [line for part in parts for line in part.read_text().splitlines() if line.startswith("create ")]
     assert len(lines) > 50
     careless = [line for line in lines if "or replace" not in line and "if not exists" not in line]

@@ -24,13 +24,14 @@ from site_of_tests import csrf_of, served
 
 import dbdp
 from dbdp.algorithms import Request
-from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster
+from dbdp.deployment.extension import installer, search_path
+from dbdp.deployment.extension.source import ExtensionSource
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
+from dbdp.interfaces.web.routes import entry, grants, owner_forms, pages, prometheus, score_form, trainings
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession
 
@@ -308,7 +309,7 @@ def forms(model):
 
 @pytest.mark.control("planted-names")
 def test_no_page_is_left_out():
-    routers = [each.router for each in (entry, metrics, pages, registering, rights, scores, trainings)]
+    routers = [each.router for each in (entry, grants, owner_forms, pages, prometheus, score_form, trainings)]
     made = {route.path for router in routers for route in router.routes if "GET" in route.methods}
     assert made - {place.partition("?")[0] for place in PAGES} == {"/", "/job"}  # by which visits begin and end
 
@@ -433,9 +434,9 @@ def test_a_connection_of_ours_is_pinned_whatever_set_its_path(world, path, given
 # --- the control: the same traps are met where the path is the user's ------------------------------------------
 
 BEFORE = {  # statements of the code as it was, or as it is, over a connection that is not pinned
-    "the roles of the doctor": (installer.Source.installed().sql / "schema/3-sound-roles.sql").read_text(),
+    "the roles of the doctor": (ExtensionSource.installed().sql / "schema/3-sound-roles.sql").read_text(),
     "rights of dbdp_owner": installer.GRANTS_TO_OWNER,
-    "a setting of the database": installer.SETTING_OF_DATABASE,
+    "a setting of the database": search_path.SETTING_OF_DATABASE,
     "waiting for the log": "select 1::pg_catalog.numeric >= 1",
     "a dataset of a table": "select 'pg_class'::pg_catalog.regclass = 'pg_class'::pg_catalog.regclass",
     "columns of a table": "select attname::text from pg_catalog.pg_attribute where attrelid = 'pg_class'::regclass",

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster
+from dbdp.deployment.extension import installer
 
 IMAGE = os.environ.get("DBDP_TEST_IMAGE")  # an image of docker/Dockerfile to test, instead of a private cluster
 MEMORY, ROOM = Path("/dev/shm"), 8 << 30  # bytes: of two workers with a few clusters each

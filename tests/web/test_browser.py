@@ -17,7 +17,7 @@ from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 from site_of_tests import ODD, PASSWORD, People
 
-from dbdp.interfaces.web.accounts import links
+from dbdp.interfaces.web.sign_in import links
 
 
 @pytest.fixture

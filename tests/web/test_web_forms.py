@@ -8,10 +8,10 @@ from html import unescape
 import pytest
 from site_of_tests import ROWS, csrf_of, served, visiting, words
 
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.jobs import Job, Jobs
 from dbdp.interfaces.web.routes import plan_form, register_form
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.sign_in.background import Job, Jobs
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.views.page_refusals import Refusal
 
 
 def fields_of(page, action):
@@ -100,7 +100,7 @@ def test_a_training_beyond_the_budget_costs_nothing(owner, people, as_owner):
 
 
 def test_a_job_is_stopped_and_two_do_not_run_at_once(people):
-    jobs = Jobs(Server(people.url_of("owner")))
+    jobs = Jobs(DatabaseServer(people.url_of("owner")))
     job = jobs.start("1", "It", lambda database: database.query("select pg_sleep(600)"))
     with pytest.raises(Refusal) as refused:
         jobs.start("2", "Another", lambda _: None)
@@ -275,7 +275,8 @@ def test_prediction_is_granted_and_revoked_after_a_look(owner, people):
             text = words(owner.get(answer.headers["location"]).text)
             assert (f"{rival} – Revoke" in text) == (action == "grant")
             assert other.get("/model", params={"id": model}).status_code == status
-        assert other.get("/predictions/grant", params=asked).status_code == 404
+        refused = other.post("/predictions/grant", data=asked | {"csrf": csrf_of(other.get("/models").text)})
+        assert f"model &#39;{model}&#39; does not exist" in words(refused.text)
 
 
 def test_a_stranger_may_not_grant_prediction(owner, people, as_owner):
@@ -286,8 +287,9 @@ def test_a_stranger_may_not_grant_prediction(owner, people, as_owner):
         page = client.get("/model", params={"id": model}).text
         assert "Grant prediction to" not in page
         asked = {"model": model, "role": odd}
-        assert client.get("/predictions/grant", params=asked).status_code == 403
-        assert client.post("/predictions/grant", data=asked | {"csrf": csrf_of(page)}).status_code == 400
+        answer = client.post("/predictions/grant", data=asked | {"csrf": csrf_of(page)})
+        assert answer.status_code == 400
+        assert "only that role, or the one that registered its dataset, may grant prediction" in words(answer.text)
     as_owner.execute("select dbdp.revoke_prediction(%s, %s)", (model, odd))
 
 

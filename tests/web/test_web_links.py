@@ -17,11 +17,11 @@ from commands import run_here
 from psycopg.conninfo import make_conninfo
 from site_of_tests import PASSWORD, People, csrf_of, served, visiting, words
 
-from dbdp.interfaces.web.accounts import links
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.sessions import IDLE_SECONDS, LONGEST_SECONDS, MOST_SESSIONS, Sessions
 from dbdp.interfaces.web.serving import listen
-from dbdp.interfaces.web.views.refusals import NoSession, Refusal
+from dbdp.interfaces.web.sign_in import links
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.sign_in.sessions import IDLE_SECONDS, LONGEST_SECONDS, MOST_SESSIONS, Sessions
+from dbdp.interfaces.web.views.page_refusals import NoSession, Refusal
 
 pytestmark = pytest.mark.security
 
@@ -77,7 +77,7 @@ def test_a_page_without_a_session_does_not_show_the_link(site):
 
 def test_a_link_stays_valid_while_the_server_does_not_answer(site):
     services, token = site.app.state.services, token_of(site)
-    site.app.state.services = replace(services, server=Server("postgresql:///none?host=/nonexistent"))
+    site.app.state.services = replace(services, server=DatabaseServer("postgresql:///none?host=/nonexistent"))
     assert not entered(site, token)
     site.app.state.services = services
     assert entered(site, token)
@@ -171,7 +171,7 @@ def test_signing_out_ends_the_session(site):
 def test_a_lost_server_is_reported_and_ends_no_session(site):
     services = site.app.state.services
     with site.open() as client:
-        site.app.state.services = replace(services, server=Server("postgresql:///none?host=/nonexistent"))
+        site.app.state.services = replace(services, server=DatabaseServer("postgresql:///none?host=/nonexistent"))
         answer = client.get("/datasets")
         assert answer.status_code == 503
         assert "does not answer" in words(answer.text)
@@ -200,7 +200,7 @@ def test_requests_at_once_take_one_connection_of_a_session(people):
 def test_a_connection_limit_is_reported_and_ends_no_session(people, monkeypatch):
     with visiting(people, "rival") as client:
         with people.login("rival") as other:
-            monkeypatch.setattr("dbdp.interfaces.web.accounts.connections._PAUSES", ())
+            monkeypatch.setattr("dbdp.interfaces.web.sign_in.database_server._PAUSES", ())
             answer = client.get("/models")
             monkeypatch.undo()
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
@@ -221,7 +221,7 @@ def test_a_role_that_may_not_connect_to_the_database_sees_why(people):
 
 
 def test_a_request_waits_for_its_session_but_not_forever(monkeypatch):
-    monkeypatch.setattr("dbdp.interfaces.web.accounts.sessions.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("dbdp.interfaces.web.sign_in.sessions.WAIT_SECONDS", 0.01)
     sessions = Sessions(lambda: 0.0)
     session, other = (sessions.find(sessions.begin("role")) for _ in range(2))
     with session.turn(), other.turn(), pytest.raises(Refusal, match="Too much at once"), session.turn():

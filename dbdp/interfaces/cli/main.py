@@ -17,8 +17,8 @@ import click
 
 from dbdp import __version__
 from dbdp.algorithms.words import OTHERS
-from dbdp.interfaces.cli.parameters import Commands, option
-from dbdp.interfaces.cli.places import PLACES, SUMMARIES
+from dbdp.interfaces.cli.click_adapter import Commands, option
+from dbdp.interfaces.cli.index import PLACES, SUMMARIES
 from dbdp.interfaces.plain import plain, plain_output
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)")
 
 
 class _Commands(Commands):
-    """Loads a command of `dbdp.interfaces.cli.places` when it is called; lists these before those of `app` itself.
+    """Loads a command of `dbdp.interfaces.cli.index` when it is called; lists these before those of `app` itself.
 
     All that is printed meanwhile is plain text, whoever prints it.
     """

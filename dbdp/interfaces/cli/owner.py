@@ -7,7 +7,8 @@ from typing import Annotated
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.column_bounds import BETA
 from dbdp.controller.options import HELP
-from dbdp.interfaces.cli.output import (
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     SPARK,
     AsJson,
@@ -32,7 +33,6 @@ from dbdp.interfaces.cli.output import (
     show_figures,
     show_mapping,
 )
-from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.interfaces.python.client.database import quoted
 from dbdp.registry.registration import Registration
 

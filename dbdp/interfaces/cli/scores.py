@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.algorithms.scores.score_bins import BINS
-from dbdp.interfaces.cli.output import (
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     AsJson,
     Delta,
@@ -19,7 +20,6 @@ from dbdp.interfaces.cli.output import (
     show,
     show_figures,
 )
-from dbdp.interfaces.cli.parameters import Argument, Commands, option
 
 app = Commands()
 

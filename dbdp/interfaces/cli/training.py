@@ -13,7 +13,8 @@ import click
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.words import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
-from dbdp.interfaces.cli.output import (
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     AsJson,
     Engine,
@@ -25,7 +26,6 @@ from dbdp.interfaces.cli.output import (
     show,
     show_mapping,
 )
-from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.jobs import Jobs
-from dbdp.interfaces.web.accounts.links import Links
-from dbdp.interfaces.web.accounts.sessions import Sessions
-from dbdp.interfaces.web.accounts.visits import Services
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
-from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
-from dbdp.interfaces.web.views.refusals import NoSession, Refusal
+from dbdp.interfaces.web.routes import entry, grants, owner_forms, pages, prometheus, score_form, trainings
+from dbdp.interfaces.web.sign_in.background import Jobs
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.sign_in.links import Links
+from dbdp.interfaces.web.sign_in.sessions import Sessions
+from dbdp.interfaces.web.sign_in.visits import Services
+from dbdp.interfaces.web.views.page_refusals import NoSession, Refusal
 from dbdp.interfaces.web.views.rendering import page, refused
 
 
@@ -46,7 +46,7 @@ def create(
     metrics_token : str
         What a request of `/metrics` must send; without it there is no such page.
     """
-    server = Server(target)
+    server = DatabaseServer(target)
     services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie, metrics_token)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_stopping(services.jobs))
     app.state.services = services
@@ -54,10 +54,10 @@ def create(
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app.middleware("http")(guard)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    for routes in (entry, pages, trainings, registering, scores, rights):
+    for routes in (entry, pages, trainings, owner_forms, score_form, grants):
         app.include_router(routes.router)
     if metrics_token:
-        app.include_router(metrics.router)
+        app.include_router(prometheus.router)
     _answer_errors(app)
     return app
 

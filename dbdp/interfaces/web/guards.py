@@ -12,8 +12,8 @@ from fastapi import Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dbdp.interfaces.web.accounts.sessions import Session
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.sign_in.sessions import BrowserSession
+from dbdp.interfaces.web.views.page_refusals import Refusal
 
 # Names that always resolve to this machine, and its addresses; no other name, which may be made to resolve to it (DNS
 # rebinding). `anything.localhost` has cookies of its own, which other ports of this machine do not receive.
@@ -100,7 +100,7 @@ def _oversized(request: Request) -> tuple[int, str] | None:
     return None
 
 
-def check_form(session: Session, csrf: str) -> None:
+def check_form(session: BrowserSession, csrf: str) -> None:
     """Raise Refusal unless a form has the number of its session's forms."""
     if not compare_digest(csrf.encode(), session.csrf.encode()):
         raise Refusal(

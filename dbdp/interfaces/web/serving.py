@@ -12,10 +12,10 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.links import in_browser
 from dbdp.interfaces.web.app import create
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.sign_in.links import in_browser
+from dbdp.interfaces.web.views.page_refusals import Refusal
 
 _MOST_CONNECTIONS = 64
 REQUEST_SECONDS = 20.0  # from the opening of a connection, or its last response, to the end of the next request
@@ -99,7 +99,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _check(server: Server) -> None:
+def _check(server: DatabaseServer) -> None:
     """Raise ValueError unless the database server lets in the role and has the extension."""
     try:
         server.account()

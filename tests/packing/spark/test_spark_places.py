@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from servers import drop_datasets
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.cli.output import opened_on
+from dbdp.interfaces.cli.printing import opened_on
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
 from dbdp.packing.spark import files

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp.algorithms import AUTO, Facts
-from dbdp.interfaces.cli.output import (
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.plots import curves, pictures
+from dbdp.interfaces.cli.printing import (
     AsJson,
     LabelBounds,
     Labels,
@@ -25,8 +27,6 @@ from dbdp.interfaces.cli.output import (
     show,
     show_done,
 )
-from dbdp.interfaces.cli.parameters import Argument, Commands, option
-from dbdp.interfaces.cli.plots import curves, pictures
 from dbdp.interfaces.python.progress import progress_bar
 
 if TYPE_CHECKING:

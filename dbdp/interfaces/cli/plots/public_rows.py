@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from dbdp.deployment import installer
+from dbdp.deployment.extension import installer
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.loading import create_table

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from dbdp.interfaces.web.accounts.visits import Visitor, services_of
 from dbdp.interfaces.web.guards import check_form
+from dbdp.interfaces.web.sign_in.visits import Visitor, services_of
 from dbdp.interfaces.web.views.rendering import page
 
 router = APIRouter(default_response_class=HTMLResponse)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.views.refusals import Refusal, missing_dataset
+from dbdp.interfaces.web.views.page_refusals import Refusal, missing_dataset
 from dbdp.sessions.session import Row
 
 ROWS_OF_A_PAGE = 50

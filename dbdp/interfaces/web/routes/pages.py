@@ -6,11 +6,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.accounts.visits import Visitor, jobs_of
 from dbdp.interfaces.web.routes import lists
-from dbdp.interfaces.web.views import bars, charts, receipts
-from dbdp.interfaces.web.views.columns import declared
-from dbdp.interfaces.web.views.refusals import missing_model
+from dbdp.interfaces.web.sign_in.visits import Visitor, jobs_of
+from dbdp.interfaces.web.views import bars, charts, receipt_entries
+from dbdp.interfaces.web.views.declared_columns import declared
+from dbdp.interfaces.web.views.page_refusals import missing_model
 from dbdp.registry.declarations import Declaration
 from dbdp.sessions.session import Row
 
@@ -126,7 +126,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
     return visit.page(
         "model.html",
         model=rows[0],
-        sections=receipts.sections(rows[0]["receipt"]),
+        sections=receipt_entries.sections(rows[0]["receipt"]),
         coefficients=coefficients,
         chart=charts.coefficients(coefficients),
         attacks=charts.attacks(rows[0]["receipt"]),

@@ -37,7 +37,7 @@ _EXAMPLES = {float: "a number, such as 0.5", int: "a whole number, such as 1000"
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnField:
     """A column of the table, with the names of its fields.
 
     Attributes
@@ -67,9 +67,9 @@ def tables(database: Database) -> list[str]:
     return [row["name"] for row in database.query(_TABLES)]
 
 
-def columns(database: Database, table: str) -> list[Column]:
+def columns(database: Database, table: str) -> list[ColumnField]:
     """Return the columns of a table; empty if there is no such table."""
-    return [Column(place, **row) for place, row in enumerate(database.query(_COLUMNS, table))]
+    return [ColumnField(place, **row) for place, row in enumerate(database.query(_COLUMNS, table))]
 
 
 def read(texts: Mapping[str, str]) -> Registration:

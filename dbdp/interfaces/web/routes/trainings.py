@@ -10,12 +10,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms import Request as Training
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.accounts.links import drawn
-from dbdp.interfaces.web.accounts.visits import Sent, Visitor, jobs_of
 from dbdp.interfaces.web.routes import lists, plan_form
 from dbdp.interfaces.web.routes.pages import JobNumber, Name
-from dbdp.interfaces.web.views import bars, charts, receipts
-from dbdp.interfaces.web.views.refusals import Refusal, missing
+from dbdp.interfaces.web.sign_in.links import drawn
+from dbdp.interfaces.web.sign_in.visits import Sent, Visitor, jobs_of
+from dbdp.interfaces.web.views import bars, charts, receipt_entries
+from dbdp.interfaces.web.views.page_refusals import Refusal, missing
 from dbdp.interfaces.web.views.rendering import link
 from dbdp.sessions.session import Row
 
@@ -127,7 +127,7 @@ def _planned(database: Database, name: str, training: Training) -> dict[str, Any
     left = [_left(limit, receipt) for limit in ({"role": None, **budget}, *within)]
     return {
         "receipt": receipt,
-        "sections": receipts.sections(receipt),
+        "sections": receipt_entries.sections(receipt),
         "bar": bars.budget_bar(budget, database.spending(name), receipt["charge"]),
         "unit": bars.UNITS[budget["mode"]],
         "budget": budget,

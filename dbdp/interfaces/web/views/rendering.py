@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.views.page_refusals import Refusal
 from dbdp.privacy.accounting.budget import rounded_down
 
 

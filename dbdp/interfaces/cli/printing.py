@@ -13,7 +13,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 from rich.text import Text
 
-from dbdp.interfaces.cli.parameters import option
+from dbdp.interfaces.cli.click_adapter import option
 from dbdp.interfaces.plain import plain
 from dbdp.interfaces.terminal import Terminal
 from dbdp.sessions.errors import NOT_ALLOWED

@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse
 from psycopg.errors import Diagnostic
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.accounts.jobs import Jobs
-from dbdp.interfaces.web.accounts.links import Links
-from dbdp.interfaces.web.accounts.sessions import Session, Sessions
 from dbdp.interfaces.web.guards import check_form
+from dbdp.interfaces.web.sign_in.background import Jobs
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.sign_in.links import Links
+from dbdp.interfaces.web.sign_in.sessions import BrowserSession, Sessions
 from dbdp.interfaces.web.views.rendering import page
 from dbdp.sessions.errors import PREFIX
 
@@ -25,7 +25,7 @@ class Services:
 
     Attributes
     ----------
-    server : Server
+    server : DatabaseServer
         The database server.
     sessions : Sessions
         The sessions.
@@ -39,7 +39,7 @@ class Services:
         What a request of `/metrics` must send.
     """
 
-    server: Server
+    server: DatabaseServer
     sessions: Sessions
     links: Links
     jobs: Jobs
@@ -64,7 +64,7 @@ class Visit:
     """A request of a browser, with its session."""
 
     request: Request
-    session: Session
+    session: BrowserSession
 
     @contextmanager
     def database(self, *, writing: bool = False) -> Iterator[Database]:

@@ -5,10 +5,10 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from dbdp.interfaces.web.accounts.visits import Sent, Visit, Visitor
 from dbdp.interfaces.web.routes import lists, register_form
 from dbdp.interfaces.web.routes.pages import Name, TableName
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.sign_in.visits import Sent, Visit, Visitor
+from dbdp.interfaces.web.views.page_refusals import Refusal
 from dbdp.interfaces.web.views.rendering import link
 
 router = APIRouter(default_response_class=HTMLResponse)

@@ -10,7 +10,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.views.refusals import Crowded, Refusal, closed, lost
+from dbdp.interfaces.web.views.page_refusals import Crowded, Refusal, closed, lost
 from dbdp.sessions.connections import connected, libpq_url
 from dbdp.sessions.errors import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE, ChargedError
 from dbdp.sessions.session import Row
@@ -32,7 +32,7 @@ _PAUSES = (0.05, 0.2, 0.5)  # seconds; a connection that was closed counts until
 _CANCELLED, _BROKEN = "57014", ("08", "57P")
 
 
-class Server:
+class DatabaseServer:
     """The database server that the page shows, with the role that it logs in as."""
 
     def __init__(self, target: str) -> None:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import click
 
-from dbdp.interfaces.cli.output import AsJson, Url, numbers, opened, show, show_budget
-from dbdp.interfaces.cli.parameters import Argument, Commands, option
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.printing import AsJson, Url, numbers, opened, show, show_budget
 
 app = Commands()
 DISAGREES = 3  # exit code: the check ran, and ledger, odometers and limits do not agree

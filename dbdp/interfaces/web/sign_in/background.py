@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.accounts.connections import Server
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
+from dbdp.interfaces.web.views.page_refusals import Refusal
 
 MOST_JOBS = 50
 _LAST_SECONDS = 5.0  # for a job that is stopped with the page
@@ -51,7 +51,7 @@ class Job:
         """Seconds since it began."""
         return time.monotonic() - self.began
 
-    def run(self, server: Server, work: Callable[[Database], Any]) -> None:
+    def run(self, server: DatabaseServer, work: Callable[[Database], Any]) -> None:
         """Do the work on a connection of its own, without a limit of time."""
         try:
             with server.acting(writing=True, seconds=0) as database:
@@ -65,7 +65,7 @@ class Job:
         finally:
             self._database, self.is_done = None, True
 
-    def start(self, server: Server, work: Callable[[Database], Any]) -> None:
+    def start(self, server: DatabaseServer, work: Callable[[Database], Any]) -> None:
         """Run in a thread of its own."""
         self._thread = Thread(target=self.run, args=[server, work], daemon=True)
         self._thread.start()
@@ -85,7 +85,7 @@ class Job:
 class Jobs:
     """The jobs of one page; safe for several threads."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: DatabaseServer) -> None:
         self._server = server
         self._lock = Lock()
         self._jobs: dict[str, Job] = {}

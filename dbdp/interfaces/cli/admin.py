@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp import __version__
-from dbdp.interfaces.cli.output import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
-from dbdp.interfaces.cli.parameters import Commands, option
+from dbdp.interfaces.cli.click_adapter import Commands, option
+from dbdp.interfaces.cli.printing import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
 
 if TYPE_CHECKING:
     from dbdp.deployment.cluster import Cluster
@@ -40,7 +40,7 @@ def install(
     as_json: AsJson = False,
 ) -> None:
     """Copy the extension's files to the server and create the extension."""
-    from dbdp.deployment import installer
+    from dbdp.deployment.extension import installer
 
     changes = installer.changes(url)
     if not dry_run:
@@ -64,7 +64,7 @@ def uninstall(
     as_json: AsJson = False,
 ) -> None:
     """Drop the extension, with all datasets, budgets and models of that database."""
-    from dbdp.deployment import installer
+    from dbdp.deployment.extension import installer
 
     dropped = installer.contents(url)
     if dropped and not yes:

@@ -7,12 +7,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.accounts.links import drawn
-from dbdp.interfaces.web.accounts.visits import Sent, Visitor, jobs_of
 from dbdp.interfaces.web.routes import lists
 from dbdp.interfaces.web.routes.pages import Name
+from dbdp.interfaces.web.sign_in.links import drawn
+from dbdp.interfaces.web.sign_in.visits import Sent, Visitor, jobs_of
 from dbdp.interfaces.web.views import bars, charts
-from dbdp.interfaces.web.views.refusals import Refusal, missing_model
+from dbdp.interfaces.web.views.page_refusals import Refusal, missing_model
 from dbdp.interfaces.web.views.rendering import link
 
 router = APIRouter(default_response_class=HTMLResponse)

@@ -1,13 +1,13 @@
 """The module of each command of `dbdp`, and the first line of its help, so that `dbdp --help` imports no command."""
 
 _MODULES = {
-    "machine": ("demo", "install", "uninstall", "doctor", "confirm-roles", "web", "reproduce", "server"),
+    "admin": ("demo", "install", "uninstall", "doctor", "confirm-roles", "web", "reproduce", "server"),
     "owner": (
         *("register", "redeclare", "renew", "raise-capacity", "answer-at-multiples"),
         *("grant-training", "revoke-training", "allowances", "grant-prediction", "revoke-prediction"),
         *("bounds", "baseline", "check-declaration"),
     ),
-    "listing": ("datasets", "models", "budget", "ledger", "check-ledger"),
+    "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
     "scores": ("score", "evaluate", "weights", "confusion", "class-balance", "summarize", "predict"),
     "plots.command": ("plot",),

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from dbdp.interfaces.web.accounts.links import drawn
-from dbdp.interfaces.web.views.refusals import NoSession, Refusal
+from dbdp.interfaces.web.sign_in.links import drawn
+from dbdp.interfaces.web.views.page_refusals import NoSession, Refusal
 
 IDLE_SECONDS = 3600
 LONGEST_SECONDS = 8 * 3600
@@ -19,7 +19,7 @@ MOST_SESSIONS = 20
 
 
 @dataclass
-class Session:
+class BrowserSession:
     """A session of a browser.
 
     Attributes
@@ -74,7 +74,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, BrowserSession] = {}
 
     def begin(self, role: str, *, is_above: bool = False) -> str:
         """Begin a session and return its number; the oldest session ends if there are too many."""
@@ -83,10 +83,10 @@ class Sessions:
             self._forget_old()
             while len(self._sessions) >= MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
-            self._sessions[number] = Session(drawn(), now, now, role, is_above)
+            self._sessions[number] = BrowserSession(drawn(), now, now, role, is_above)
         return number
 
-    def find(self, number: str | None) -> Session:
+    def find(self, number: str | None) -> BrowserSession:
         """Return the session of a number, and record its use."""
         if not number:
             raise NoSession

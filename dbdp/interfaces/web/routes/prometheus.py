@@ -7,9 +7,9 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from dbdp.interfaces.web.accounts.visits import services_of
+from dbdp.interfaces.web.sign_in.visits import services_of
 from dbdp.interfaces.web.views import exposition
-from dbdp.interfaces.web.views.refusals import Refusal
+from dbdp.interfaces.web.views.page_refusals import Refusal
 
 router = APIRouter()
 _SENT = HTTPBearer(auto_error=False)
