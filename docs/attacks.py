@@ -19,7 +19,7 @@ them.
 
 [Security](../security.md) is the threat model. Each attack below is a test: `make test-security` runs them all, and
 `make test` the quick ones. Every attack has a control that shows that it works without the defence: a counter in a
-table, a plain query, or an interface without its settings. Controls that are tests by themselves are listed.
+table, a plain query, or an interface without its settings. Controls that are separate tests are listed.
 """
 
 

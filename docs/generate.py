@@ -205,7 +205,7 @@ def _algorithm(name: str) -> str:
     """Return the line of an algorithm: its options, with their values where only some are accepted."""
     own = ALGORITHMS[name].OPTIONS
     shown = [
-        f"`{each.name}`" + (f" ({', '.join(values)})" if (values := own.values.get(each.name)) else "")
+        f"`{each.name}`" + (f" ({_names(values)})" if (values := own.values.get(each.name)) else "")
         for each, _ in options()
         if each.name in own.values or (own.has(each.name) and each.name not in COMMON)
     ]

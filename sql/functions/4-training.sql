@@ -73,7 +73,7 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython functions.check_room@
 $body$;
-comment on function dbdp_internal.check_room is 'internal: raise an error unless so many sessions may each have the files that so many rows of a dimension take when they are packed, by temp_file_limit and the free space of the disk; staged is the size of a file of groups'' records';
+comment on function dbdp_internal.check_room is 'internal: raise an error unless that number of sessions may each have the files that the given rows of a dimension take when they are packed, by temp_file_limit and the free space of the disk; staged is the size of a file of groups'' records';
 
 create or replace function dbdp_internal.forget_blocks(blocks text) returns void
 language plpython3u
@@ -91,7 +91,7 @@ set jit = off
 as $body$
 @plpython functions.rows_by_pages@
 $body$;
-comment on function dbdp_internal.rows_by_pages is 'internal: a number of pages, and how many rows each so many pages of a dataset''s table have, for a client that may read it and trains on Spark';
+comment on function dbdp_internal.rows_by_pages is 'internal: a number of pages, and how many rows each group of pages of a dataset''s table have, for a client that may read it and trains on Spark';
 
 create or replace function dbdp_internal.records_on_pages(dataset text, first bigint, last bigint) returns bytea
 language plpython3u
@@ -386,7 +386,7 @@ create or replace aggregate dbdp_internal.joint_moment(block bytea, dimension in
   parallel = unsafe
 );
 comment on aggregate dbdp_internal.joint_moment(bytea, int, int, float8) is
-'internal: second_moment of packed rows with their labels, in so many coordinates of that weight, behind the features';
+'internal: second_moment of packed rows with their labels, in that number of coordinates of that weight, behind the features';
 
 create or replace function dbdp_internal.lengths(block bytea, matrix bytea) returns bytea
 language plpython3u

@@ -19,7 +19,7 @@ create table if not exists dbdp.former_role (
   confirmed_by name,
   confirmed_at timestamptz -- null: nobody decided yet
 );
-comment on table dbdp.former_role is 'identities of another installation, whose rows a dump brought here, and the roles that were confirmed to be them; a dump has the names of all roles that this database knows';
+comment on table dbdp.former_role is 'identities of another installation with rows that a dump brought here, and the roles that were confirmed to be them; a dump has the names of all roles that this database knows';
 
 -- Columns. In rows of a version before 0.4.0 the role is the one that has the name during the update.
 do $columns$
@@ -79,7 +79,7 @@ begin
   );
 end
 $body$;
-comment on function dbdp_internal.identity_of is 'internal: the identity of the role that has this name now; null if there is none';
+comment on function dbdp_internal.identity_of is 'internal: the identity of the role that has this name now; null if no role has it';
 
 create or replace function dbdp_internal.role_of(identity name) returns oid
 language plpgsql
@@ -188,7 +188,7 @@ select i.role_name,
        exists (select from pg_catalog.pg_roles as r where r.rolname = i.role_name) as is_role_here
 from dbdp.identities as i
 where i.is_unconfirmed;
-comment on view dbdp.unconfirmed_roles is 'roles of a dump that was restored here: they have no rights until dbdp.confirm_role says which role each is, or dbdp.retire_role that none is';
+comment on view dbdp.unconfirmed_roles is 'roles of a dump that was restored here: they have no rights until dbdp.confirm_role says which role each is, or dbdp.retire_role that no role is';
 comment on column dbdp.unconfirmed_roles.role_name is 'Its name when the dump was made';
 comment on column dbdp.unconfirmed_roles.identity is 'What the rows have, if two have one name';
 comment on column dbdp.unconfirmed_roles.is_role_here is 'Whether a role has that name here';

@@ -1,4 +1,4 @@
-"""The figures of privacy.md §12: what releases cost before and after their charges were computed more closely."""
+"""The figures of decision 036: what releases cost before and after their charges were computed more closely."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from dbdp.privacy.accounting.events import (
     SphericalLaplaceDpEvent,
 )
 
-TEXT = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "decisions" / "036-tighter-charges.md").read_text()
 BUDGETS = [Budget.of(epsilon=2.0, delta=1e-5, mode=mode) for mode in ("renyi", "gaussian", "zcdp")]
 
 

@@ -1,4 +1,4 @@
-"""The years of privacy.md §12: what 0.2.0 charged for them, what is charged now, and what their releases lose."""
+"""The years of decision 036: what 0.2.0 charged for them, what is charged now, and what their releases lose."""
 
 import math
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from dbdp.privacy.accounting.loss_distribution import poisson_gaussian_delta
 from dbdp.privacy.accounting.subsampling import poisson_gaussian_multiplier
 from dbdp.privacy.counts import CountLaplace
 
-TEXT = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "decisions" / "036-tighter-charges.md").read_text()
 BUDGET = Budget.of(epsilon=4.0, delta=1e-5)
 FACTS = Facts(48_840, 105, budget=BUDGET, least_order=BUDGET.order)
 EPSILON, DELTA = 0.5, 1e-7

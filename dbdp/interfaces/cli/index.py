@@ -34,9 +34,9 @@ SUMMARIES = {
     "grant-prediction": "Allow a role to predict with a model that you released, or that was trained on your dataset.",
     "revoke-prediction": "Revoke a role's right to predict with a model.",
     "bounds": "Estimate bounds of a numeric column, with noise, as the role that registered the dataset.",
-    "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. Nothing is stored.",
-    "check-declaration": "Count rows that do not agree with the declaration, EXACTLY: for the table's owner. Nothing "
-    "is charged or stored.",
+    "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. It stores nothing.",
+    "check-declaration": "Count rows that do not agree with the declaration, EXACTLY: for the table's owner. It "
+    "charges and stores nothing.",
     "datasets": "List the datasets that you may train on.",
     "models": "List the released models that you may predict with.",
     "budget": "Show the remaining and the spent budget of a dataset, and the guarantee over all its registrations.",

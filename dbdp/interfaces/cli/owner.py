@@ -243,7 +243,7 @@ def baseline(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. Nothing is stored.
+    """Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. It stores nothing.
 
     You need the right to read the table, and membership in dbdp_data_owner.
     """
@@ -255,7 +255,7 @@ def baseline(
 
 @app.command("check-declaration")
 def check_declaration(dataset: str, as_json: AsJson = False, url: Url = None) -> None:
-    """Count rows that do not agree with the declaration, EXACTLY: for the table's owner. Nothing is charged or stored.
+    """Count rows that do not agree with the declaration, EXACTLY: for the table's owner. It charges and stores nothing.
 
     It lists unknown labels and categories, categories that never occur, values out of bounds, NULLs and constant
     columns. You need the right to read the table. Do not publish the counts.

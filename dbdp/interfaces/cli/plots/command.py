@@ -71,7 +71,7 @@ def noise(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Draw the noise scale of plans against ε. Nothing is read or spent. With --rows no database is needed."""
+    """Draw the noise scale of plans against ε. It reads and spends nothing. With --rows no database is needed."""
     pictures.check(picture)
     compared = algorithms or (_COMPARED if delta else _PURE)
     requests = curves.requests(compared, sorted(epsilons), {"delta": delta, **_further(options)})
