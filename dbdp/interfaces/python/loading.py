@@ -23,7 +23,7 @@ from dbdp.interfaces.python.frames import Frame
 from dbdp.privacy.accounting.budget import LEAK_UNITS
 from dbdp.privacy.accounting.events import MAX_EPSILON, check_epsilon_delta
 from dbdp.registry.registration import Registration
-from dbdp.registry.releases import OF_ROWS
+from dbdp.registry.results.html import OF_ROWS
 
 LABEL = "label"
 SCHEMA = "dbdp_rows"  # schema of the tables, and prefix of their names

@@ -28,7 +28,8 @@ from dbdp.interfaces.python.keywords import EXPLAINED
 from dbdp.interfaces.python.loading import Given, InMemory, temporary_dataset
 from dbdp.interfaces.python.progress import progress_bar
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model, decisions
+from dbdp.registry.results.column_units import decisions
+from dbdp.registry.results.models import Model
 
 try:
     from sklearn.utils.validation import validate_data
