@@ -28,18 +28,10 @@ class PrivacyLeakWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Declared:
-    """The features of rows, as `register_dataset` declares them.
+    """The features of rows, as `register_dataset` declares them."""
 
-    Attributes
-    ----------
-    features : dict
-        Column → bounds, categories, or length and norm.
-    leaks : list of str
-        Names of what was read from the rows.
-    """
-
-    features: dict[str, Any]
-    leaks: list[str] = field(default_factory=list)
+    features: dict[str, Any]  # column → bounds, categories, or length and norm
+    leaks: list[str] = field(default_factory=list)  # names of the facts that were read from the rows
 
 
 def features_of(frame: Frame, bounds: Any) -> Declared:

@@ -18,21 +18,11 @@ _EXPONENT = 1e15  # from here PostgreSQL writes an integral float8 with an expon
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a caller's rows.
+    """A column of a caller's rows."""
 
-    Attributes
-    ----------
-    values : array, shape (n,)
-        float64 with NaN for missing values, or objects: str, with None for missing values.
-    bounds : tuple of float or None
-        Bounds that the column's type implies: (0, 1) for bool.
-    categories : tuple of str or None
-        Categories that the column's type declares.
-    """
-
-    values: np.ndarray
-    bounds: Bounds | None = None
-    categories: tuple[str, ...] | None = None
+    values: np.ndarray  # shape (n,), float64 with NaN for missing values, or objects: str, with None for them
+    bounds: Bounds | None = None  # that the column's type implies: (0, 1) for bool
+    categories: tuple[str, ...] | None = None  # that the column's type declares
 
     @property
     def is_text(self) -> bool:

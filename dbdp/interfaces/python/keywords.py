@@ -153,16 +153,8 @@ class OfRegressors(_OfLinearModels, total=False):
 def initialiser(module: str, of_label: str, *, without: tuple[str, ...] = (), **further: Any) -> Callable[..., None]:
     """Return an __init__ with one keyword for each option of a training, as scikit-learn requires.
 
-    Parameters
-    ----------
-    module : str
-        The module of the estimator, where documentation looks for it.
-    of_label : str
-        The keyword of the public facts of the label.
-    without : tuple of str
-        Options that the estimator does not have, besides loss and network.
-    **further
-        Keywords of the estimator's own, with their defaults.
+    Documentation looks for it in `module`. It has `of_label`, the keyword of the label's public facts, and `further`
+    ones with their defaults, but no loss, no network and none of `without`.
     """
     shown = keywords(lambda each, _: each.type, without=("loss", "network", *without))
     own = {"database": None, "bounds": None, of_label: None, "intercept": True, "progress": True} | further

@@ -23,7 +23,7 @@ from dbdp.interfaces.python.frames import Frame
 from dbdp.privacy.accounting.budget import LEAK_UNITS
 from dbdp.privacy.accounting.events import MAX_EPSILON, check_epsilon_delta
 from dbdp.registry.registration import Registration
-from dbdp.registry.releases import OF_ROWS
+from dbdp.registry.results.html import OF_ROWS
 
 LABEL = "label"
 SCHEMA = "dbdp_rows"  # schema of the tables, and prefix of their names
@@ -64,18 +64,10 @@ class Given(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """Rows in the memory of this process.
-
-    Attributes
-    ----------
-    frame : Frame
-        The rows.
-    labels : array, shape (n,)
-        float64 or texts.
-    """
+    """Rows in the memory of this process."""
 
     frame: Frame
-    labels: np.ndarray
+    labels: np.ndarray  # shape (n,), float64 or texts
 
     @contextmanager
     def written(
@@ -99,28 +91,9 @@ class InMemory:
 def temporary_dataset(
     given: Given, features: Mapping[str, Any], request: Request, **declared: Any
 ) -> Iterator[tuple[Database, str]]:
-    """Write a caller's rows and register them in the private server, with a budget for one release.
+    """Register a caller's rows in the private server, with a budget for one release of the request's ε and δ.
 
-    Parameters
-    ----------
-    given : Given
-        The rows.
-    features : mapping
-        As `Registration` takes them.
-    request : Request
-        Options of the training, for its ε and δ.
-    **declared
-        Other fields of a `Registration`.
-
-    Yields
-    ------
-    tuple of Database and str
-        A connection that trains on the rows, and the name of the dataset.
-
-    Raises
-    ------
-    ValueError
-        If the declaration is not accepted, or the rows cannot be written.
+    Yield a connection that trains on them, and the name of the dataset. `declared` are fields of a `Registration`.
     """
     with connect(embedded()) as here:
         name = _claimed_name(here)

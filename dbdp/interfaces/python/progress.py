@@ -36,17 +36,7 @@ class _Left(ProgressColumn):
 
 
 def seconds_left(done: float, total: float | None, elapsed: float | None) -> float | None:
-    """Return the estimated seconds until all parts are done; None where no part is done or all are.
-
-    Parameters
-    ----------
-    done : float
-        Parts that are done.
-    total : float or None
-        Parts in all.
-    elapsed : float or None
-        Seconds since the stage began.
-    """
+    """Return the estimated seconds until all parts are done; None if no part is done or all are."""
     if not done or total is None or elapsed is None or done >= total:
         return None
     return elapsed / done * (total - done)

@@ -29,21 +29,11 @@ _PREFIX = "dbdp_scratch_"
 
 @dataclass(frozen=True)
 class PublicRows:
-    """A CSV file of public rows, with a header; an empty value is null.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    described : mapping
-        Arguments of `declare`: label, features and the label's values.
-    held_out : int
-        One row in this many is held out for scoring, beginning with the first.
-    """
+    """A CSV file of public rows, with a header; an empty value is null."""
 
     path: Path
-    described: Mapping[str, Any]
-    held_out: int = 5
+    described: Mapping[str, Any]  # arguments of `declare`: label, features and the label's values
+    held_out: int = 5  # one row in so many is held out for scoring, beginning with the first
 
     @property
     def declaration(self) -> Declaration:
@@ -53,15 +43,7 @@ class PublicRows:
     def read(self) -> tuple[list[list[str | None]], list[list[str | None]]]:
         """Return the rows for training and the held-out rows, each with the declared columns and the label last.
 
-        Returns
-        -------
-        tuple of list
-            Both lists of rows.
-
-        Raises
-        ------
-        ValueError
-            If a column is missing, or there are too few rows.
+        Raise ValueError if a column is missing, or there are too few rows.
         """
         declaration = self.declaration
         wanted = [*declaration.columns, declaration.label]
@@ -79,28 +61,10 @@ class PublicRows:
 
 @contextmanager
 def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, delta: float) -> Iterator[Database]:
-    """Create a database in which public rows are registered as DATASET; drop it at the end.
+    """Create a database in which public rows are registered as DATASET with a budget, and yield a connection to it.
 
-    Parameters
-    ----------
-    target : str or None
-        URL of a superuser; None means DBDP_URL, else the private server.
-    rows : PublicRows
-        The rows.
-    epsilon, delta : float
-        The budget.
-
-    Yields
-    ------
-    Database
-        A connection to the new database.
-
-    Raises
-    ------
-    ValueError
-        If the rows do not fit their declaration.
-    PermissionError
-        If the role is not a superuser.
+    It is dropped at the end. `target` is the URL of a superuser; None means DBDP_URL, else the private server. Raise
+    ValueError if the rows do not fit their declaration, PermissionError if the role is not a superuser.
     """
     read = rows.read()
     with connect(target) as admin, _created(admin) as url, connect_fresh(url) as database:
@@ -114,13 +78,7 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
 
 @contextmanager
 def connect_fresh(url: str) -> Iterator[Database]:
-    """Create the extension in a database, as a superuser, and yield a connection to it.
-
-    Yields
-    ------
-    Database
-        The connection.
-    """
+    """Create the extension in a database, as a superuser, and yield a connection to it."""
     with opened(url) as connection:
         installer.create_extension(connection)
         yield Database(connection)

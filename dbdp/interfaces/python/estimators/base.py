@@ -28,7 +28,8 @@ from dbdp.interfaces.python.keywords import EXPLAINED
 from dbdp.interfaces.python.loading import Given, InMemory, temporary_dataset
 from dbdp.interfaces.python.progress import progress_bar
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model, decisions
+from dbdp.registry.results.column_units import decisions
+from dbdp.registry.results.models import Model
 
 try:
     from sklearn.utils.validation import validate_data
@@ -223,15 +224,7 @@ class Estimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
-        """Return labels as they are stored, with their declaration.
-
-        Parameters
-        ----------
-        y : array, shape (n,)
-            The labels.
-        declared : tuple or None
-            The classes that the labels' type declares.
-        """
+        """Return labels (n,) as they are stored; `declared` are the classes that their type declares."""
 
     def charged_score(
         self, dataset: str, metric: str, *, epsilon: float, delta: float = 0.0, database: Database | None = None

@@ -27,34 +27,16 @@ _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean"
 
 @dataclass(frozen=True)
 class Frozen:
-    """What is written of a DataFrame.
-
-    Attributes
-    ----------
-    rows : DataFrame
-        The rows.
-    label : str
-        Name of the label's column.
-    columns : sequence of str
-        Names of the other columns.
-    kinds : mapping
-        Column → its type in Spark.
-    """
+    """What is written of a DataFrame."""
 
     rows: Any
     label: str
-    columns: Sequence[str]
-    kinds: Mapping[str, str]
+    columns: Sequence[str]  # without the label
+    kinds: Mapping[str, str]  # column → its type in Spark
 
     @classmethod
     def of(cls, rows: Any, label: Any) -> "Frozen":
-        """Return what is written of rows whose label is a column.
-
-        Raises
-        ------
-        ValueError
-            If there is no such column, or no other, two have one name, or one holds neither numbers nor texts.
-        """
+        """Return what is written of rows; raise ValueError if label or columns cannot be trained on."""
         kinds = dict(rows.dtypes)
         if not isinstance(label, str) or label not in kinds:
             raise ValueError(
@@ -138,18 +120,10 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Freezing:
-    """A DataFrame, of which the rows are written for one training; see `loading.Given`.
-
-    Attributes
-    ----------
-    frozen : Frozen
-        The rows.
-    classes : array, shape (classes,), or None
-        The classes of the label; None for numbers.
-    """
+    """A DataFrame, of which the rows are written for one training; see `loading.Given`."""
 
     frozen: Frozen
-    classes: np.ndarray | None
+    classes: np.ndarray | None  # of the label, shape (classes,); None for numbers
 
     @contextmanager
     def written(
@@ -178,13 +152,7 @@ class _Scratch:
 
     @classmethod
     def of(cls, spark: Any) -> "_Scratch":
-        """Return the folder of a session.
-
-        Raises
-        ------
-        ValueError
-            If Spark runs on other machines and none is named, or it cannot be deleted from here.
-        """
+        """Return the folder of a session; raise ValueError if a cluster has none, or it cannot be deleted from here."""
         from pyarrow import fs
 
         uri = spark.conf.get(SCRATCH, None)

@@ -21,24 +21,12 @@ _OURS = (f"{Path(dbdp.__file__).parent}{os.sep}", contextlib.__file__)  # files 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of a caller's rows, ready to be stored.
+    """Labels of a caller's rows, ready to be stored."""
 
-    Attributes
-    ----------
-    stored : array, shape (n,)
-        float64 or texts.
-    declared : dict
-        Fields of a registration: positive and negative, classes, or label_bounds.
-    classes : array, shape (classes,), or None
-        The classes in the caller's own type; None for numbers.
-    leaks : list of str
-        Names of what was read from the labels.
-    """
-
-    stored: np.ndarray
-    declared: dict[str, Any]
-    classes: np.ndarray | None
-    leaks: list[str]
+    stored: np.ndarray  # shape (n,), float64 or texts
+    declared: dict[str, Any]  # fields of a registration: positive and negative, classes, or label_bounds
+    classes: np.ndarray | None  # in the caller's own type, shape (classes,); None for numbers
+    leaks: list[str]  # names of the facts that were read from the labels
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dbdp.algorithms import Request, words
 from dbdp.interfaces.python.estimators.design import numbers_of
 from dbdp.interfaces.python.estimators.linear import Probabilistic
 from dbdp.interfaces.python.keywords import OF_CLASSES, initialiser
-from dbdp.registry import network_models
-from dbdp.registry.releases import Model
+from dbdp.registry.results import network_models
+from dbdp.registry.results.models import Model
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfNetworks
