@@ -1,9 +1,9 @@
 """The algorithms by name, and checks of a request against their options."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
@@ -19,15 +19,15 @@ AnyPlan = PerturbedOnce | NoisyWhileTraining
 Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
 
 
-class Algorithm(Protocol[Plan_co]):
-    """The interface of an algorithm's module."""
+@dataclass(frozen=True)
+class Algorithm(Generic[Plan_co]):
+    """The `OPTIONS` of the module of an algorithm NAME, and its function `NAME_plan`.
 
-    @property
-    def OPTIONS(self) -> Options:
-        """The options that the algorithm has."""
+    The function returns the plan of a request with checked options; it raises ValueError if there is none.
+    """
 
-    def plan(self, request: Request, facts: Facts) -> Plan_co:
-        """Return the plan of a request, whose options have been checked; raise ValueError if there is none."""
+    OPTIONS: Options
+    plan: Callable[[Request, Facts], Plan_co]
 
 
 class Modules(Mapping[str, Algorithm[Plan_co]]):
@@ -37,8 +37,9 @@ class Modules(Mapping[str, Algorithm[Plan_co]]):
         self._paths = {name: f"{__package__}.families.{folder}" for name, folder in folders.items()}
 
     def __getitem__(self, name: str) -> Algorithm[Plan_co]:
-        """Return the module of an algorithm; raise KeyError if there is none."""
-        return cast(Algorithm[Plan_co], import_module(self._paths[name]))
+        """Return an algorithm; raise KeyError if there is none."""
+        module = import_module(self._paths[name])
+        return Algorithm(module.OPTIONS, getattr(module, f"{name}_plan"))
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is such an algorithm."""

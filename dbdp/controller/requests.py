@@ -51,7 +51,7 @@ class Planned:
         dataset, base = paired_for_several(dataset, request.base)
         facts, request = known(session, dataset, base), replace(request, base=base)
         if isinstance(request, TuningRequest):
-            choice = tuning.plan(request, facts)
+            choice = tuning.tuning_plan(request, facts)
             return cls(dataset, base, choice, base, choice.explain() | base.naming)
         models = _plan_groups(session, dataset, request, facts)
         return cls(dataset, base, models, replace(base, shards=1), models.explain())  # one session trains a group
@@ -142,7 +142,7 @@ def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest, fac
     if session.engine is not None:
         raise ValueError("groups are trained only in PostgreSQL; register the rows of each group as a dataset")
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
-    return groups.plan(request, facts, sizes, is_private=grouping.is_private(dataset, request.group_by))
+    return groups.groups_plan(request, facts, sizes, is_private=grouping.is_private(dataset, request.group_by))
 
 
 def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[Released]:

@@ -33,7 +33,7 @@ RANDOM = np.random.default_rng()
 
 
 def planned(facts, *, epsilon=1.0, delta=1e-6, own_settings=None, **given):
-    return dp_agd.plan(
+    return dp_agd.dp_agd_plan(
         Request(epsilon=epsilon, delta=delta, algorithm="dp_agd", settings=own_settings or {}, **given), facts
     )
 

@@ -7,7 +7,7 @@ import pytest
 from textbook import hockey_stick, renyi
 
 from dbdp.algorithms import Facts, Request
-from dbdp.algorithms.combined.groups import GroupsPlan, GroupsRequest, plan
+from dbdp.algorithms.combined.groups import GroupsPlan, GroupsRequest, groups_plan
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.settings import MOST_NUMBERS
 from dbdp.privacy.accounting.budget import MODES, Budget
@@ -22,7 +22,7 @@ FACTS = Facts(1000, 4)
 
 def planned(sizes: dict[str, int], facts: Facts = FACTS, *, is_private: bool = False, **options: object) -> GroupsPlan:
     request = Request(**{"epsilon": 1.0, "delta": 1e-6, "batch_size": 50, "regularisation": 0.01} | options)
-    return plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()), is_private=is_private)
+    return groups_plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()), is_private=is_private)
 
 
 def test_groups_have_no_name_since_each_has_a_model():

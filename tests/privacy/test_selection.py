@@ -410,7 +410,7 @@ FACTS = Facts(5003, 12)
 
 def tuned(*, facts=FACTS, candidates=CANDIDATES, method="disjoint_portions", **request):
     own = {name: request.pop(name) for name in ("repetitions", "distribution") if name in request}
-    return tuning.plan(
+    return tuning.tuning_plan(
         TuningRequest(Request(**{"epsilon": 1.0, "delta": 1e-6} | request), candidates, method, **own), facts
     )
 
@@ -569,7 +569,7 @@ def test_a_choice_adds_nothing_to_the_charge_by_default(mode, epsilon):
 
     def charged(**more):
         request = TuningRequest(base, ({"regularisation": 0.1}, {"regularisation": 0.01}), **more)
-        planned = tuning.plan(request, Facts(20_000, 20, budget=budget))
+        planned = tuning.tuning_plan(request, Facts(20_000, 20, budget=budget))
         return planned, budget.cost(planned.guarantee)[0]
 
     planned, charge = charged()
@@ -584,12 +584,12 @@ def test_a_choice_charged_as_a_whole_has_all_of_epsilon():
     candidates = ({"regularisation": 0.1}, {})
     request = TuningRequest(Request(1.0, 1e-7), candidates)
     basic = Budget.of(epsilon=4.0, delta=1e-6, mode="basic")
-    assert tuning.plan(request, Facts(20_000, 20, budget=basic)).selection.epsilon == 1
-    assert tuning.plan(request, Facts(20_000, 20)).selection.epsilon == 1
+    assert tuning.tuning_plan(request, Facts(20_000, 20, budget=basic)).selection.epsilon == 1
+    assert tuning.tuning_plan(request, Facts(20_000, 20)).selection.epsilon == 1
     renyi = Budget.of(epsilon=4.0, delta=1e-6)
-    units = tuning.plan(request, Facts(20_000, 20, unit_rows=4, budget=renyi))
+    units = tuning.tuning_plan(request, Facts(20_000, 20, unit_rows=4, budget=renyi))
     assert units.selection.epsilon == 0.25
-    asked = tuning.plan(replace(request, selection_epsilon=0.5), Facts(20_000, 20, unit_rows=4, budget=renyi))
+    asked = tuning.tuning_plan(replace(request, selection_epsilon=0.5), Facts(20_000, 20, unit_rows=4, budget=renyi))
     assert asked.selection.epsilon == 0.125  # 0.5 of a unit
 
 

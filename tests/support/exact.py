@@ -121,7 +121,7 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     dataset, models = datasets.load(session, name), []
     groups_request = by_groups.GroupsRequest(Request(**json.loads(request)), group_by, tuple(groups))
     sizes = grouping.sizes(session, dataset, group_by, groups_request.groups)
-    plan = by_groups.plan(groups_request, facts(dataset, groups_request.base), sizes)
+    plan = by_groups.groups_plan(groups_request, facts(dataset, groups_request.base), sizes)
     for group, own in zip(grouping.each_group(session, dataset, groups_request, sizes), plan.plans, strict=True):
         with packed_rows(session, group, own.layout) as rows:
             rows.packings[0].options["key"] = order

@@ -112,7 +112,7 @@ class GroupsPlan:
         ]
 
 
-def plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int], *, is_private: bool = False) -> GroupsPlan:
+def groups_plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int], *, is_private: bool = False) -> GroupsPlan:
     """Return the plan of a training by groups, from public facts only.
 
     Parameters

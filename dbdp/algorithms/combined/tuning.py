@@ -168,7 +168,7 @@ class TuningPlan:
         }
 
 
-def plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+def tuning_plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     """Return the plan of a tuning, from public facts only.
 
     The rows of a unit of privacy lie in several portions, so the tuning is planned for single rows, at the share

@@ -54,7 +54,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def dp_agd_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-AGD release."""
     _check_delta(request)
     own = own_settings(request, AgdSettings)

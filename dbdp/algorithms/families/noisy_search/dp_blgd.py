@@ -32,7 +32,7 @@ from dbdp.privacy.accounting.events import Release, ZCDpEvent
 OPTIONS = Options({**SHARED, "batch_size": (ALL_ROWS,)}, REMEDIES, Searching)
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def dp_blgd_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLGD release.
 
     There may be more searches than planned steps: after a failure only part of a gradient's cost is charged.

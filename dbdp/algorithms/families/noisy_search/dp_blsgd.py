@@ -59,7 +59,7 @@ class Sampled(Searching):
 OPTIONS = Options(SHARED | anything("batch_size"), REMEDIES, Sampled)
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def dp_blsgd_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-BLSGD release; a mini-batch has by default a tenth of the rows, as in the paper."""
     return planned(request, facts, own_settings(request, Sampled), clip_decay=0.0)
 

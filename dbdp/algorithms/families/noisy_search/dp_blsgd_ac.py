@@ -21,7 +21,7 @@ class Adaptive(dp_blsgd.Sampled):
 OPTIONS = replace(dp_blsgd.OPTIONS, own_settings=Adaptive)
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
-    """Return the plan of a DP-BLSGD-AC release; see `dp_blsgd.plan`."""
+def dp_blsgd_ac_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+    """Return the plan of a DP-BLSGD-AC release; see `dp_blsgd.dp_blsgd_plan`."""
     own = own_settings(request, Adaptive)
     return dp_blsgd.planned(request, facts, own, clip_decay=own.clip_decay)

@@ -23,7 +23,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def bst14_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a BST14 release: convex over a ball without a regulariser, strongly convex with one."""
     batches = _batches(request, facts)
     noisy_steps.check_delta(request)

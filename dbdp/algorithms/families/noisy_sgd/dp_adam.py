@@ -12,6 +12,6 @@ LINEAR_STEP, NETWORK_STEP = 0.05, 0.005  # 0.001 learns less within ten passes o
 OPTIONS = Options({**noisy_steps.SAMPLED, "calibration": noisy_steps.CALIBRATIONS})
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def dp_adam_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-Adam release; the mini-batch is by default of √m rows, or m/50 if that is more."""
     return noisy_steps.sampled_plan(request, facts, linear_step=LINEAR_STEP, network_step=NETWORK_STEP, moments=DECAYS)

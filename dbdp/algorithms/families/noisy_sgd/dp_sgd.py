@@ -13,6 +13,6 @@ NETWORK_STEP = 0.25
 OPTIONS = Options({**noisy_steps.SAMPLED, "calibration": noisy_steps.CALIBRATIONS})
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def dp_sgd_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-SGD release; steps and mini-batches are by default those of `noisy_sgd`."""
     return noisy_steps.sampled_plan(request, facts, network_step=NETWORK_STEP)

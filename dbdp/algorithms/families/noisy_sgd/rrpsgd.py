@@ -22,7 +22,7 @@ NETWORK_STEP = 0.25
 OPTIONS = Options({**noisy_steps.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_steps.CALIBRATIONS})
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def rrpsgd_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an RRPSGD release; `epochs` sets the cap, and R is uniform up to it.
 
     The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.

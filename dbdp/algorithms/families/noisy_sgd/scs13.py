@@ -23,7 +23,7 @@ MOST_EPOCHS = 100  # of the default
 OPTIONS = Options(noisy_steps.SAMPLED)
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def scs13_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an SCS13 release; steps are of one size, or 1/(λt) with a regulariser, for networks η/√t."""
     full = request if request.network is not None else _with_defaults(request, facts)
     batches = noisy_steps.fixed(full, facts)

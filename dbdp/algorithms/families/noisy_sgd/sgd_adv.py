@@ -19,7 +19,7 @@ NETWORK_STEP = 1.0
 OPTIONS = Options(noisy_steps.SAMPLED)
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def sgd_adv_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an SGD-Adv release; its noise is larger than `dp_sgd`'s, and so its steps are smaller."""
     noisy_steps.check_delta(request)
     base = noisy_steps.sampled_plan(request, facts, network_step=NETWORK_STEP, multiplier=advanced_multiplier)

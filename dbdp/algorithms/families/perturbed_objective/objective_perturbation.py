@@ -114,7 +114,7 @@ class PerturbedTraining:
         return self.finishing.release(projected(model, self.radius))
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def objective_perturbation_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a release by objective perturbation."""
     _check_classes(request, facts)
     objective, kind = _objective(request, facts), _kind(request)

@@ -24,7 +24,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> PerturbedOnce:
+def bolt_on_plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of a Bolt-on release; see `settings.travel_of` for the default of λ."""
     name, loss = request.schedule or InverseTime.name, settings.loss_of(request, facts)
     travel = settings.travel_of(request, facts, loss)

@@ -24,7 +24,7 @@ RESTARTED: dict[str, Values] = {
 OPTIONS = Options(RESTARTED)
 
 
-def plan(request: Request, facts: Facts) -> PerturbedOnce:
+def nsgd_plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of an NSGD release."""
     return planned(request, facts, restarted_learning(request, facts, interval=0), calibration="hockey_stick")
 

@@ -27,7 +27,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> PerturbedOnce:
+def output_perturbation_gd_plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of a release by output-perturbation gradient descent; see `settings.travel_of` for its steps."""
     loss = settings.loss_of(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)

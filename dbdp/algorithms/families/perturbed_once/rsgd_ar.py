@@ -15,7 +15,7 @@ DEFAULT_INTERVAL = 5  # epochs
 OPTIONS = Options(RESTARTED | anything("averaging_interval"))
 
 
-def plan(request: Request, facts: Facts) -> PerturbedOnce:
+def rsgd_ar_plan(request: Request, facts: Facts) -> PerturbedOnce:
     """Return the plan of an RSGD-AR release."""
     interval = DEFAULT_INTERVAL if request.averaging_interval is None else request.averaging_interval
     checks.whole("averaging_interval", interval, 1, settings.MAX_EPOCHS, "epochs between restarts")

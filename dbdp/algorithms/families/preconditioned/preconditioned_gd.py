@@ -140,7 +140,7 @@ def accumulated_noise(passes: int, averaged: int) -> float:
 # --- the plan --------------------------------------------------------------------------------------------
 
 
-def plan(request: Request, facts: Facts) -> "PreconditionedPlan":
+def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPlan":
     """Return the plan of a privately preconditioned descent.
 
     Proof (privacy.md §16.1, §16.3). Given what was released before, the second moment and each of the T sums of

@@ -20,7 +20,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def majority_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a majority release: one selection, exactly ε-DP for any δ."""
     _check(request, facts)
     selection = ExponentialMechanism(request.epsilon)

@@ -94,7 +94,7 @@ OPTIONS = Options(
 )
 
 
-def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
+def privgene_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a PrivGene release; with a batch_size each selection has its own Poisson mini-batch."""
     own = own_settings(request, Genes)
     generations = own.generation_count(request, facts)
