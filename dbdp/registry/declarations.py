@@ -212,8 +212,8 @@ def declare(
     *,
     label: str,
     features: Mapping[str, Any],
-    positive: str | None = None,
-    negative: str | None = None,
+    positive: str | float | None = None,
+    negative: str | float | None = None,
     classes: Sequence[str] | None = None,
     label_bounds: Sequence[float] | None = None,
     intercept: bool = True,
@@ -284,8 +284,8 @@ def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) 
 
 def _label_kind(
     label: str,
-    positive: str | None,
-    negative: str | None,
+    positive: str | float | None,
+    negative: str | float | None,
     classes: Sequence[str] | None,
     label_bounds: Sequence[float] | None,
 ) -> dict[str, Any]:

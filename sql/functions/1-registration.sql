@@ -1,22 +1,5 @@
 create or replace function dbdp.register_dataset(
-  name text,
-  source regclass,
-  label text,
-  positive text default null,
-  features json default null,
-  epsilon float8 default null,
-  delta float8 default null,
-  negative text default null,
-  intercept boolean default true,
-  mode text default 'renyi',
-  classes text[] default null,
-  label_bounds float8[] default null,
-  unit text default null,
-  max_rows int default null,
-  public_columns text[] default null,
-  rho float8 default null,
-  capacity bigint default null,
-  rdp_order float8 default null
+@registration@
 ) returns void
 language plpython3u
 set client_min_messages = error

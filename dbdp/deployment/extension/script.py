@@ -70,9 +70,11 @@ def _migrations(source: ExtensionSource) -> dict[str, list[str]]:
 
 def _with_bodies(part: Path, source: ExtensionSource) -> str:
     from dbdp.controller.options import sql_parameters
+    from dbdp.registry import registration
 
     body = (source.plpython / "body.py").read_text().replace("@version@", __version__)
-    script = OPTIONS.sub(lambda mark: sql_parameters(without=tuple((mark[1] or "").split())), part.read_text())
+    script = part.read_text().replace("@registration@", registration.sql_parameters())
+    script = OPTIONS.sub(lambda mark: sql_parameters(without=tuple((mark[1] or "").split())), script)
     while EACH.search(script):
         script = EACH.sub(_repeated, script)  # the innermost first
 

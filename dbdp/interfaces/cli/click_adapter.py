@@ -5,7 +5,8 @@ typer would do this too, but it builds a pydantic model of each parameter: a qua
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
@@ -42,6 +43,29 @@ class Option(NamedTuple):
 def option(*flags: str, **settings: Any) -> Option:
     """Return an option with these flags and settings."""
     return Option(flags, settings)
+
+
+def with_options(
+    keyword: str, added: Sequence[inspect.Parameter], record: Callable[..., Any], *, first: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator of a command, for which a record of further options becomes one keyword."""
+    names = {each.name for each in added}
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**values: Any) -> None:
+            own = {name: value for name, value in values.items() if name not in names}
+            command(**own, **{keyword: record(**{name: values[name] for name in values.keys() & names})})
+
+        known = inspect.signature(command).parameters
+        own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in known.items() if name != keyword]
+        place = list(known).index(keyword) if first else len(own)
+        parameters = [*own[:place], *added, *own[place:]]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        return call
+
+    return decorated
 
 
 class Commands(click.Group):

@@ -1,13 +1,14 @@
 """Commands for a data owner: register a table, grant rights, renew a budget, estimate bounds, train without privacy."""
 
-from dataclasses import asdict
+import inspect
+from dataclasses import MISSING, asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.column_bounds import BETA
 from dbdp.controller.options import HELP
-from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option, with_options
 from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     SPARK,
@@ -34,45 +35,48 @@ from dbdp.interfaces.cli.printing import (
     show_mapping,
 )
 from dbdp.interfaces.python.client.database import quoted
-from dbdp.registry.registration import Registration
+from dbdp.registry.registration import MEANINGS, Registration, stated
 
 app = Commands()
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
 Reason = Annotated[str, option(help="Why, for the record.")]
 Loss = Annotated[str, option(help=HELP["loss"])]
-Capacity = Annotated[
-    int | None, option(help="Largest number of rows, or of units, that is read; their number may change.")
-]
 Granted = Annotated[str, Argument("Number of a model, name@version, or a name with all its versions.")]
 Regularisation = Annotated[float | None, option(help=HELP["regularisation"])]
 
 
+_KINDS: dict[str, Any] = {"text": str, "float8": float, "int4": int, "int8": int, "bool": bool}
+_OWN = {  # options with other values than the fields, or other flags
+    "features": Annotated[Path, option(help="JSON file: column → bounds, categories, or length and norm.")],
+    "classes": Labels,
+    "label_bounds": LabelBounds,
+    "public_columns": Annotated[
+        list[str] | None, option("--public-column", help="A public column, to group by; repeat for several.")
+    ],
+}
+
+
+def _stated_options() -> list[inspect.Parameter]:
+    options = []
+    for each, sql_type in stated():
+        if each.name not in ("name", "source"):
+            kind = _KINDS.get(sql_type, Any)
+            kind = kind | None if each.default is None else kind
+            described = Annotated[kind, option(help=MEANINGS[each.name])]  # type: ignore[valid-type]
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            annotation = _OWN.get(each.name, described)
+            options.append(inspect.Parameter(each.name, _KEYWORD, annotation=annotation, default=default))
+    return options
+
+
 @app.command()
+@with_options("public", _stated_options(), dict, first=True)
 def register(
     name: str,
     table: str,
-    label: Annotated[str, option(help="Column of the label.")],
-    features: Annotated[Path, option(help="JSON file: column → bounds, categories, or length and norm.")],
-    delta: Annotated[float, option(help="Total δ of the dataset.")],
-    epsilon: Annotated[float | None, option(help="Total ε of the dataset.")] = None,
-    rho: Annotated[float | None, option(help="Total ρ of the dataset, instead of ε.")] = None,
-    positive: Positive = None,
-    negative: Negative = None,
-    classes: Labels = None,
-    label_bounds: LabelBounds = None,
-    intercept: bool = True,
-    mode: Annotated[str, option(help="Composition: renyi, basic, gaussian or zcdp.")] = "renyi",
-    unit: Annotated[
-        str | None, option(help="Column of the unit of privacy: rows with one value are protected together.")
-    ] = None,
-    max_rows: Annotated[int | None, option(help="Largest number of rows that are read of each unit.")] = None,
-    public_columns: Annotated[
-        list[str] | None, option("--public-column", help="A public column, to group by; repeat for several.")
-    ] = None,
-    capacity: Capacity = None,
-    rdp_order: Annotated[
-        float | None, option(help="Rényi order of mode renyi; default: at which Gaussian noise costs least.")
-    ] = None,
+    public: dict[str, Any],
     engine: Engine = POSTGRESQL,
     master: Master = None,
     as_json: AsJson = False,
@@ -80,28 +84,9 @@ def register(
 ) -> None:
     """Register a table as a dataset: public facts and a total budget."""
     with opened_on(url, engine, master) as database:
-        database.register(
-            Registration(
-                name=name,
-                source=table if engine == SPARK else quoted(database, table),
-                label=label,
-                positive=positive,
-                negative=negative,
-                classes=classes or None,
-                label_bounds=label_bounds,
-                features=json_file(features, "--features"),
-                epsilon=epsilon,
-                delta=delta,
-                rho=rho,
-                intercept=intercept,
-                mode=mode,
-                unit=unit,
-                max_rows=max_rows,
-                public_columns=public_columns,
-                capacity=capacity,
-                rdp_order=rdp_order,
-            )
-        )
+        source = table if engine == SPARK else quoted(database, table)
+        features = json_file(public["features"], "--features")
+        database.register(Registration(name, source, **public | {"features": features}))
     show_done(f"dataset {name} is registered", as_json, dataset=name, table=table)
 
 
@@ -185,7 +170,7 @@ def renew(
     reason: Reason,
     epsilon: Annotated[float | None, option(help="ε of the new budget; default the same.")] = None,
     delta: Annotated[float | None, option(help="δ of the new budget; default the same.")] = None,
-    capacity: Capacity = None,
+    capacity: Annotated[int | None, option(help="The new capacity; default the same.")] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:

@@ -2,9 +2,8 @@
 
 import inspect
 import json
-from collections.abc import Callable
 from dataclasses import Field
-from functools import cache, partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import click
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.words import SYNONYMS
 from dbdp.controller.options import check_without_columns, help_of, keywords
-from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option, with_options
 from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     AsJson,
@@ -55,7 +54,6 @@ BudgetEpsilon = Annotated[
 Classes = Annotated[int, option(help="Classes of a one-vs-rest training; 1 for a binary label or a number.")]
 
 
-@cache
 def _request_options() -> list[inspect.Parameter]:
     def annotated(each: Field[Any], kind: type) -> Any:
         names = [each.name, *(synonym for synonym, name in SYNONYMS.items() if name == each.name)]
@@ -66,23 +64,7 @@ def _request_options() -> list[inspect.Parameter]:
     return keywords(annotated)
 
 
-def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose keyword `request` is built from one option for each field of `Request`."""
-    own = [each for name, each in inspect.signature(command).parameters.items() if name != "request"]
-    added = _request_options()
-    names = {each.name for each in added}
-
-    @wraps(command)
-    def call(**values: Any) -> None:
-        command(
-            **{name: value for name, value in values.items() if name not in names},
-            request=Request(**{name: value for name, value in values.items() if name in names}),
-        )
-
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
-    return call
+with_request_options = with_options("request", _request_options(), Request)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,7 @@ from dbdp.sessions.session import Engine, Row
 if TYPE_CHECKING:
     from dbdp.algorithms.rows import Progress
 
-_CASTS = {
-    "candidates": "::pg_catalog.json",
-    "groups": "::pg_catalog.text[]",
-    "source": "::pg_catalog.regclass",
-    "features": "::pg_catalog.json",
-    "rho": "::pg_catalog.float8",
-    "classes": "::pg_catalog.text[]",
-    "label_bounds": "::pg_catalog.float8[]",
-    "max_rows": "::pg_catalog.int4",
-    "capacity": "::pg_catalog.int8",
-    "public_columns": "::pg_catalog.text[]",
-}
+_CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
 
 
 class Calls:
@@ -93,11 +82,16 @@ class Calls:
         return self._session.table(name)
 
     def _call(
-        self, function: str, leading: dict[str, Any], options: dict[str, Any], progress: Progress | None = None
+        self,
+        function: str,
+        leading: dict[str, Any],
+        options: dict[str, Any],
+        progress: Progress | None = None,
+        casts: Mapping[str, str] = _CASTS,
     ) -> list[Row]:
         """Call an SQL function by names of arguments, and return its rows."""
         arguments = [
-            sql.SQL("{} => {}").format(sql.Identifier(name), sql.SQL(f"${number}{_CASTS.get(name, '')}"))
+            sql.SQL("{} => {}").format(sql.Identifier(name), sql.SQL(f"${number}{casts.get(name, '')}"))
             for number, name in enumerate(leading | options, start=1)
         ]
         statement = sql.SQL("select * from {}({})").format(

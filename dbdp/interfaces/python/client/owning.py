@@ -2,112 +2,65 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 from psycopg import sql
 
 from dbdp.interfaces.python.client.calls import Calls, table_name
+from dbdp.registry.registration import MEANINGS, Registration, check_elsewhere, stated
 from dbdp.sessions.session import Row
 
-if TYPE_CHECKING:
-    from dbdp.registry.registration import Registration
+Fields = ParamSpec("Fields")
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def _stated(record: Callable[Fields, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Fields], None]]:
+    """Return a decorator of a method of a record: it takes the record's fields, and documents them."""
+    known = inspect.signature(record)
+    signature = known.replace(parameters=[inspect.Parameter("self", _POSITIONAL), *known.parameters.values()])
+
+    def decorated(method: Callable[..., None]) -> Callable[..., None]:
+        @wraps(method)
+        def call(self: Any, *values: Any, **named: Any) -> None:
+            try:
+                bound = known.bind(*values, **named)
+            except TypeError as error:
+                raise TypeError(f"{method.__name__}() {error}") from None
+            method(self, record(*bound.args, **bound.kwargs))
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in known.parameters.values()}
+        call.__doc__ = f"{inspect.getdoc(method)}\n\nParameters\n----------\n{_described(known)}"
+        return call
+
+    return decorated
+
+
+def _described(known: inspect.Signature) -> str:
+    """Return the fields of a registration as entries of numpydoc."""
+    texts = [(name, inspect.formatannotation(each.annotation)) for name, each in known.parameters.items()]
+    return "\n".join(f"{name} : {re.sub(r'[a-z.]+[.]', '', kind)}\n    {MEANINGS[name]}" for name, kind in texts)
 
 
 class Owning(Calls):
     """The methods of a data owner."""
 
-    def register_dataset(
-        self,
-        name: str,
-        source: Any,
-        *,
-        label: str,
-        features: Mapping[str, Any],
-        delta: float,
-        epsilon: float | None = None,
-        rho: float | None = None,
-        positive: str | float | None = None,
-        negative: str | float | None = None,
-        classes: Sequence[str] | None = None,
-        label_bounds: Sequence[float] | None = None,
-        intercept: bool = True,
-        mode: str = "renyi",
-        unit: str | None = None,
-        max_rows: int | None = None,
-        public_columns: Sequence[str] | None = None,
-        capacity: int | None = None,
-        rdp_order: float | None = None,
-    ) -> None:
+    @_stated(Registration)
+    def register_dataset(self, registration: Registration) -> None:
         """Register a table as a dataset with a privacy budget, as the table's owner.
 
         Everything that is declared must be public: known without the rows. See also dbdp.register_dataset.
-
-        Parameters
-        ----------
-        name : str
-            Name of the dataset.
-        source : str, sqlalchemy.Table or mapped class
-            The table, or its name.
-        label : str
-            Column of the label.
-        features : mapping
-            Column → `[lower, upper]` (bounds) or `["a", "b", …]` (categories); or one array column →
-            `{"length": d, "norm": bound}`.
-        delta : float
-            δ of the budget, between 0 and 1.
-        epsilon : float, optional
-            ε of the budget.
-        rho : float, optional
-            ρ of a budget of zero-concentrated differential privacy, instead of `epsilon`.
-        positive, negative : str, optional
-            The two values of a binary label. Without `negative` every other value is negative.
-        classes : sequence of str, optional
-            The values of a label of several classes.
-        label_bounds : sequence of float, optional
-            `[lower, upper]` of a numeric label. Values outside are clipped.
-        intercept : bool
-            Whether models have an intercept.
-        mode : str
-            How charges are added up: "renyi", "basic" or "gaussian".
-        unit : str, optional
-            Column that names the unit of privacy: all rows with one value are protected together. By default one row.
-        max_rows : int, optional
-            Largest number of rows of a unit that a training run reads.
-        public_columns : sequence of str, optional
-            Columns with a public value in every row. `train_groups` may group by them.
-        capacity : int, optional
-            Largest number of rows, or of units, that is read. The table may grow, and its size is private. By
-            default their present number is public, and the table must keep it.
-        rdp_order : float, optional
-            Rényi order of mode "renyi" (default: the one at which Gaussian noise costs least).
         """
-        from dbdp.registry.registration import Registration
-
-        self.register(
-            Registration(
-                name=name,
-                source=source if _is_place(source) else self.table(table_name(source)) or table_name(source),
-                label=label,
-                features=features,
-                delta=delta,
-                epsilon=epsilon,
-                rho=rho,
-                positive=_label_text(positive),
-                negative=_label_text(negative),
-                classes=classes,
-                label_bounds=label_bounds,
-                intercept=intercept,
-                mode=mode,
-                unit=unit,
-                max_rows=max_rows,
-                public_columns=public_columns,
-                capacity=capacity,
-                rdp_order=rdp_order,
-            )
-        )
+        source = registration.source
+        named = source if _is_place(source) else self.table(table_name(source)) or table_name(source)
+        values = {name: _label_text(getattr(registration, name)) for name in ("positive", "negative")}
+        self.register(replace(registration, source=named, **values))
 
     def register(self, registration: Registration) -> None:
         """Register a table as a dataset, as `register_dataset`, with the arguments as a record.
@@ -127,14 +80,13 @@ class Owning(Calls):
             "label_bounds": list(declaration.label_bounds or ()) or None,
             "public_columns": list(declaration.public_columns) or None,
         }
-        arguments = {each.name: getattr(registration, each.name) for each in fields(registration)}
+        casts = {each.name: f"::pg_catalog.{kind}" for each, kind in stated()}
+        arguments = {name: getattr(registration, name) for name in casts}
         with self._warning():
-            self._call("register_dataset", {}, arguments | listed)
+            self._call("register_dataset", {}, arguments | listed, casts=casts)
 
     def _register_files(self, registration: Registration) -> None:
         """Register files: an empty table with their columns stands for them, under the name of the dataset."""
-        from dbdp.registry.registration import check_elsewhere
-
         check_elsewhere(registration)
         engine: Any = self._session.engine
         if engine is None:

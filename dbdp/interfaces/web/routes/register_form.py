@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.registry.registration import Registration
+from dbdp.registry.registration import Registration, stated
 
 MODES = ("renyi", "basic", "gaussian", "zcdp")
 MOST_COLUMNS = 150  # a longer table is declared as JSON
@@ -33,6 +33,7 @@ and a.attnum > 0
 and not a.attisdropped
 order by a.attnum
 """
+_NUMBERS = {"float8": float, "int4": int, "int8": int}  # of the fields, by their types in SQL
 _EXAMPLES = {float: "a number, such as 0.5", int: "a whole number, such as 1000"}
 
 
@@ -78,24 +79,19 @@ def read(texts: Mapping[str, str]) -> Registration:
         if not texts.get(name, "").strip():
             raise ValueError(f"{name} is empty; a registration needs it")
     bounds = [number_in(texts, f"label_{end}") for end in ("lower", "upper")]
-    delta = number_in(texts, "delta")
-    return Registration(
-        name=texts["name"].strip(),
-        source=texts["source"],
-        label=texts["label"],
-        positive=texts.get("positive") or None,
-        negative=texts.get("negative") or None,
-        classes=_several(texts.get("classes", "")) or None,
-        label_bounds=None if bounds == [None, None] else _both("the bounds of the label", *bounds),
-        features=_features(texts),
-        epsilon=number_in(texts, "epsilon"),
-        delta=0.0 if delta is None else delta,
-        mode=texts.get("mode") or MODES[0],
-        unit=texts.get("unit") or None,
-        max_rows=number_in(texts, "max_rows", int),
-        public_columns=[texts[f"column_{place}"] for place in _places(texts) if f"public_{place}" in texts] or None,
-        capacity=number_in(texts, "capacity", int),
-    )
+    facts: dict[str, Any] = {
+        each.name: number_in(texts, each.name, _NUMBERS[kind]) if kind in _NUMBERS else texts[each.name]
+        for each, kind in stated()
+        if texts.get(each.name) and kind in ("text", "regclass", *_NUMBERS)
+    }
+    facts |= {
+        "name": texts["name"].strip(),
+        "classes": _several(texts.get("classes", "")) or None,
+        "label_bounds": None if bounds == [None, None] else _both("the bounds of the label", *bounds),
+        "features": _features(texts),
+        "public_columns": [texts[f"column_{place}"] for place in _places(texts) if f"public_{place}" in texts] or None,
+    }
+    return Registration(**facts)
 
 
 def _features(texts: Mapping[str, str]) -> Mapping[str, Any]:
