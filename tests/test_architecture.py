@@ -165,8 +165,8 @@ def test_only_the_session_and_the_server_know_plpy():
         for name, tree in TREES.items()
         if any(isinstance(node, ast.Name) and node.id == "plpy" for node in ast.walk(tree))
     }
-    assert importers("plpy") == {"interfaces.sql.interface"}
-    assert {name.removeprefix("dbdp.") for name in named} <= {"interfaces.sql.interface", "sessions.server"}
+    assert importers("plpy") == {"interfaces.sql.boundary"}
+    assert {name.removeprefix("dbdp.") for name in named} <= {"interfaces.sql.boundary", "sessions.server"}
 
 
 def test_only_sessions_know_where_they_run():

@@ -118,7 +118,7 @@ class Server:
 
 def examine(target: str | None) -> list[Finding]:
     """Check this machine, a server and its database."""
-    here = _here()
+    here = _runtime("this Python", about())
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
         return [here, Finding("server", FAULT, "the private server does not run", "dbdp server start")]
@@ -162,21 +162,8 @@ def _of_server(server: Server) -> Iterator[Finding]:
 # --- the machine, the server, the extension -------------------------------------------------------------
 
 
-def _here() -> Finding:
-    return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir .  # in the source's folder")
-
-
-def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Finding:
-    versions = ", ".join(f"{name} {ran[name]}" for name in ("dbdp", "python", "numpy", "flint"))
-    slow = [work for work, compiled in ran["compiled"].items() if not compiled]
-    if not slow:
-        return Finding(check, OK, f"{versions}; compiled: {', '.join(ran['compiled'])}")
-    return Finding(
-        check,
-        ADVICE,
-        f"{versions}; {', '.join(slow)} not compiled: the same results, slower. It needs a C compiler and Python.h",
-        remedy,
-    )
+def _runtime(check: str, ran: dict[str, Any]) -> Finding:
+    return Finding(check, OK, ", ".join(f"{name} {version}" for name, version in ran.items()))
 
 
 def _versions(server: Server) -> Iterator[Finding]:
@@ -246,8 +233,7 @@ def _python(server: Server) -> Finding:
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
         return Finding("server's Python", FAULT, text, server.install)
-    again = "pip install --force-reinstall --no-cache-dir ."
-    return _runtime("server's Python", ran, f"{again} && {server.install}")
+    return _runtime("server's Python", ran)
 
 
 # --- roles, rights, settings ----------------------------------------------------------------------------
