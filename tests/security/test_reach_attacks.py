@@ -194,7 +194,7 @@ from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name
 
 def test_a_connection_limit_refuses_parallel_training_before_its_charge(arena, admin, owner, dataset, spent):
     from dbdp.algorithms import Request
-    from dbdp.interfaces.python.database import connect
+    from dbdp.interfaces.python.client.connecting import connect
 
     role = arena.names["owner"]
     admin.execute(f"alter role {role} connection limit 2")
