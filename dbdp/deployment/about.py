@@ -1,20 +1,13 @@
-"""Reports what runs in this interpreter: versions, and which of dbdp's compiled modules can be loaded."""
+"""Reports the versions of what runs in this interpreter."""
 
 import platform
-from importlib import import_module
 from typing import Any
 
 from dbdp import __version__
 
-COMPILED = {
-    "training": "dbdp.learning.compiled._kernel",
-    "noise": "dbdp.privacy.noise._stream",
-    "prediction": "dbdp.interfaces.sql._scorer",
-}
-
 
 def about() -> dict[str, Any]:
-    """Return versions by name, and for each task whether compiled code does it; else the same code in Python does."""
+    """Return versions by name."""
     import flint
     import numpy as np
 
@@ -23,13 +16,4 @@ def about() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "flint": flint.__version__,
-        "compiled": {work: _loads(module) for work, module in COMPILED.items()},
     }
-
-
-def _loads(module: str) -> bool:
-    try:
-        import_module(module)
-    except ImportError:
-        return False
-    return True

@@ -106,11 +106,11 @@ def prepare(environment: Path, extras: Sequence[str]) -> None:
     say(f"PostgreSQL {postgresql.major} with PL/Python is in {postgresql.programs}")
     interpreter = _ensure_interpreter(postgresql)
     say(f"PL/Python embeds the Python of {interpreter}")
-    compiler = _ensure_compiler(interpreter)
+    _ensure_compiler(interpreter)
     if "bench" in extras:
         _ensure_headers(postgresql)
     _ensure_environment(environment, interpreter)
-    _ensure_project(environment, extras, compiler)
+    _ensure_project(environment, extras)
 
 
 def _servers() -> list[PostgreSQL]:
@@ -174,14 +174,12 @@ def _ensure_interpreter(postgresql: PostgreSQL) -> Path:
     return interpreter
 
 
-def _ensure_compiler(interpreter: Path) -> bool:
-    if _has_compiler(interpreter):
-        return True
-    try:
-        _apt_install(["gcc", "libc6-dev", f"{interpreter.name}-dev"])
-    except BootstrapError as error:
-        say(f"no C compiler, so training will use the slower NumPy kernel ({error})")
-    return _has_compiler(interpreter)
+def _ensure_compiler(interpreter: Path) -> None:
+    packages = ["gcc", "libc6-dev", f"{interpreter.name}-dev"]
+    if not _has_compiler(interpreter):
+        _apt_install(packages)
+    if not _has_compiler(interpreter):
+        raise BootstrapError(f"no C compiler finds Python.h: as root, `apt-get install {' '.join(packages)}`")
 
 
 def _ensure_headers(postgresql: PostgreSQL) -> None:
@@ -241,11 +239,11 @@ def _ensure_environment(environment: Path, interpreter: Path) -> None:
         raise BootstrapError(f"`{interpreter} -m venv {environment}` failed: install {interpreter.name}-venv")
 
 
-def _ensure_project(environment: Path, extras: Sequence[str], compiler: bool) -> None:
+def _ensure_project(environment: Path, extras: Sequence[str]) -> None:
     stamp = environment / STAMP
     before = json.loads(stamp.read_text()) if stamp.exists() else {}
     editable = os.access(PROJECT, os.W_OK)
-    sources = _fingerprint(["pyproject.toml", *_patterns(editable)], compiler)
+    sources = _fingerprint(["pyproject.toml", "setup.py", *_patterns(editable)])
     if before.get("sources") == sources and set(extras) <= set(before["extras"]):
         say("the project is installed and up to date")
         return
@@ -256,12 +254,12 @@ def _ensure_project(environment: Path, extras: Sequence[str], compiler: bool) ->
 
 
 def _patterns(editable: bool) -> list[str]:
-    compiled = ["dbdp/**/*.pyx", "dbdp/**/*.h", "dbdp/**/*.c"]
+    compiled = ["dbdp/**/*.pyx", "dbdp/**/*.pxi", "dbdp/**/*.h", "dbdp/**/*.c"]
     return compiled if editable else [*compiled, "dbdp/**/*.py", "sql/*", "plpython/*"]
 
 
-def _fingerprint(patterns: Iterable[str], compiler: bool) -> str:
-    digest = hashlib.sha256(f"{PROJECT} {compiler}".encode())
+def _fingerprint(patterns: Iterable[str]) -> str:
+    digest = hashlib.sha256(str(PROJECT).encode())
     for path in sorted(path for pattern in patterns for path in PROJECT.glob(pattern)):
         generated = path.suffix == ".c" and path.with_suffix(".pyx").exists()
         if path.is_file() and not generated:

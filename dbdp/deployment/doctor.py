@@ -119,7 +119,7 @@ class ExaminedServer:
 
 def examine(target: str | None) -> list[Diagnosis]:
     """Check this machine, a server and its database."""
-    here = _here()
+    here = _runtime("this Python", about())
     url = target or os.environ.get(URL_VARIABLE) or _private_server()
     if url is None:
         return [here, Diagnosis("server", FAULT, "the private server does not run", "dbdp server start")]
@@ -163,21 +163,8 @@ def _of_server(server: ExaminedServer) -> Iterator[Diagnosis]:
 # --- the machine, the server, the extension -------------------------------------------------------------
 
 
-def _here() -> Diagnosis:
-    return _runtime("this Python", about(), "pip install --force-reinstall --no-cache-dir .  # in the source's folder")
-
-
-def _runtime(check: str, ran: dict[str, Any], remedy: str) -> Diagnosis:
-    versions = ", ".join(f"{name} {ran[name]}" for name in ("dbdp", "python", "numpy", "flint"))
-    slow = [work for work, compiled in ran["compiled"].items() if not compiled]
-    if not slow:
-        return Diagnosis(check, OK, f"{versions}; compiled: {', '.join(ran['compiled'])}")
-    return Diagnosis(
-        check,
-        ADVICE,
-        f"{versions}; {', '.join(slow)} not compiled: the same results, slower. It needs a C compiler and Python.h",
-        remedy,
-    )
+def _runtime(check: str, ran: dict[str, Any]) -> Diagnosis:
+    return Diagnosis(check, OK, ", ".join(f"{name} {version}" for name, version in ran.items()))
 
 
 def _versions(server: ExaminedServer) -> Iterator[Diagnosis]:
@@ -247,8 +234,7 @@ def _python(server: ExaminedServer) -> Diagnosis:
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
         return Diagnosis("server's Python", FAULT, text, server.install)
-    again = "pip install --force-reinstall --no-cache-dir ."
-    return _runtime("server's Python", ran, f"{again} && {server.install}")
+    return _runtime("server's Python", ran)
 
 
 # --- roles, rights, settings ----------------------------------------------------------------------------

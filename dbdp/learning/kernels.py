@@ -1,4 +1,4 @@
-"""The mini-batch SGD step: the compiled kernel, and a reference in NumPy that it is tested against.
+"""The mini-batch SGD step, by the compiled kernel.
 
 Shapes: rows (n, stride) float32 as in `blocks`; model, gradient and sum of iterates (d,) float64.
 """
@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dbdp.learning.compiled.arithmetic import compiled, flushed
+from dbdp.learning.compiled import _kernel as compiled
+from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.losses import Loss
 from dbdp.learning.state import State
 
-COMPILED = compiled is not None
 _CACHED = 1 << 14  # places of models that are advanced together: with their gradients 256 kB
-_MAX_NORM2 = 1.0 - 2.0**-30  # packed rows have ‖x‖² ≤ (1 - 2⁻²³)²; a row above it is invalid
 
 
 @flushed
@@ -25,9 +24,8 @@ def transition(state: State, rows: np.ndarray) -> State:
     contributes 0, as the zero row does.
     """
     ended, left = divmod(state.filled + len(rows), state.batch_size)
-    add_rows = compiled.add_rows if COMPILED else add_rows_reference
     averaged = _summed(state, ended)
-    add_rows(state, rows, state.schedule.step_sizes(state.updates + 1, ended), averaged)
+    compiled.add_rows(state, rows, state.schedule.step_sizes(state.updates + 1, ended), averaged)
     state.counted += averaged
     state.updates += ended
     state.filled = left
@@ -42,7 +40,7 @@ def transition_of_each(states: Sequence[State], rows: np.ndarray) -> list[State]
     all have labels of one kind.
     """
     alike = {(each.dimension, each.batch_size, each.filled, each.target > 0, each.loss.code) for each in states}
-    most = _CACHED // rows.shape[1] if COMPILED and len(alike) == 1 and states[0].batch_size > 1 else 1
+    most = _CACHED // rows.shape[1] if len(alike) == 1 and states[0].batch_size > 1 else 1
     if most <= 1 or len(states) == 1:
         return [transition(state, rows) for state in states]
     for first in range(0, len(states), most):
@@ -105,27 +103,6 @@ def count_errors(models: np.ndarray, rows: np.ndarray) -> int:
     return len(rows) - int(np.count_nonzero(right))
 
 
-def add_rows_reference(state: State, rows: np.ndarray, step_sizes: np.ndarray, averaged: int) -> None:
-    """Add rows to the mini-batches: model, gradient and sum of iterates change in place.
-
-    Parameters
-    ----------
-    rows : np.ndarray
-        (n, stride) float32.
-    step_sizes : np.ndarray
-        One for each mini-batch that ends within these rows.
-    averaged : int
-        So many of the iterates, the last of them, are summed.
-    """
-    features, labels = labelled(state.loss, state.target, rows, state.dimension)
-    begin, end = 0, state.batch_size - state.filled
-    for update, step in enumerate(step_sizes):
-        _add_gradients(state, features[begin:end], labels[begin:end])
-        _update(state, step, averaged=update >= len(step_sizes) - averaged)
-        begin, end = end, end + state.batch_size
-    _add_gradients(state, features[begin:], labels[begin:])
-
-
 @flushed
 def recursive_steps(
     loss: Loss,
@@ -142,26 +119,7 @@ def recursive_steps(
     A step is model ← model - step·direction; then the direction changes by as much as the gradient of the row's loss,
     with regularisation/2·‖model - any centre‖², has changed by that step (Nguyen, Liu, Scheinberg & Takáč 2017).
     """
-    move = compiled.recursive_steps if COMPILED else recursive_steps_reference
-    move(loss, target, model, direction, np.ascontiguousarray(rows), step, regularisation)
-
-
-def recursive_steps_reference(
-    loss: Loss,
-    target: int,
-    model: np.ndarray,
-    direction: np.ndarray,
-    rows: np.ndarray,
-    step: float,
-    regularisation: float,
-) -> None:
-    """Do as `recursive_steps`, in NumPy."""
-    for features, label in zip(*labelled(loss, target, rows, len(model)), strict=True):
-        moved = model - step * direction
-        slopes = loss.derivative(np.array([features @ moved, features @ model]), np.full(2, label))
-        direction *= 1 - step * regularisation
-        direction += (slopes[0] - slopes[1]) * features
-        model[:] = moved
+    compiled.recursive_steps(loss, target, model, direction, np.ascontiguousarray(rows), step, regularisation)
 
 
 def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
@@ -190,14 +148,6 @@ def valid_or_zero(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return features, labels and which rows are valid, by the compiled kernel if there is one."""
-    if not COMPILED:
-        return unpacked_reference(rows, dimension)
-    features, labels, valid = compiled.unpack(np.ascontiguousarray(rows), dimension)
-    return features, labels, valid
-
-
-def unpacked_reference(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return features, labels and which rows are valid; the others become the zero row.
 
     Parameters
@@ -212,15 +162,8 @@ def unpacked_reference(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np
     tuple[np.ndarray, np.ndarray, np.ndarray]
         Shapes (n, d) and (n,), float64, and (n,), bool.
     """
-    features = rows[:, :dimension].astype(np.float64)
-    labels = rows[:, -1].astype(np.float64)
-    with np.errstate(all="ignore"):
-        valid = (np.einsum("ij,ij->i", features, features) <= _MAX_NORM2) & np.isfinite(labels)
-    return valid_or_zero(features, valid), valid_or_zero(labels, valid), valid
-
-
-def _add_gradients(state: State, features: np.ndarray, labels: np.ndarray) -> None:
-    state.gradient += state.loss.derivative(features @ state.model, labels) @ features
+    features, labels, valid = compiled.unpack(np.ascontiguousarray(rows), dimension)
+    return features, labels, valid
 
 
 def _update(state: State, step: float, *, averaged: bool) -> None:

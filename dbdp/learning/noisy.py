@@ -204,17 +204,17 @@ def _updates(state: NoisyState, rows: np.ndarray, ends: np.ndarray, draw: Draw) 
 
 @flushed
 def _advance(state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: np.ndarray, noise: np.ndarray) -> None:
-    """Do as `updates_reference`, by the compiled kernel if there is one for the objective."""
+    """Add rows to the mini-batches, by the compiled kernel if it knows the objective."""
     objective = state.training.objective
     fits = isinstance(objective, Linear) and objective.outputs == 1 and rows.shape[1] > len(state.model)
-    advance = kernels.compiled.noisy_updates if kernels.COMPILED and fits else updates_reference
+    advance = kernels.compiled.noisy_updates if fits else updates_of_any
     advance(state, rows, ends, step_sizes, noise)
 
 
-def updates_reference(
+def updates_of_any(
     state: NoisyState, rows: np.ndarray, ends: np.ndarray, step_sizes: np.ndarray, noise: np.ndarray
 ) -> None:
-    """Add rows to the mini-batches, and update where one ends, in place."""
+    """Add rows to the mini-batches of any objective, and update at the end of each, in place."""
     how, begin = state.training, 0
     for number, end in enumerate(ends):
         if end > begin:

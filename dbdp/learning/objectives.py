@@ -90,7 +90,7 @@ class Linear:
 
         With `lengths` (n,) a row's ‖c‖ times its length is clipped instead.
         """
-        if self.outputs == 1 and kernels.COMPILED:
+        if self.outputs == 1:
             return kernels.compiled.gradient_sum(self.loss, self.target, model, rows, clip * SHRINK, lengths)
         vectors, slopes, total = model.reshape(self.outputs, -1), np.empty((self.outputs, len(rows))), 0.0
         for output, (features, labels) in enumerate(self._labelled(rows)):
@@ -103,7 +103,7 @@ class Linear:
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
         """Return the sum of the losses, each at most `limit`, for each model, shape (C,)."""
-        if self.outputs == 1 and kernels.COMPILED:
+        if self.outputs == 1:
             return kernels.compiled.loss_sums(self.loss, self.target, models, rows, limit)
         vectors, at_once = models.reshape(len(models), self.outputs, -1), max(1, _AT_ONCE // max(1, len(rows)))
         parts = [vectors[first : first + at_once] for first in range(0, len(vectors), at_once)]

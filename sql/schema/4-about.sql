@@ -5,4 +5,4 @@ set search_path = pg_catalog, pg_temp
 as $body$
 @plpython functions.about@
 $body$;
-comment on function dbdp.about is 'versions of dbdp, Python and its libraries in the server, and the loaded compiled modules';
+comment on function dbdp.about is 'versions of dbdp, Python and its libraries in the server';

@@ -238,14 +238,14 @@ def test_files_that_are_gone_are_put_back_by_the_remedy(cluster):
 
 
 @ON_ITS_OWN
-def test_a_server_without_compiled_code_is_advised(cluster, monkeypatch):
+def test_a_server_without_compiled_code_is_a_fault(cluster, monkeypatch):
     files = packages.package_files()
     with monkeypatch.context() as patch:
         patch.setattr(packages, "package_files", lambda: [path for path in files if path.suffix != ".so"])
         installer.install(cluster.url)
-    finding = found(cluster, "server's Python", ADVICE)
-    assert "training, noise, prediction not compiled" in finding.found
-    do(cluster, finding.remedy.partition(" && ")[2])  # behind the reinstallation of what is compiled here
+    finding = found(cluster, "server's Python", FAULT)
+    assert "PL/Python cannot import dbdp" in finding.found
+    do(cluster, finding.remedy)
     assert is_well(cluster)
 
 

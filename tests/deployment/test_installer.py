@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -401,3 +402,29 @@ def test_an_uninstallation_takes_back_what_was_granted_to_the_owner_role(cluster
     assert value_of(database(), "select relacl::text from pg_class where relname = 'opened'").count("dbdp_owner") == 0
     assert value_of(database(), "select nspacl::text from pg_namespace where nspname = 's'").count("dbdp_owner") == 0
     assert value_of(database(), "select to_regrole('dbdp_owner') is null")
+
+
+def test_the_bootstrap_names_a_missing_compiler(monkeypatch):
+    """Without a C compiler it installs one, or ends with the packages to install."""
+    interpreter = bootstrap.find_interpreter(bootstrap.find_postgresql())
+    bootstrap._ensure_compiler(interpreter)
+    monkeypatch.setattr(bootstrap, "_has_compiler", lambda _: False)
+    monkeypatch.setattr(bootstrap, "_privilege", lambda: None)
+    needed = rf"apt-get install gcc libc6-dev {interpreter.name}-dev"
+    with pytest.raises(bootstrap.BootstrapError, match=rf"neither root nor sudo.*{needed}"):
+        bootstrap._ensure_compiler(interpreter)
+    asked = []
+    monkeypatch.setattr(bootstrap, "_apt_install", asked.append)
+    with pytest.raises(bootstrap.BootstrapError, match=rf"no C compiler finds Python\.h: as root, `{needed}`"):
+        bootstrap._ensure_compiler(interpreter)
+    assert asked == [["gcc", "libc6-dev", f"{interpreter.name}-dev"]]
+
+
+def test_a_build_without_a_compiler_ends_with_one_sentence(tmp_path):
+    """The sentence names the packages to install; no traceback comes before it."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", tmp_path, "--build-temp", tmp_path]
+    missing = os.environ | {"CC": str(tmp_path / "cc")}
+    ended = subprocess.run(command, cwd=bootstrap.PROJECT, env=missing, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("dbdp needs a C compiler and Python.h: install gcc, libc6-dev")

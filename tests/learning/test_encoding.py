@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy_kernel import kernel
 from pairs import pairwise
 
 from dbdp.learning import kernels
-from dbdp.learning.compiled import arithmetic
 from dbdp.learning.losses import Logistic
 from dbdp.learning.rows import blocks, encoding
 from dbdp.learning.rows.encoding import (
@@ -116,7 +116,6 @@ def test_without_an_intercept_no_coordinate_is_added():
     assert rows[0, -1] == -1
 
 
-@pytest.mark.skipif(arithmetic.compiled is None, reason="no compiled kernel: built without a compiler")
 @pairwise(intercept=[False, True], kind=["scaled", "centred", "unit"], length=[1, 7, 8, 54])
 def test_records_are_packed_alike_directly_and_by_features(length, kind, intercept):
     """Records are packed to their places bit for bit as through an array of features."""
@@ -127,7 +126,7 @@ def test_records_are_packed_alike_directly_and_by_features(length, kind, interce
         raw[row * encoder.record_bytes + place] = byte
     places = np.random.default_rng().permutation(300)[:200]
     direct, through = np.zeros((2, 300, blocks.stride_of(encoder.dimension)), np.float32)
-    with patch.object(kernels, "COMPILED", True):
+    with kernel(compiled=True):
         encoder.write(bytes(raw), direct, places)
         with patch.object(VectorEncoder, "_packs_directly", False):
             encoder.write(bytes(raw), through, places)
@@ -244,11 +243,18 @@ def test_a_row_of_columns_does_not_depend_on_the_other_rows(rows):
     assert [row.tobytes() for row in together] == [COLUMNS.rows(records(row)).tobytes() for row in rows]
 
 
+def packed_by_both(features, labels, least=1.0):
+    """The packed rows by the compiled kernel, and by NumPy."""
+    for compiled in (True, False):
+        with kernel(compiled=compiled):
+            yield encoding.pack(features.copy(), labels, least)
+
+
 @pytest.mark.parametrize("dimension", [1, 7, 8, 54])
 def test_both_packers_agree_to_the_last_place_of_float32(dimension):
     features, labels = difficult_rows(100, dimension), np.random.default_rng().choice([-1, 0, 1], 400)
     features[::7, 0] = np.nan
-    packed, expected = (pack(features.copy(), labels) for pack in (encoding.pack, encoding.pack_reference))
+    packed, expected = packed_by_both(features, labels)
     assert (packed.any(axis=1) == expected.any(axis=1)).all()
     assert (np.abs(packed - expected) <= np.spacing(np.abs(expected))).all()
 
@@ -460,7 +466,7 @@ def test_without_normalisation_rows_would_be_short():
 def test_both_packers_agree_on_rows_of_norm_one(dimension):
     features, labels = difficult_rows(100, dimension), np.random.default_rng().choice([-1, 0, 1], 400)
     features[::7, 0] = np.nan
-    packed, expected = (pack(features.copy(), labels, 0.0) for pack in (encoding.pack, encoding.pack_reference))
+    packed, expected = packed_by_both(features, labels, 0.0)
     assert (packed[:, -1] == expected[:, -1]).all()
     assert np.abs(packed - expected).max() < 1e-6
 

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy_kernel import kernel
 from pairs import pairwise
 
 from dbdp.learning import kernels, noisy, second_moments
@@ -26,7 +26,6 @@ from dbdp.learning.rows import blocks, encoding
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 
-NEEDS_KERNEL = pytest.mark.skipif(not kernels.COMPILED, reason="no compiled kernel: built without a compiler")
 UNIT = mpmath.mpf(2) ** -53
 LEAST = 2.0**-1022
 DENORMAL = 2.0**-1060
@@ -84,13 +83,6 @@ def test_every_shape_is_taken(shape):
     assert (result == 1.0).all()
 
 
-def test_without_a_compiler_the_functions_are_the_same():
-    with patch.object(arithmetic, "compiled", None):
-        plain = arithmetic.exponential(DENSE), arithmetic.log1p_exponential(DENSE[DENSE <= 0])
-    assert np.allclose(plain[0], arithmetic.exponential(DENSE), rtol=1e-15, atol=0)
-    assert np.allclose(plain[1], arithmetic.log1p_exponential(DENSE[DENSE <= 0]), rtol=2e-15, atol=0)
-
-
 # --- numbers below 2⁻¹⁰²² -------------------------------------------------------------------------------------
 
 
@@ -99,7 +91,6 @@ def keeps_denormals() -> bool:
     return bool((np.full(100, LEAST) * 0.5 != 0.0).all()) and float("5e-324") * 1.0 != 0.0
 
 
-@NEEDS_KERNEL
 def test_a_flushed_function_has_no_denormals_inside_only():
     """Within a flushed function there are none and behind it there are."""
     seen = []
@@ -180,7 +171,6 @@ def test_no_entry_leaves_the_processor_in_another_state(entry):
     assert keeps_denormals()
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 4])
 @pytest.mark.attack("instructions")
@@ -188,15 +178,14 @@ def test_a_model_of_denormals_is_zero_after_a_step(compiled, batch_size):
     state = initial(HuberRegression(), 9, batch_size)
     state.model[:] = DENORMAL
     rows = blocks.encode(np.full((batch_size, 9), 0.25), np.zeros(batch_size))
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         assert not kernels.transition(state, rows).model.any()
 
 
-@NEEDS_KERNEL
 def test_packed_rows_hold_no_denormals():
     features = np.array([[1e-40, 0.5, 1e-310], [2.0**-149, 2.0**-127, 2.0**-126]])
     for compiled in (True, False):
-        with patch.object(kernels, "COMPILED", compiled):
+        with kernel(compiled=compiled):
             rows = encoding.pack(features.copy(), np.ones(2))
         assert not ((rows != 0) & (np.abs(rows) < np.finfo(np.float32).tiny)).any()
         assert rows[0, 1] > 0.49
@@ -210,7 +199,6 @@ def stepped(state: State, rows: np.ndarray) -> np.ndarray:
     return np.concatenate([state.model, state.gradient])
 
 
-@NEEDS_KERNEL
 @pairwise(
     loss=LOSSES,
     batch_size=[1, 3, 4, 50],
@@ -227,7 +215,6 @@ def test_a_row_that_counts_for_nothing_is_the_zero_row(loss, batch_size, bad):
     assert result[0].any()
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_rows_with_slope_zero_leave_the_model_bit_for_bit(batch_size):
     """Saturated rows of a hinge; the control is one that is not."""

@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 from typing import ClassVar
-from unittest.mock import patch
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy_kernel import kernel
 from pairs import pairwise
 from textbook import literal
 
@@ -19,9 +19,8 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Restarted, SquareRoot
 from dbdp.learning.state import State
 
-NEEDS_KERNEL = pytest.mark.skipif(not kernels.COMPILED, reason="no compiled kernel: built without a compiler")
-KERNELS = [False, True][: 1 + kernels.COMPILED]
-BOTH = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=NEEDS_KERNEL)])
+KERNELS = [False, True]
+BOTH = pytest.mark.parametrize("compiled", KERNELS)
 LOGISTIC, STEPS = Logistic(), np.ones(2)
 LOSSES = [LOGISTIC, Logistic(3.0), HuberSvm(0.5), HuberSvm(0.05, 0.3), HuberRegression(0.2), Squared(0.8)]
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES, ids=str)
@@ -82,7 +81,7 @@ def initial(dimension, *, batch_size, loss=LOGISTIC, schedule=SCHEDULES[0][0], r
 
 def advanced(state, pieces, *, compiled):
     """One epoch over the rows as pieces, each through the bytes that the server would see."""
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         for piece in pieces:
             rows = blocks.decode(piece.tobytes(), state.dimension)
             state = State.decode(kernels.transition(state, rows).encode())
@@ -192,7 +191,6 @@ trainings = st.fixed_dictionaries(
 borders = st.lists(st.integers(0, 60), max_size=8)
 
 
-@NEEDS_KERNEL
 @given(
     count=st.integers(1, 60),
     dimension=st.integers(1, 20) | st.sampled_from([54, 123]),
@@ -251,7 +249,7 @@ def test_the_gradient_is_that_of_the_loss(compiled, loss, target):
     while distance(gradient, 0) <= 2000 * allowed:  # a model near a minimum, where a fault of 1e-3 is not seen
         state.model[:], state.gradient[:], state.filled = np.random.default_rng().normal(size=5), 0.0, 0
         at = state.model.copy()
-        with patch.object(kernels, "COMPILED", compiled):
+        with kernel(compiled=compiled):
             gradient = kernels.transition(state, rows).gradient.copy()
     slopes = [(total_loss(at + step * way) - total_loss(at - step * way)) / (2 * step) for way in np.eye(5)]
     assert distance(gradient, slopes) < allowed
@@ -268,7 +266,7 @@ def test_the_kernels_derivative_is_within_the_declared_error(compiled, loss, sco
     label = math.copysign(1.0, label) if loss.is_classifier else label
     state = initial(1, batch_size=2, loss=loss)
     state.model[:] = 2.0 * score  # so that the score of the feature 1/2 is exact, and its share of the gradient
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         kernels.transition(state, blocks.encode(np.array([[0.5]]), np.array([label])))
     derivative = 2.0 * float(state.gradient[0])
     assert abs(derivative) <= loss.lipschitz
@@ -280,7 +278,7 @@ def test_the_kernels_derivative_is_within_the_declared_error(compiled, loss, sco
 @BOTH
 def test_block_borders_in_a_mini_batch_keep_its_sum(compiled):
     state = advanced(initial(4, batch_size=5), [], compiled=compiled)
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         state = kernels.transition(state, packed(3, 4))
     assert (state.filled, state.updates) == (3, 0)
     assert not state.model.any()
@@ -341,7 +339,7 @@ def test_only_iterates_from_the_first_on_are_summed(compiled, batch_size, border
 def test_no_iterate_leaves_its_ball(compiled, batch_size, radius):
     state = initial(20, batch_size=batch_size, radius=radius, schedule=Constant(1.0))
     for row in np.split(packed(60, 20), 60):
-        with patch.object(kernels, "COMPILED", compiled):
+        with kernel(compiled=compiled):
             state = kernels.transition(state, row)
         assert np.linalg.norm(state.model) <= radius * (1 + 1e-14)
     assert np.linalg.norm(state.model) > 0.3 * radius
@@ -537,7 +535,6 @@ def alike(loss, batch_size, radius, averaging):
     ]
 
 
-@NEEDS_KERNEL
 @pairwise(
     loss=[LOGISTIC, Logistic(3.0), HuberSvm(0.05, 0.3)],
     batch_size=[1, 2, 7, 8, 50, ROWS, 500],
@@ -555,7 +552,6 @@ def test_several_models_advance_bit_for_bit_as_each_alone(loss, batch_size, radi
     assert len({state.encode() for state in states}) == len(states)
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize(
     "changed", [{"target": 0}, {"filled": 3}, {"batch_size": 9}, {"loss": HuberSvm(0.05)}], ids=str
 )
@@ -580,7 +576,6 @@ def compiled_call_of_each(*, steps=None, averaged=(0,) * 5, rows=None):
     return all(state.model.any() for state in states)
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize(
     "changes",
     [
@@ -614,7 +609,6 @@ def compiled_call(*, rows=None, step_sizes=STEPS, averaged=0, **changes):
     return state.model.any()
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize(
     "changes",
     [

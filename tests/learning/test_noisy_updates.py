@@ -3,12 +3,12 @@
 import json
 import math
 from fractions import Fraction
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy_kernel import kernel
 from pairs import pairwise
 
 from dbdp.learning import kernels, noisy
@@ -18,9 +18,8 @@ from dbdp.learning.objectives import Linear, objective_from
 from dbdp.learning.rows.encoding import pack
 from dbdp.learning.schedules import Constant, InverseTime, SquareRoot
 
-NEEDS_KERNEL = pytest.mark.skipif(not kernels.COMPILED, reason="no compiled kernel: built without a compiler")
-KERNELS = [False, True][: 1 + kernels.COMPILED]
-BOTH = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=NEEDS_KERNEL)])
+KERNELS = [False, True]
+BOTH = pytest.mark.parametrize("compiled", KERNELS)
 ADAM = (0.9, 0.999, 1e-8)
 OPTIMISERS = pytest.mark.parametrize("moments", [None, ADAM], ids=["sgd", "adam"])
 CONSTANT = Constant(0.7)
@@ -60,7 +59,7 @@ class Drawn:
 def advanced(how, rows, *, borders=(), compiled=True, draw=None):
     state = NoisyState.initial(how)
     draw = draw or Drawn()
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         begin = 0
         for border in [*borders, len(rows)]:
             state = noisy.transition(state, rows[begin:border], draw=draw)
@@ -117,7 +116,6 @@ def test_on_a_fine_grid_the_textbook_is_met_to_the_last_digits(compiled):
     assert np.abs(state.model - textbook(how, rows, ENDS, scaled)).max() < 1e-11
 
 
-@NEEDS_KERNEL
 @OPTIMISERS
 @pytest.mark.parametrize("loss", [Logistic(3.0), HuberSvm(0.5), HuberRegression(0.2), Squared(0.8)], ids=str)
 def test_both_kernels_agree_for_every_loss(loss, moments):
@@ -158,7 +156,7 @@ def test_mini_batches_of_given_sizes_are_the_textbooks(compiled, moments, pieces
     rows[ends[-1] :] = 0.0
     how, begin, done = training(rows_per_update=7, moments=moments), 0, 0
     state = NoisyState.initial(how)
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         for piece in pieces:
             until = int(np.searchsorted(ends, piece, side="right"))
             state = noisy.transition(state, rows[begin:piece], draw=draw, ends=ends[done:until] - begin)
@@ -194,7 +192,7 @@ def test_noise_is_added_exactly_on_the_grid(compiled):
 @given(scale=st.floats(1e-3, 1), clip=st.floats(1e-4, 2))
 def test_a_clipped_gradient_is_within_the_clip_exactly(scale, clip, compiled):
     rows = pack(np.random.default_rng().normal(size=(1, FEATURES)) * scale, np.ones(1))
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         computed = Linear(Logistic(50.0), FEATURES).gradient_sum(np.zeros(FEATURES), rows, clip=clip)
     assert sum(Fraction(value) ** 2 for value in computed.tolist()) <= Fraction(clip) ** 2
     unclipped = 25 * np.linalg.norm(rows[0, :FEATURES].astype(float))
@@ -209,7 +207,7 @@ def test_short_rows_are_clipped_as_exactly(weight, clip, compiled):
     directions = random.normal(size=(300, FEATURES))
     directions *= 10 ** random.uniform(-9, 0, (300, 1)) / np.linalg.norm(directions, axis=1, keepdims=True)
     rows, objective = pack(directions, np.ones(300)), Linear(Logistic(weight), FEATURES)
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         computed = [objective.gradient_sum(np.zeros(FEATURES), rows[k : k + 1], clip=clip) for k in range(300)]
     assert max(sum(Fraction(value) ** 2 for value in each.tolist()) for each in computed) <= Fraction(clip) ** 2
     assert max(map(np.linalg.norm, computed)) > clip * (1 - 2.0**-27)
@@ -221,7 +219,7 @@ def test_a_rows_gradient_does_not_depend_on_its_place(before, compiled):
     """To the last bit, for one linear model: zero rows before it add nothing, and change nothing."""
     rows, objective = data(1), Linear(Logistic(3.0), FEATURES)
     model = np.random.default_rng().normal(size=FEATURES)
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         alone = objective.gradient_sum(model, rows, clip=0.2)
         behind = objective.gradient_sum(model, np.concatenate([np.zeros((before, 8), np.float32), rows]), clip=0.2)
     assert np.abs(alone - behind).max() <= (0.0 if compiled else 2.0**-52)
@@ -234,7 +232,7 @@ def test_what_is_no_row_adds_nothing(compiled):
     strange[::3] = np.nan
     strange[1::3, 0] = np.inf
     strange[2::3, -1] = 0.5
-    with patch.object(kernels, "COMPILED", compiled):
+    with kernel(compiled=compiled):
         objective = Linear(Logistic(), FEATURES)
         assert not objective.gradient_sum(np.ones(FEATURES), strange, clip=1.0).any()
         assert not objective.loss_sums(np.ones((2, FEATURES)), strange, limit=1.0).any()
@@ -271,7 +269,7 @@ def test_compiled_sums_of_losses_are_those_of_the_reference(loss, target, count)
     for limit in (0.5, 2.0, math.inf):
         sums = []
         for compiled in (True, False):
-            with patch.object(kernels, "COMPILED", compiled), np.errstate(all="ignore"):
+            with kernel(compiled=compiled), np.errstate(all="ignore"):
                 sums.append(objective.loss_sums(models, rows, limit=limit))
         assert sums[0] == pytest.approx(sums[1], rel=1e-12, abs=1e-12)
 
@@ -323,7 +321,6 @@ def test_a_damaged_header_is_refused_or_harmless():
             assert state.updates >= 0
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize("ends", [[5, 3], [ROWS + 1], [-1]])
 def test_ends_out_of_order_are_refused_before_a_row_is_read(ends):
     state, ends = NoisyState.initial(training()), np.array(ends)
@@ -334,7 +331,6 @@ def test_ends_out_of_order_are_refused_before_a_row_is_read(ends):
     assert not state.model.any()
 
 
-@NEEDS_KERNEL
 @pytest.mark.parametrize(("width", "noises", "steps"), [(FEATURES + 9, 1, 1), (FEATURES, 2, 1), (FEATURES, 1, 3)])
 def test_arrays_that_do_not_fit_are_refused(width, noises, steps):
     state = NoisyState.initial(training())

@@ -1,9 +1,8 @@
 """Steps of SARAH over packed rows: each is the textbook's, by the kernel and by its reference."""
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
+from numpy_kernel import kernel
 from pairs import pairwise
 
 from dbdp.learning import kernels
@@ -26,7 +25,7 @@ def some_rows(count, target):
 
 def moved(objective, rows, *, compiled, step=0.3, regularisation=0.01):
     model, direction = np.linspace(-2, 2, objective.parameters), np.linspace(1, -1, objective.parameters)
-    with patch.object(kernels, "COMPILED", compiled), np.errstate(all="ignore"):
+    with kernel(compiled=compiled), np.errstate(all="ignore"):
         objective.recursive_steps(model, direction, rows, step=step, regularisation=regularisation)
     return np.array([model, direction])
 

@@ -16,10 +16,10 @@ from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
 from dbdp.privacy.noise import rounding, streams
 from dbdp.privacy.noise.balls import precision
 from dbdp.privacy.noise.rounding import Uniforms, spherical_laplace_of
+from dbdp.privacy.noise.samplers import Entropy
 from dbdp.privacy.noise.streams import Stream, draw, vector
 
 BOTH = pytest.mark.parametrize("law", ["gaussian", "spherical_laplace"])
-NEEDS_COMPILED = pytest.mark.skipif(streams.compiled is None, reason="no compiled streams: built without a compiler")
 FINE = 2**200  # an integer of so many steps is a real number in 200 bits
 ULP = 2.0**-53
 WORD = 2**64
@@ -169,14 +169,12 @@ def test_the_textbooks_cipher_gives_the_vectors_of_the_rfc(name):
     assert chacha_block(key, counter, nonce).hex() == block
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("name", [name for name, vector in VECTORS.items() if vector[2] == NOTHING])
 def test_the_compiled_cipher_gives_the_vectors_of_the_rfc(name):
     key, counter, _, block = VECTORS[name]
     assert compiled_blocks(key, 0, 1)[counter].hex() == block
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("first", [0, 1, 77, 2**29 - 2, 2**32, 2**61 - 2])
 def test_the_compiled_cipher_is_the_textbooks(first):
     """The counter has 64 bits: what the RFC's counter has not is the first word of its nonce."""
@@ -187,14 +185,12 @@ def test_the_compiled_cipher_is_the_textbooks(first):
         assert block == chacha_block(key, counter % 2**32, nonce)
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize(("size", "count"), [(31, 64), (33, 64), (32, 63), (32, 65)])
 def test_the_compiled_cipher_refuses_what_does_not_fit(size, count):
     with pytest.raises(ValueError, match=r"give 32|give a multiple of 64"):
         streams.compiled.keystream(bytes(size), 0, np.empty(count, np.uint64))
 
 
-@NEEDS_COMPILED
 def test_a_stream_goes_on_where_it_was():
     stream = Stream()
     words = np.concatenate([stream.words(count) for count in (1, 64, 65, 1000)])
@@ -243,7 +239,6 @@ def few_are_unsure(uniforms):
     return np.mean(~streams.compiled.normals(uniforms)[2]) < 0.5
 
 
-@NEEDS_COMPILED
 def test_a_normal_number_errs_by_what_is_claimed_at_most():
     for uniforms in (random_words(1000, 2, 8), adversarial(16_000)):
         assert few_are_unsure(uniforms)
@@ -252,7 +247,6 @@ def test_a_normal_number_errs_by_what_is_claimed_at_most():
         assert of_radius > 1.5  # it does err: a claim of 1ε would be refuted
 
 
-@NEEDS_COMPILED
 @pytest.mark.statistical
 def test_millions_of_normal_numbers_err_within_the_claim():
     for _ in range(20):
@@ -305,7 +299,6 @@ def claimed_errors(rows, dimension):
     return found_errors
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", [1, 2, 3, 16, 17, 130, 700])
 def test_the_sums_of_a_row_err_by_what_is_claimed_at_most(dimension):
     claims = []
@@ -317,7 +310,6 @@ def test_the_sums_of_a_row_err_by_what_is_claimed_at_most(dimension):
     assert 0.9 < max(claims) < 1  # 1/v is attained
 
 
-@NEEDS_COMPILED
 def test_a_word_of_too_few_bits_is_not_sure():
     words = [0, 1, 2**30, 2**48 - 1, WORD - 1, WORD - 2, WORD - 2**48, 2**48, WORD - 2**48 - 1, 2**63]
     uniforms = grouped([(word, 12345) for word in [*words, *[2**63] * 6]])
@@ -331,7 +323,6 @@ def test_a_word_of_too_few_bits_is_not_sure():
 STEPS = [1, 2, 7, 1000, 2**24 + 1, 2**34 - 3, 2**40 + 5, 2**45 - 1, 2**50 + 1, 2**56]
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("steps", STEPS)
 def test_rounded_normal_numbers_are_those_of_their_words(known, steps):
     uniforms = np.concatenate([random_words(40, 2, 8), adversarial(640)])
@@ -339,7 +330,6 @@ def test_rounded_normal_numbers_are_those_of_their_words(known, steps):
     assert columns(streams.gaussian_of(uniforms, steps)).ravel().tolist() == expected
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize(("updates", "dimension"), [(1, 1), (1, 64), (5, 13), (40, 54), (3, 1000)])
 def test_noise_of_a_key_is_that_of_its_words_in_doubt_too(known, updates, dimension):
     key, count = os.urandom(32), updates * dimension
@@ -355,7 +345,6 @@ def test_noise_of_a_key_is_that_of_its_words_in_doubt_too(known, updates, dimens
         assert doubtful > 0 or steps < 2**50
 
 
-@NEEDS_COMPILED
 @pytest.mark.statistical
 @pytest.mark.parametrize("steps", [1, 2**24 + 1, 2**34 - 3, 2**40 + 5])
 def test_a_million_rounded_numbers_are_those_of_their_words(known, steps):
@@ -371,7 +360,6 @@ def long_normals(uniforms):
     return np.sqrt(-2 * np.log(radii / WORD))[:, None] * np.stack([np.cos(turns), np.sin(turns)], axis=1)
 
 
-@NEEDS_COMPILED
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no floating point beyond 53 bits")
 @pytest.mark.parametrize("steps", [1, 2**24 + 1, 2**34 - 3])
 def test_millions_of_integers_are_those_of_precise_arithmetic(steps):
@@ -387,7 +375,6 @@ def test_millions_of_integers_are_those_of_precise_arithmetic(steps):
 DIMENSIONS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 54, 130]
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_a_rounded_row_is_that_of_its_words(known, dimension):
     uniforms = row_words(10, dimension)
@@ -396,7 +383,6 @@ def test_a_rounded_row_is_that_of_its_words(known, dimension):
         assert streams.spherical_laplace_of(uniforms, steps, dimension).tolist() == expected
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", [1, 2, 5, 20])
 def test_a_row_with_any_words_is_that_of_its_words(known, dimension):
     for row in any_rows(200, dimension):
@@ -423,7 +409,6 @@ def from_a_half(fine, steps):
 NEAR = [0.0, 0.1, 0.5, 0.9, 1.1, 2.0, 5.0]  # of what the compiled code takes for doubtful
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("near", NEAR)
 @pytest.mark.parametrize("base", [2**34, 2**40])
 def test_numbers_next_to_half_integers_are_rounded_rightly(known, base, near):
@@ -443,7 +428,6 @@ def test_numbers_next_to_half_integers_are_rounded_rightly(known, base, near):
     assert near or base < 2**40 or not all(guesses)  # floating point would err
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("near", NEAR)
 def test_coordinates_next_to_half_integers_are_rounded_rightly(known, near):
     for dimension in (1, 2, 5, 54):
@@ -456,7 +440,6 @@ def test_coordinates_next_to_half_integers_are_rounded_rightly(known, near):
         assert doubts > 15 or near > 0
 
 
-@NEEDS_COMPILED
 def test_few_are_in_doubt_on_a_grid_as_fine_as_needed():
     shares = [streams.compiled.gaussian(random_words(20_000, 2, 8), 2.0**bits)[2] / 160_000 for bits in (24, 34, 48)]
     assert shares[0] < 2e-4  # 5 of them
@@ -467,7 +450,6 @@ def test_few_are_in_doubt_on_a_grid_as_fine_as_needed():
     assert stats.poisson.sf(31, 8) + stats.poisson.sf(95, 40) + stats.poisson.sf(59, 20) < 1e-9  # false alarms
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("shape", [(1, 1, 8), (1, 3, 8), (1, 2, 7)])
 def test_the_compiled_code_refuses_words_of_another_shape(shape):
     with pytest.raises(ValueError, match="groups of eight"):
@@ -499,7 +481,6 @@ def test_small_noise_has_exactly_its_law(law, real, dimension, steps):
 SCALE = 3 * 2**20 + 1  # so fine a grid that rounding cannot be seen
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("deviations", [3.0, 4.0, 5.0])
 def test_normal_noise_has_its_tails(deviations):
     noise = draw("gaussian", SCALE, 90, 40_000).ravel() / SCALE
@@ -517,7 +498,6 @@ def in_cells(x, y):
     return np.bincount(10 * places[0] + places[1], minlength=100)
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("apart", [1, 2, 7, 8, 9, 16, 54, 55, 128, 16384])
 def test_normal_numbers_are_independent(apart):
     noise = draw("gaussian", SCALE, 20_000, 54).ravel() / SCALE
@@ -526,7 +506,6 @@ def test_normal_numbers_are_independent(apart):
     assert of_cells(in_cells(mixed, noise[apart:]), np.full(100, 0.01)) < ALPHA  # a little dependence is noticed
 
 
-@NEEDS_COMPILED
 def test_the_numbers_of_a_pair_are_independent():
     """Also their sizes: the radius of a pair does not tell its angle."""
     noise = draw("gaussian", SCALE, 1, 800_000).reshape(-1, 2, 8) / SCALE
@@ -537,7 +516,6 @@ def test_the_numbers_of_a_pair_are_independent():
     assert of_cells(in_cells(x, np.where(np.abs(x) > 1, y, -np.abs(y))), np.full(100, 0.01)) < ALPHA
 
 
-@NEEDS_COMPILED
 @pytest.mark.parametrize("dimension", [1, 2, 3, 5, 8, 9, 16, 17, 40, 130])
 def test_a_rows_norm_is_gamma_and_its_direction_uniform(dimension):
     noise = draw("spherical_laplace", SCALE, 20_000, dimension) / SCALE
@@ -553,7 +531,6 @@ def test_a_rows_norm_is_gamma_and_its_direction_uniform(dimension):
         assert of_reals((noise[:, 0] / norms) ** 2 * 0.8, stats.beta(1 / 2, (dimension - 1) / 2)) < ALPHA
 
 
-@NEEDS_COMPILED
 def test_the_coordinates_of_a_row_are_alike_and_uncorrelated():
     noise = draw("spherical_laplace", SCALE, 40_000, 21) / (SCALE * math.sqrt(22))
     uncertain = 8 / math.sqrt(len(noise))  # eight deviations or more: E z⁴ < 4
@@ -564,12 +541,10 @@ def test_the_coordinates_of_a_row_are_alike_and_uncorrelated():
 
 
 @pytest.mark.parametrize(("law", "steps"), each_value_quick(["gaussian", "spherical_laplace"], [1, 4]))
-def test_the_fallback_has_the_same_law(law, steps):
-    ours = draw(law, steps, 20_000, 3)
-    with patch.object(streams, "compiled", None):
-        theirs = draw(law, steps, 20_000, 3)
-    assert ours.dtype == theirs.dtype == np.int64
-    assert ours.shape == theirs.shape
+def test_balls_have_the_same_law(law, steps):
+    """Noise of the compiled code has the law of noise from balls alone."""
+    ours, entropy = draw(law, steps, 20_000, 3), Entropy()
+    theirs = np.array([streams.LAWS[law].exact(steps, 3, entropy) for _ in range(20_000)])
     for one, other in (
         (ours[:, 0], theirs[:, 0]),
         (ours[:, 2], theirs[:, 2]),
@@ -583,15 +558,12 @@ def test_the_fallback_has_the_same_law(law, steps):
 
 
 @BOTH
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=NEEDS_COMPILED), False])
-def test_no_noise_comes_twice(law, compiled):
-    with patch.object(streams, "compiled", streams.compiled if compiled else None):
-        drawn = [draw(law, 2**48, 5, 20) for _ in range(4)]
+def test_no_noise_comes_twice(law):
+    drawn = [draw(law, 2**48, 5, 20) for _ in range(4)]
     assert np.unique(np.abs(drawn)).size == 400
 
 
 @BOTH
-@NEEDS_COMPILED
 @pytest.mark.parametrize("chunk", [1, 64, 100, 1000])
 def test_a_draw_in_pieces_has_fresh_noise_in_every_piece(law, chunk):
     with patch.object(streams, "_CHUNK", chunk):
@@ -610,7 +582,6 @@ def test_seeds_change_nothing(law):
     assert list(inspect.signature(draw).parameters) == ["law", "steps", "updates", "dimension"]
 
 
-@NEEDS_COMPILED
 def test_a_key_is_the_operating_systems_and_used_for_one_draw(known):
     keys = []
 
@@ -647,7 +618,6 @@ def test_forked_processes_do_not_share_a_stream(law):
     assert np.unique(np.abs(drawn)).size == 60
 
 
-@NEEDS_COMPILED
 def test_a_stream_kept_over_a_fork_would_be_noticed():
     kept = Stream()
     assert np.array_equal(in_a_fork(lambda: kept.words(5)), kept.words(5).view(np.int64))

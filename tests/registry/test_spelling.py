@@ -23,8 +23,8 @@ GOOD = (
     "x١",
 )[:-1]
 BAD = {
-    "\u3164": "look like others",
-    "credit\u3164": "look like others",
+    "\u3164": "shows nothing",
+    "credit\u3164": "shows nothing",
     "credit\u1160": "shows nothing",
     "\uff23redit": "look like others; write 'Credit'",
     "\u0441redit": "letters of Cyrillic and Latin",  # Cyrillic es

@@ -8,11 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from dbdp.interfaces.sql._scorer import MOST_KNOWN, Scorers, VectorScorer
 from servers import temporary_cluster
 from short import FEW
-
-from dbdp.interfaces.sql import scoring
-from dbdp.interfaces.sql.scoring import MOST_KNOWN, VectorScorer
 
 CATALOGUES = ("pg_class", "pg_attribute", "pg_type", "pg_depend", "pg_index", "pg_shdepend")
 OURS = ("ledger", "model", "dataset")
@@ -60,12 +58,10 @@ def test_a_session_keeps_no_plan_of_a_table_that_is_gone(url):
     assert counts[-1] < 160
 
 
-@pytest.mark.parametrize("scorers", [scoring.Scorers(), scoring._forms.Scorers()], ids=["reference", "as built"])
-def test_a_session_keeps_no_more_scorers_than_it_uses(scorers):
-    compiled = type(scorers) is not scoring.Scorers
-    make = scoring._forms.VectorScorer if compiled else VectorScorer
+def test_a_session_keeps_no_more_scorers_than_it_uses():
+    scorers = Scorers()
     for model in range(2 * MOST_KNOWN + 1):
-        scorers.add(model, 0, make([1.0], 0.0))
+        scorers.add(model, 0, VectorScorer([1.0], 0.0))
         assert scorers.knows(model, 0)
     assert sum(scorers.knows(model, 0) for model in range(2 * MOST_KNOWN + 1)) <= MOST_KNOWN
 

@@ -29,7 +29,7 @@ as $action$
 import json
 from typing import Any
 
-from dbdp.interfaces.sql.interface import session
+from dbdp.interfaces.sql.boundary import session
 from dbdp.sessions.session import Session
 
 {source}

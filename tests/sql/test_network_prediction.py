@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import psycopg
@@ -377,30 +376,22 @@ def array_of(*values: float) -> bytes:
     return struct.pack(f"<5i{len(values)}d", 1, 0, 701, len(values), 1, *values)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_both_forms_decide_the_same(compiled):
-    if compiled and scoring.compiled is None:
-        pytest.skip("no compiled scorer: built without a compiler")
-    forms: dict[str, Any] = {kind: scoring.Scorers() for kind in ("binary", "classes", "real")}
-    with (
-        patch.object(scoring, "compiled", scoring.compiled if compiled else None),
-        patch.multiple(scoring, _scorers=scoring._scorers if compiled else forms),
-    ):
-        one, three = (Network(3, outputs, True, 2.0, (), (5,)) for outputs in (1, 3))
-        learned(one, one.initial(), "binary")
-        learned(three, three.initial(), "classes")
-        binary, classes = scoring._scorers["binary"], scoring._scorers["classes"]
-        row = np.array([[3.0, 4.0, 9.0]]) / 9 / np.sqrt(2)
-        packed_row = blocks.encode(row, np.ones(1))
-        score = one.scores(one.initial(), packed_row)[0, 0]
-        probability = float(binary.probability(1, 0, array_of(3, 4)))
-        assert probability == pytest.approx(1 / (1 + np.exp(-score)), abs=1e-6)
-        assert binary.predict(1, 0, array_of(3, 4)) == (score > 0)
-        best = "abc"[int(np.argmax(three.scores(three.initial(), packed_row)))]
-        assert classes.label(1, 0, array_of(3, 4)) == best
-        for garbage in (b"", b"x" * 19, array_of(1), array_of(1, 2, 3), array_of(1, np.nan), array_of(3, 4)[:-1]):
-            assert binary.predict(1, 0, garbage) is binary.probability(1, 0, garbage) is None
-            assert classes.label(1, 0, garbage) is None
+def test_a_network_predicts_by_its_scores():
+    one, three = (Network(3, outputs, True, 2.0, (), (5,)) for outputs in (1, 3))
+    learned(one, one.initial(), "binary")
+    learned(three, three.initial(), "classes")
+    binary, classes = scoring._scorers["binary"], scoring._scorers["classes"]
+    row = np.array([[3.0, 4.0, 9.0]]) / 9 / np.sqrt(2)
+    packed_row = blocks.encode(row, np.ones(1))
+    score = one.scores(one.initial(), packed_row)[0, 0]
+    probability = float(binary.probability(1, 0, array_of(3, 4)))
+    assert probability == pytest.approx(1 / (1 + np.exp(-score)), abs=1e-6)
+    assert binary.predict(1, 0, array_of(3, 4)) == (score > 0)
+    best = "abc"[int(np.argmax(three.scores(three.initial(), packed_row)))]
+    assert classes.label(1, 0, array_of(3, 4)) == best
+    for garbage in (b"", b"x" * 19, array_of(1), array_of(1, 2, 3), array_of(1, np.nan), array_of(3, 4)[:-1]):
+        assert binary.predict(1, 0, garbage) is binary.probability(1, 0, garbage) is None
+        assert classes.label(1, 0, garbage) is None
     scoring.forget()
 
 

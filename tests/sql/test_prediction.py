@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+import python_scorers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scored import OF_EVERY_TYPE as FEATURES
@@ -18,7 +19,8 @@ from scored import PARALLEL
 
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
-from dbdp.interfaces.sql import scoring
+from dbdp.interfaces.sql import _scorer as compiled
+from dbdp.interfaces.sql import row_columns
 
 Register = Callable[..., str]
 TABLE = """
@@ -499,7 +501,6 @@ def test_categories_that_no_value_has_weigh_nothing(connection, schema, register
     assert np.abs(np.array([logit(p) for p in results]) - expected).max() < 1e-6
 
 
-compiled = pytest.importorskip("dbdp.interfaces.sql._scorer")
 FLOATS = st.floats(width=64)
 ELEMENTS = [(701, "<f8"), (700, "<f4")]  # PostgreSQL's numbers of the types
 WEIGHTS = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20)
@@ -528,7 +529,7 @@ def test_the_compiled_scorer_of_arrays_is_the_reference(weights, element, data):
     )
     packed = struct.pack("<5i", *header) + np.array(values, letter).tobytes()
     arguments = (weights, 0.5)
-    reference, ours = scoring.VectorScorer(*arguments)(packed), compiled.VectorScorer(*arguments)(packed)
+    reference, ours = python_scorers.VectorScorer(*arguments)(packed), compiled.VectorScorer(*arguments)(packed)
     scale = sum(abs(w * v) for w, v in zip(weights, values, strict=True)) + 1
     assert (reference is None) == (ours is None)
     assert reference is None or abs(reference - ours) <= 1e-12 * scale
@@ -537,7 +538,7 @@ def test_the_compiled_scorer_of_arrays_is_the_reference(weights, element, data):
 @given(WEIGHTS, st.binary(max_size=250))
 @settings(max_examples=60, deadline=None)
 def test_garbage_is_not_read_as_an_array(weights, garbage):
-    reference = called(scoring.VectorScorer(weights, 0.5), garbage)
+    reference = called(python_scorers.VectorScorer(weights, 0.5), garbage)
     assert same(called(compiled.VectorScorer(weights, 0.5), garbage), reference)
 
 
@@ -556,26 +557,26 @@ BINARY = {
 
 EDGES = (-50.0, 0.0, 3.0)
 ENDINGS = st.sampled_from(
-    [scoring.Ending(), scoring.Ending(1.0), scoring.Ending(0.0), scoring.Ending(least=-1.0, most=2.0)]
+    [row_columns.Ending(), row_columns.Ending(1.0), row_columns.Ending(0.0), row_columns.Ending(least=-1.0, most=2.0)]
 )
 
 
 @st.composite
-def numbers_of(draw: st.DrawFn, kind: str) -> scoring.Column:
+def numbers_of(draw: st.DrawFn, kind: str) -> row_columns.Column:
     """A column of numbers, linear, on a scale of its own, or in bins."""
     weights = tuple(draw(st.lists(st.floats(-10, 10), min_size=4, max_size=4)))
     affine, bend = draw(st.sampled_from([((0.0, 1.0), None), ((5.0, 20.0), None), ((1.0, 3.0), (-3.0, 0.25))]))
     bins = (EDGES, weights) if draw(st.booleans()) else None
-    return scoring.Column(kind, (weights[0], -100.0, 100.0), None, affine, bend, bins)
+    return row_columns.Column(kind, (weights[0], -100.0, 100.0), None, affine, bend, bins)
 
 
 @st.composite
-def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
+def records(draw: st.DrawFn) -> tuple[list[row_columns.Column], bytes]:
     columns, record = [], b""
     for name in draw(st.lists(st.sampled_from(sorted(BINARY)), min_size=1, max_size=8)):
         kind, values = BINARY[name]
         lookup = {b"u": 1.5, "ü".encode(): -2.0, b"": 0.25} if kind in "tb" else None
-        columns.append(draw(numbers_of(kind)) if lookup is None else scoring.Column(kind, lookup=lookup))
+        columns.append(draw(numbers_of(kind)) if lookup is None else row_columns.Column(kind, lookup=lookup))
         value = draw(st.none() | values)
         record += struct.pack(">I", 25) + (
             struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
@@ -586,28 +587,28 @@ def records(draw: st.DrawFn) -> tuple[list[scoring.Column], bytes]:
 GROUPS = {b"u": 1, "ü".encode(): 0, b"": 2}
 
 
-def group_of(columns: list[scoring.Column], place: int) -> scoring.Group:
+def group_of(columns: list[row_columns.Column], place: int) -> row_columns.Group:
     """Groups of a column: three of its categories, or four of its numbers."""
     if columns[place].kind in "tb":
-        return scoring.Group(place, 3, lookup=GROUPS)
-    return scoring.Group(place, 4, EDGES)
+        return row_columns.Group(place, 3, lookup=GROUPS)
+    return row_columns.Group(place, 4, EDGES)
 
 
 @st.composite
-def crossings(draw: st.DrawFn, columns: list[scoring.Column]) -> scoring.Crossing:
+def crossings(draw: st.DrawFn, columns: list[row_columns.Column]) -> row_columns.Crossing:
     """Pairs of some columns of a row, also several of one column."""
     places = [place for place, column in enumerate(columns) if column.kind != "-"]
     if not places:
-        return scoring.Crossing()
+        return row_columns.Crossing()
     groups = [group_of(columns, place) for place in draw(st.lists(st.sampled_from(places), min_size=1, max_size=4))]
     sides = st.integers(0, len(groups) - 1)
     pairs = []
     for first, second in draw(st.lists(st.tuples(sides, sides), max_size=4)):
         cells = groups[first].groups * groups[second].groups
         pairs.append(
-            scoring.Cells(first, second, tuple(draw(st.lists(st.floats(-9, 9), min_size=cells, max_size=cells))))
+            row_columns.Cells(first, second, tuple(draw(st.lists(st.floats(-9, 9), min_size=cells, max_size=cells))))
         )
-    return scoring.Crossing(tuple(groups), tuple(pairs))
+    return row_columns.Crossing(tuple(groups), tuple(pairs))
 
 
 @given(records(), st.floats(-5, 5), ENDINGS, st.data())
@@ -617,30 +618,30 @@ def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending, d
     crossing = data.draw(crossings(columns))
     assert same(
         compiled.RecordScorer(columns, intercept, ending, crossing)(record),
-        scoring.RecordScorer(columns, intercept, ending, crossing)(record),
+        python_scorers.RecordScorer(columns, intercept, ending, crossing)(record),
     )
 
 
-NUMBER, CATEGORY = scoring.Column("f"), scoring.Column("t", lookup={b"u": 1.0})
+NUMBER, CATEGORY = row_columns.Column("f"), row_columns.Column("t", lookup={b"u": 1.0})
 FORGED = {
-    "a column that is none": ([scoring.Group(2, 4, EDGES)], []),
-    "a column before the first": ([scoring.Group(-1, 4, EDGES)], []),
-    "edges for a category": ([scoring.Group(1, 4, EDGES)], []),
-    "categories for a number": ([scoring.Group(0, 3, lookup=GROUPS)], []),
-    "more groups than edges": ([scoring.Group(0, 9, EDGES)], []),
-    "a group beyond the last": ([scoring.Group(1, 2, lookup=GROUPS)], []),
-    "a group before the first": ([scoring.Group(1, 2, lookup={b"u": -2})], []),
-    "a side that is none": ([scoring.Group(0, 4, EDGES)], [scoring.Cells(0, 1, (0.0,) * 16)]),
-    "fewer weights than cells": ([scoring.Group(0, 4, EDGES)], [scoring.Cells(0, 0, (0.0,) * 15)]),
+    "a column that is none": ([row_columns.Group(2, 4, EDGES)], []),
+    "a column before the first": ([row_columns.Group(-1, 4, EDGES)], []),
+    "edges for a category": ([row_columns.Group(1, 4, EDGES)], []),
+    "categories for a number": ([row_columns.Group(0, 3, lookup=GROUPS)], []),
+    "more groups than edges": ([row_columns.Group(0, 9, EDGES)], []),
+    "a group beyond the last": ([row_columns.Group(1, 2, lookup=GROUPS)], []),
+    "a group before the first": ([row_columns.Group(1, 2, lookup={b"u": -2})], []),
+    "a side that is none": ([row_columns.Group(0, 4, EDGES)], [row_columns.Cells(0, 1, (0.0,) * 16)]),
+    "fewer weights than cells": ([row_columns.Group(0, 4, EDGES)], [row_columns.Cells(0, 0, (0.0,) * 15)]),
 }
 
 
 def test_pairs_beyond_their_numbers_are_refused():
     """An analyst may call dbdp.learn with a description of any kind."""
     for groups, pairs in FORGED.values():
-        crossing = scoring.Crossing(tuple(groups), tuple(pairs))
+        crossing = row_columns.Crossing(tuple(groups), tuple(pairs))
         with pytest.raises(ValueError, match="pair"):
-            compiled.RecordScorer([NUMBER, CATEGORY], 0.0, scoring.Ending(), crossing)
+            compiled.RecordScorer([NUMBER, CATEGORY], 0.0, row_columns.Ending(), crossing)
 
 
 @given(records(), st.binary(max_size=200), st.integers(0, 200))
@@ -655,11 +656,11 @@ def test_garbage_is_not_read_as_a_row_and_does_not_crash(made, garbage, place):
 @settings(max_examples=80, deadline=None)
 def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(made, garbage, flags, drawn):
     """An analyst may call dbdp_internal.predict_stored with bytes of any kind."""
-    columns = [column if column[0] != "c" else scoring._IGNORED for column in made[0]]
+    columns = [column if column[0] != "c" else row_columns.IGNORED for column in made[0]]
     lengths = [{"i": 4, "f": 8}.get(column.kind, -1) for column in columns]
     header = struct.pack("<iI6xHHB", -1, 1, len(columns), flags, 24)
     crossing = drawn.draw(crossings(columns))
-    scorer = compiled.StoredRowScorer(columns, 0.5, lengths, "i" * len(columns), scoring.Ending(), crossing)
+    scorer = compiled.StoredRowScorer(columns, 0.5, lengths, "i" * len(columns), row_columns.Ending(), crossing)
     for data in (garbage, header, header + garbage, header[:-1] + b"\xff" + garbage):
         decision = scorer(data)
         assert decision is None or math.isfinite(decision)
@@ -668,7 +669,7 @@ def test_garbage_is_not_read_as_a_stored_row_and_does_not_crash(made, garbage, f
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=20, min_value=-(10**30), max_value=10**30))
 @settings(max_examples=30, deadline=None)
 def test_numeric_is_decoded_to_the_nearest_float(value):
-    assert scoring.decode_numeric(numeric_binary(value)) == float(value)
+    assert row_columns.decode_numeric(numeric_binary(value)) == float(value)
 
 
 def numeric_binary(value: Any) -> bytes:
@@ -870,7 +871,7 @@ def test_the_compiled_choice_of_a_class_is_the_reference(outputs, garbage):
     classes = [str(number) for number in range(len(outputs))]
     forms = [
         form.ClassScorer([form.VectorScorer([weight], intercept) for weight, intercept in outputs], classes)
-        for form in (scoring, compiled)
+        for form in (python_scorers, compiled)
     ]
     header = struct.pack("<5i", 1, 0, 701, 1, 1)
     for data in (garbage, *(header + struct.pack("<d", value) for value in (0.0, 1.0, -2.5, math.inf, math.nan))):

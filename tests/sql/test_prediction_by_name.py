@@ -6,7 +6,7 @@ import pytest
 from acting import acting
 from test_prediction import PARALLEL, PREDICTOR, array_model, fitted, of_kind  # noqa: F401
 
-from dbdp.interfaces.sql import scoring
+from dbdp.interfaces.sql import _scorer
 
 ARRAYS = (
     "'{1, 2, 3}'::float8[]",
@@ -88,6 +88,14 @@ def test_a_name_of_no_model_is_refused(connection):
             connection.execute("select dbdp.predict(null::text, '{1}'::float8[])")
 
 
+@pytest.mark.parametrize("known", ["null", "array[null]", "'{}'"])
+def test_a_name_without_known_ones_is_refused(connection, known):
+    """A role may call the internal function with nulls: it is refused in words, too."""
+    with pytest.raises(psycopg.Error, match=r"dbdp: model 'a' does not exist; see dbdp\.models") as error:
+        connection.execute(f"select dbdp_internal.no_model('a', {known}::text[])")
+    assert "did you mean" not in str(error.value)
+
+
 def test_a_misspelt_name_suggests_a_model_of_the_callers(connection, schema, array_model):  # noqa: F811
     """The control is a role without a right to the model."""
     name = named(connection, schema, array_model)
@@ -105,10 +113,9 @@ def test_a_misspelt_name_suggests_a_model_of_the_callers(connection, schema, arr
         connection.execute(f"drop owned by {role}; drop role {role}")
 
 
-@pytest.mark.parametrize("scorers", [scoring.Scorers(), scoring._forms.Scorers()], ids=["reference", "as built"])
-def test_a_name_has_its_number_until_the_next_statement(scorers):
-    module = scoring if isinstance(scorers, scoring.Scorers) else scoring._forms
-    scorers.add(7, 0, module.VectorScorer([1.0], 0.0))
+def test_a_name_has_its_number_until_the_next_statement():
+    scorers = _scorer.Scorers()
+    scorers.add(7, 0, _scorer.VectorScorer([1.0], 0.0))
     array = np.array([1, 0, 701, 1, 1], "<i4").tobytes() + np.array([2.0]).tobytes()
     assert scorers.predict_named("a", 0, array, 1.0) is None
     scorers.remember("a", 7, 1.0)
@@ -119,4 +126,4 @@ def test_a_name_has_its_number_until_the_next_statement(scorers):
     assert scorers.number("a", 2.0) is None
     for number in range(1000):
         scorers.remember(f"b{number}", number, 2.0)
-    assert sum(scorers.number(f"b{number}", 2.0) is not None for number in range(1000)) <= scoring.MOST_KNOWN
+    assert sum(scorers.number(f"b{number}", 2.0) is not None for number in range(1000)) <= _scorer.MOST_KNOWN

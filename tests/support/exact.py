@@ -74,7 +74,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     from dbdp import algorithms
     from dbdp.controller.facts import facts
     from dbdp.controller.packed_rows import packed_rows
-    from dbdp.interfaces.sql.interface import session
+    from dbdp.interfaces.sql.boundary import session
     from dbdp.learning import kernels
     from dbdp.registry import datasets
 
@@ -114,7 +114,7 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     from dbdp.algorithms.combined import groups as by_groups
     from dbdp.controller.facts import facts
     from dbdp.controller.packed_rows import packed_rows
-    from dbdp.interfaces.sql.interface import session
+    from dbdp.interfaces.sql.boundary import session
     from dbdp.packing import grouping
     from dbdp.registry import datasets
 

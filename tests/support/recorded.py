@@ -44,7 +44,7 @@ def train_on_record(name: str, request: str) -> str:
     from dbdp import algorithms
     from dbdp.controller import packed_rows
     from dbdp.controller.facts import facts
-    from dbdp.interfaces.sql.interface import session
+    from dbdp.interfaces.sql.boundary import session
     from dbdp.packing import resident
     from dbdp.privacy.noise import streams
     from dbdp.registry import datasets

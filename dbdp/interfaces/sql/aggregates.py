@@ -4,7 +4,7 @@ This module is imported in the server's hot path: the standard library and NumPy
 limits BLAS to one thread before NumPy is loaded.
 """
 
-from dbdp.interfaces.sql.interface import pause  # isort: split
+from dbdp.interfaces.sql.boundary import pause  # isort: split
 
 import json
 import math

@@ -1,10 +1,10 @@
 """The functions of SQL that users and clients call: one for each, without logic of its own.
 
-This module is imported in the server's hot path: the standard library and NumPy only. `interface` comes first: it
+This module is imported in the server's hot path: the standard library and NumPy only. `boundary` comes first: it
 limits BLAS to one thread before NumPy is loaded.
 """
 
-from dbdp.interfaces.sql.interface import (  # isort: split
+from dbdp.interfaces.sql.boundary import (  # isort: split
     InterfaceError,
     check_caller,
     in_own_transaction,
@@ -22,10 +22,10 @@ import numpy as np
 
 from dbdp.algorithms.rows import RecursiveStages
 from dbdp.algorithms.scores.metrics import ScoreRequest
-from dbdp.algorithms.settings import NOISE_WINS
 from dbdp.controller import requests
 from dbdp.controller.statistics import noisy_scores, summary_requests
 from dbdp.deployment import about as runtime
+from dbdp.interfaces.sql.answers import in_lines, released, shown
 from dbdp.interfaces.sql.arguments import (
     by_field,
     check_not_null,
@@ -45,7 +45,6 @@ from dbdp.packing.writers import named, table_name
 from dbdp.registry import changes, datasets, register
 from dbdp.registry.registration import Registration
 from dbdp.registry.results import reports
-from dbdp.registry.results.models import Model
 from dbdp.registry.spending import budgets, identities, ledger, names, rights
 from dbdp.registry.tables import reading, records
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
@@ -345,25 +344,25 @@ def deal_groups(dataset: str, table: str, group_by: str, groups: list[str], size
 @refusing(in_own_transaction, session.as_owner)
 def dp_train(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_train, as dbdp_owner."""
-    return _released(requests.train(session, dataset, training_request(values)))
+    return released(requests.train(session, dataset, training_request(values)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_logreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_logreg, as dbdp_owner."""
-    return _released(requests.train(session, dataset, training_request(values, loss="logistic", huber_width=None)))
+    return released(requests.train(session, dataset, training_request(values, loss="logistic", huber_width=None)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_svm, as dbdp_owner."""
-    return _released(requests.train(session, dataset, training_request(values, loss="huber_svm")))
+    return released(requests.train(session, dataset, training_request(values, loss="huber_svm")))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
-    return _released(
+    return released(
         requests.train(session, dataset, training_request(values, loss="huber_regression", positive_weight=1.0))
     )
 
@@ -371,32 +370,32 @@ def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
 @refusing(session.as_owner)
 def dp_explain(dataset: str, *values: Any) -> str:
     """dbdp.dp_explain, as dbdp_owner."""
-    return _shown(requests.explain(session, dataset, training_request(values)))
+    return shown(requests.explain(session, dataset, training_request(values)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_tune(dataset: str, candidates: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_tune, as dbdp_owner."""
-    return _released(requests.tune(session, dataset, tuning_request(candidates, values)))
+    return released(requests.tune(session, dataset, tuning_request(candidates, values)))
 
 
 @refusing(session.as_owner)
 def dp_explain_tuning(dataset: str, candidates: str, *values: Any) -> str:
     """dbdp.dp_explain_tuning, as dbdp_owner."""
-    return _shown(requests.explain(session, dataset, tuning_request(candidates, values)))
+    return shown(requests.explain(session, dataset, tuning_request(candidates, values)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_train_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> list[dict[str, Any]]:
     """dbdp.dp_train_groups, as dbdp_owner."""
     models = requests.train_groups(session, dataset, groups_request(group_by, groups, values))
-    return [{"group": group} | _released(model) for group, model in models.items()]
+    return [{"group": group} | released(model) for group, model in models.items()]
 
 
 @refusing(session.as_owner)
 def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: Any) -> str:
     """dbdp.dp_explain_groups, as dbdp_owner."""
-    return _shown(requests.explain_groups(session, dataset, groups_request(group_by, groups, values)))
+    return shown(requests.explain_groups(session, dataset, groups_request(group_by, groups, values)))
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -405,7 +404,7 @@ def dp_score(
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return _shown(noisy_scores.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return shown(noisy_scores.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -419,21 +418,21 @@ def evaluate(model: int | str, dataset: str, epsilon: float, delta: float, bins:
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     check_not_null(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return _shown(noisy_scores.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return shown(noisy_scores.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
-    return _in_lines(noisy_scores.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
+    return in_lines(noisy_scores.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
-    return _in_lines(noisy_scores.class_balance(session, dataset, epsilon=epsilon, delta=delta))
+    return in_lines(noisy_scores.class_balance(session, dataset, epsilon=epsilon, delta=delta))
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -464,64 +463,18 @@ def receipt(model: int | str) -> list[dict[str, Any]]:
 def summary_linreg(summary: int, target: str, features: list[str] | None, regularisation: float | None) -> str:
     """dbdp.summary_linreg, with the caller's rights."""
     check_not_null(summary=summary, target=target)
-    return _in_lines(summary_requests.linreg(session, summary, target, features, regularisation))
+    return in_lines(summary_requests.linreg(session, summary, target, features, regularisation))
 
 
 @refusing()
 def summary_pca(summary: int, components: int) -> str:
     """dbdp.summary_pca, with the caller's rights."""
     check_not_null(summary=summary, components=components)
-    return _in_lines(summary_requests.pca(session, summary, components))
+    return in_lines(summary_requests.pca(session, summary, components))
 
 
 @refusing()
 def summary_correlations(summary: int) -> str:
     """dbdp.summary_correlations, with the caller's rights."""
     check_not_null(summary=summary)
-    return _in_lines(summary_requests.correlations(session, summary))
-
-
-def _released(model: Model) -> dict[str, Any]:
-    """Return what is shown of a model at once; `dbdp.receipt` and `dbdp.weights` have the rest."""
-    receipt = model.receipt
-    _warn(receipt)
-    return {
-        "model": model.id,
-        "version": model.name,
-        "algorithm": receipt["algorithm"],
-        "epsilon": receipt["epsilon"],
-        "delta": receipt["delta"],
-        "noisy": _is_noisy(receipt),
-    }
-
-
-def _is_noisy(receipt: dict[str, Any]) -> bool | None:
-    """Return whether the plan expects noise to win over what a model learns; None for networks, which have no rule."""
-    plan = receipt["plans"][receipt["chosen"]] if "chosen" in receipt else receipt
-    return None if "network" in plan else NOISE_WINS in plan.get("warning", "")
-
-
-def _warn(plan: dict[str, Any]) -> None:
-    """Show the caller a plan's warning, which is from public facts."""
-    if "warning" in plan:
-        session.warn(plan["warning"])
-
-
-def _shown(plan: dict[str, Any]) -> str:
-    """Return a plan, or a score, as JSON; its warning, from public facts, is shown to the caller too."""
-    _warn(plan)
-    return _in_lines(plan)
-
-
-def _in_lines(value: Any, depth: int = 1) -> str:
-    """Write JSON with a line for each entry of an object and each object of a list, as psql then shows it."""
-    if isinstance(value, dict):
-        items = [
-            f"{json.dumps(name, ensure_ascii=False)}: {_in_lines(each, depth + 1)}" for name, each in value.items()
-        ]
-    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        items = [_in_lines(each, depth + 1) for each in value]
-    else:
-        return json.dumps(value, ensure_ascii=False)
-    first, last = "{}" if isinstance(value, dict) else "[]"
-    return first + f",\n{' ' * depth}".join(items) + last
+    return in_lines(summary_requests.correlations(session, summary))

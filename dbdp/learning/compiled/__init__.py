@@ -1,1 +1,1 @@
-"""The compiled training kernels, and functions with which the NumPy reference computes as they do."""
+"""The compiled training kernels, and functions with which NumPy computes as they do."""

@@ -49,7 +49,7 @@ cdef extern from "_sgd.h" nogil:
 
 
 def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long averaged):
-    """See `kernels.add_rows_reference`."""
+    """Add rows to the mini-batches, and update at the end of each."""
     cdef long count = rows.shape[0], stride = rows.shape[1], ended = step_sizes.shape[0]
     cdef long batch_size = state.batch_size, filled = state.filled
     cdef double[::1] model = state.model, gradient = state.gradient, total = state.total
@@ -210,7 +210,7 @@ def loss_sums(loss, long target, const double[:, ::1] models, const float[:, ::1
 
 def recursive_steps(loss, long target, double[::1] model, double[::1] direction, const float[:, ::1] rows, double step,
                     double regularisation):
-    """See `kernels.recursive_steps_reference`."""
+    """See `kernels.recursive_steps`."""
     cdef long count = rows.shape[0], stride = rows.shape[1], dimension = model.shape[0]
     if dimension > stride - 1 or stride % 8 or direction.shape[0] != dimension:
         raise ValueError(f"rows of {stride} places, a model of {dimension} and a direction of {len(direction)} "
@@ -228,7 +228,7 @@ def recursive_steps(loss, long target, double[::1] model, double[::1] direction,
 
 def noisy_updates(state, const float[:, ::1] rows, const long[::1] ends, const double[::1] step_sizes,
                   const long[:, ::1] noise):
-    """See `noisy.updates_reference`."""
+    """See `noisy.updates_of_any`."""
     cdef long stride = rows.shape[1], parameters = state.model.shape[0]
     if parameters > stride - 1 or stride % 8 or noise.shape[1] != parameters:
         raise ValueError(f"rows of {stride} places, a model of {parameters} and noise of {noise.shape[1]} coordinates "
@@ -286,7 +286,7 @@ cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::
 
 
 def unpack(const float[:, ::1] rows, long dimension):
-    """See `kernels.unpacked_reference`."""
+    """See `kernels.unpacked`."""
     cdef long count = rows.shape[0], stride = rows.shape[1]
     if not 0 <= dimension < stride:
         raise ValueError(f"rows of {stride} places do not have {dimension} coordinates and a label")
@@ -302,7 +302,7 @@ def unpack(const float[:, ::1] rows, long dimension):
 
 
 def pack(double[:, ::1] features, const double[::1] labels, float[:, ::1] rows, double shrink, double least):
-    """See `encoding.pack_reference`."""
+    """See `encoding.pack`."""
     cdef long count = features.shape[0], dimension = features.shape[1], stride = rows.shape[1]
     if labels.shape[0] != count or rows.shape[0] != count or dimension > stride - 1 or dimension < 1:
         raise ValueError("features, labels and rows do not fit each other")

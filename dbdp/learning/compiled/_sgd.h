@@ -570,7 +570,7 @@ INLINED double largest_size(const double *features, long dimension, double least
   return larger(larger(fabs(features[dimension - 1]), larger(most[0], most[1])), 0x1p-1022);
 }
 
-/* A packed row from features (dimension, changed in place) and a label: see encoding.pack_reference. */
+/* A packed row from features (dimension, changed in place) and a label: see encoding.pack. */
 INLINED void pack_row(double *features, double of_label, float *row, long dimension, long stride, double shrink, double least) {
   double largest = largest_size(features, dimension, least), norm2;
   lanes sums = {0};

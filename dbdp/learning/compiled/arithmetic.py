@@ -1,8 +1,4 @@
-"""Arithmetic whose time does not depend on the numbers: no denormals, and exponentials without branches.
-
-Without a compiled kernel the functions are NumPy's, and numbers below 2⁻¹⁰²² are left as they are: the results
-differ by rounding alone, but NumPy's functions and the processor take longer for some numbers than for others.
-"""
+"""Arithmetic whose time does not depend on the numbers: no denormals, and exponentials without branches."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,12 +6,8 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-try:
-    from dbdp.learning.compiled import _kernel as compiled
-except ImportError:  # built without a C compiler: the same results, some three times slower
-    compiled = None
+from dbdp.learning.compiled import _kernel as compiled
 
-FURTHEST = 708.0  # beyond, an exponential is 0 or infinite
 SHRINK = 1.0 - 2.0**-28  # a clipped gradient has norm ≤ clip as real numbers: its norm errs by less than 2²⁴·2⁻⁵³
 
 Parameters = ParamSpec("Parameters")
@@ -28,8 +20,6 @@ def flushed(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     Processors need a hundred times as long for such numbers, so that one row could slow down a training.
     The guarantee covers the change: rows are read in the same way, and privacy.md §14.2 bounds the error.
     """
-    if compiled is None:
-        return function
 
     @wraps(function)
     def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
@@ -44,16 +34,11 @@ def flushed(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 def exponential(exponents: np.ndarray) -> np.ndarray:
     """Return eˣ within 4·2⁻⁵³ of itself for |x| ≤ 708, and 0 or infinity beyond; NaN of NaN."""
-    if compiled is None:
-        near = np.exp(np.clip(exponents, -FURTHEST, FURTHEST))
-        return np.where(exponents > FURTHEST, np.inf, np.where(exponents < -FURTHEST, 0.0, near))
     return _of_each(compiled.exponential, exponents)
 
 
 def log1p_exponential(exponents: np.ndarray) -> np.ndarray:
     """Return log(1 + eˣ) for x ≤ 0, within 10·2⁻⁵³ of itself for x ≥ -708, and 0 below; NaN of NaN."""
-    if compiled is None:
-        return np.log1p(exponential(exponents))
     return _of_each(compiled.log1p_exponential, exponents)
 
 

@@ -181,7 +181,7 @@ class VectorEncoder:
     @property
     def _packs_directly(self) -> bool:
         """Whether the compiled kernel packs records without an array of features between them and the rows."""
-        return kernels.COMPILED and self.projection is None and self.element == "<f8"
+        return self.projection is None and self.element == "<f8"
 
     @cached_property
     def matrix(self) -> np.ndarray | None:
@@ -390,16 +390,6 @@ def _norms(features: np.ndarray, least: float) -> np.ndarray:
 
 @flushed
 def pack(features: np.ndarray, labels: np.ndarray, least: float = 1.0) -> np.ndarray:
-    """Return packed rows, by the compiled kernel if there is one; see `pack_reference`."""
-    if kernels.COMPILED:
-        rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
-        kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, SHRINK, least)
-        return rows
-    return pack_reference(features, labels, least)
-
-
-@flushed
-def pack_reference(features: np.ndarray, labels: np.ndarray, least: float = 1.0) -> np.ndarray:
     """Return packed rows whose stored norm is at most 1 as real numbers (privacy.md §14.1).
 
     Parameters
@@ -420,9 +410,6 @@ def pack_reference(features: np.ndarray, labels: np.ndarray, least: float = 1.0)
     1 - 2⁻²¹ where least = 0. A row with a value that is not finite becomes the zero row. Numbers below 2⁻¹²⁶ are
     stored as 0.
     """
-    with np.errstate(all="ignore"):
-        norms = _norms(features, least)
-        features *= (SHRINK / np.maximum(norms, 1.0))[:, None]
-        rows = blocks.encode(features, labels)
-    rows[~np.isfinite(rows[:, -1]) | ~np.isfinite(norms)] = 0.0
+    rows = np.empty((len(features), blocks.stride_of(features.shape[1])), blocks.ELEMENT)
+    kernels.compiled.pack(features, np.ascontiguousarray(labels, np.float64), rows, SHRINK, least)
     return rows

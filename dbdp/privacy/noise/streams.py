@@ -11,12 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dbdp.privacy.noise import _stream as compiled
 from dbdp.privacy.noise.samplers import Entropy
-
-try:
-    from dbdp.privacy.noise import _stream as compiled
-except ImportError:  # built without a C compiler: the same law, about a thousand times slower
-    compiled = None
 
 _WORD = 64
 _LANES = 8  # numbers computed at a time
@@ -57,11 +53,7 @@ def draw(law: str, steps: int, updates: int, dimension: int) -> np.ndarray:
     most = chosen.most_steps(dimension)
     if not 1 <= steps <= most:
         raise ValueError(f"steps = {steps} must be from 1 to {most} for noise of 64 bits; choose a coarser grid")
-    if compiled is not None:
-        return chosen.fast(steps, updates, dimension)
-    entropy = Entropy()
-    rows = [chosen.exact(steps, dimension, entropy) for _ in range(updates)]
-    return np.array(rows, np.int64).reshape(updates, dimension)
+    return chosen.fast(steps, updates, dimension)
 
 
 def vector(law: str, steps: int, dimension: int) -> list[int]:

@@ -7,7 +7,7 @@ that look like words of another remain, and so do 0 and O, or 1 and l.
 import re
 import unicodedata
 
-_HANGUL_FILLERS = "\u115f\u1160"  # letters that show nothing; compatible forms of them are no NFKC
+_HANGUL_FILLERS = "\u115f\u1160"  # letters that show nothing; NFKC makes them of their compatible forms
 _WRITTEN_TOGETHER = (frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}), frozenset({"CJK", "HANGUL"}))
 _WORDS = re.compile(r"[_.-]+")
 
@@ -20,10 +20,10 @@ def folded(name: str) -> str:
 def check(name: str) -> None:
     """Raise ValueError for a new name with characters that are not seen, or look like others."""
     usual = unicodedata.normalize("NFKC", name)
+    if any(letter in _HANGUL_FILLERS for letter in usual):
+        raise ValueError(f"name = {name!a} has a letter that shows nothing; leave it out")
     if usual != name:
         raise ValueError(f"name = {name!r} has characters that look like others; write {usual!r}")
-    if any(letter in _HANGUL_FILLERS for letter in name):
-        raise ValueError(f"name = {name!a} has a letter that shows nothing; leave it out")
     for word in _WORDS.split(name):
         found = {script for script in map(_script, word) if script}
         if len(found) > 1 and not any(found <= together for together in _WRITTEN_TOGETHER):

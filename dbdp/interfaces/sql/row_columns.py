@@ -1,0 +1,293 @@
+"""How the columns of a row are read, and their summands in a decision, from a model's declaration."""
+
+import math
+import struct
+from typing import Any, NamedTuple
+
+from dbdp import checks
+from dbdp.learning.rows.features import CENTRED, UNIT, Numeric, constant_of
+from dbdp.learning.rows.pairs import WEIGHT, Side
+from dbdp.registry.declarations import Declaration
+
+_NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond the precision of a float
+_NUMBER_FORMATS = {"smallint": "h", "integer": "i", "bigint": "q", "real": "f", "double precision": "d"}
+_INTEGERS = ("smallint", "integer", "bigint")
+_NUMBER_KINDS = {
+    **{name: "i" for name in (*_INTEGERS, "boolean")},
+    **{name: "f" for name in ("real", "double precision")},
+    "numeric": "c",
+}
+_CATEGORY_KINDS = {
+    **{name: "t" for name in ("text", "character varying", "enum", "boolean", *_INTEGERS)},
+    "character": "b",
+}
+STORED_PLAIN = {"text", "character varying", "character", "boolean", *_NUMBER_FORMATS}
+
+
+class Column(NamedTuple):
+    """How a column of a row is read, and its summand in a decision.
+
+    Attributes
+    ----------
+    kind : str
+        `-` ignored, `i` whole number, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b`
+        category padded with blanks.
+    numbers : tuple[float, float, float]
+        Weight, lower and upper bound of a number, which is clipped to its bounds.
+    lookup : dict or callable
+        Weights of the categories; or the function that decodes a number.
+    affine : tuple[float, float]
+        Origin and length: a position p on the number's scale becomes the coordinate (p - origin) / length, which the
+        weight multiplies.
+    bend : tuple[float, float] | None
+        Centre and factor of the scale asinh(factor (x - centre)); see `Numeric.bend`.
+    bins : tuple of tuples | None
+        The lower edges of the bins except the first, and the weight of each bin.
+    """
+
+    kind: str
+    numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    lookup: Any = None
+    affine: tuple[float, float] = (0.0, 1.0)
+    bend: tuple[float, float] | None = None
+    bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+
+class Group(NamedTuple):
+    """How a column's value has a group, for pairs of columns.
+
+    Attributes
+    ----------
+    place : int
+        Place of the column in a row.
+    groups : int
+        Number of groups.
+    edges : tuple of float
+        Of a number: the lower edges of the groups except the first.
+    lookup : dict or None
+        Of a category: the group of each.
+    """
+
+    place: int
+    groups: int
+    edges: tuple[float, ...] = ()
+    lookup: dict[bytes, int] | None = None
+
+
+class Cells(NamedTuple):
+    """The summands of a pair of columns: the weight of cell i·(groups of the second) + j.
+
+    Attributes
+    ----------
+    first, second : int
+        Places of both columns in the list of `Group`.
+    weights : tuple of float
+        The weights of the cells.
+    """
+
+    first: int
+    second: int
+    weights: tuple[float, ...]
+
+
+class Crossing(NamedTuple):
+    """The pairs of columns of a model; `square` is the summand of a cell in the squared norm of the row."""
+
+    groups: tuple[Group, ...] = ()
+    pairs: tuple[Cells, ...] = ()
+    square: float = WEIGHT * WEIGHT
+
+
+class Ending(NamedTuple):
+    """How the weighted sum of a row's coordinates becomes a decision: divided by the row's norm, and clipped.
+
+    Attributes
+    ----------
+    square : float
+        The intercept's summand in the squared norm of the row by which the decision is divided, 0 without one; NaN if
+        a decision is not divided.
+    norm_bound : float
+        The divisor of an array's numbers before their norm is computed.
+    least, most : float
+        Bounds to which the decision is clipped.
+    """
+
+    square: float = math.nan
+    norm_bound: float = 1.0
+    least: float = -math.inf
+    most: float = math.inf
+
+
+IGNORED = Column("-")
+PLAIN = Ending()
+
+
+def types_of(declaration: Declaration, described: dict[str, Any]) -> dict[str, str]:
+    """Return the types of a row's columns."""
+    types = {column: type_name for column, (type_name, *_) in (described["columns"] or {}).items()}
+    if vector := declaration.vector:
+        raise ValueError(
+            f"the model was trained on the array in column {vector.column!r}, not on a row; pass that array, such as "
+            f"t.{vector.column} of a row t"
+        )
+    if described["columns"] is None:
+        columns = ", ".join(declaration.columns)
+        raise ValueError(
+            "the columns of a row of a subquery, a CTE or a join have no names that a function can see; pass "
+            f"to_jsonb(x) instead of the row x, with the columns {columns}"
+        )
+    missing = [column for column in declaration.columns if column not in types]
+    if missing:
+        raise ValueError(
+            f"the row does not have the {checks.columns(missing)} of the model; pass a row of a table or view that has "
+            f"{', '.join(declaration.columns)}, or to_jsonb of any row that has them"
+        )
+    return types
+
+
+def ending(declaration: Declaration) -> Ending:
+    """Return the ending of a model's decisions: those of earlier versions are neither divided nor clipped."""
+    if declaration.encoding == UNIT:
+        constant, vector = float(declaration.intercept), declaration.vector
+        return Ending((constant * constant_of(vector.length)) ** 2, vector.norm_bound) if vector else Ending(constant)
+    if declaration.encoding == CENTRED and declaration.label_bounds:
+        return Ending(least=declaration.label_bounds[0], most=declaration.label_bounds[1])
+    return PLAIN
+
+
+def _affine(declaration: Declaration, feature: Numeric) -> tuple[float, float]:
+    """Return the map of positions to coordinates if the norm is needed, else the identity; weights multiply these."""
+    return feature.affine(UNIT) if declaration.encoding == UNIT and not feature.bins else (0.0, 1.0)
+
+
+def of_coordinates(declaration: Declaration, coefficients: list[float], intercept: float) -> tuple[list[float], float]:
+    """Return weights and intercept for the coordinates of `_affine`, from those in the units of the columns."""
+    weights = list(coefficients)
+    place = 0
+    for feature in declaration.numeric:
+        origin, length = _affine(declaration, feature)
+        intercept += weights[place] * origin
+        weights[place] *= length
+        place += feature.width
+    return weights, intercept
+
+
+def columns(declaration: Declaration, weights: list[float], types: dict[str, str], order: str) -> list[Column]:
+    """Return the columns in the row's own order, from weights in the declaration's; `order` of bytes."""
+    remaining = iter(weights)
+    used: dict[str, Column] = {}
+    for numeric in declaration.numeric:
+        kind = _kind(numeric.column, types, _NUMBER_KINDS)
+        decode = decode_numeric if kind == "c" else None
+        own = tuple(next(remaining) for _ in range(numeric.width))
+        numbers, bins = (own[0], numeric.lower, numeric.upper), (numeric.edges, own) if numeric.bins else None
+        used[numeric.column] = Column(kind, numbers, decode, _affine(declaration, numeric), numeric.bend, bins)
+    for categorical in declaration.categorical:
+        kind = _kind(categorical.column, types, _CATEGORY_KINDS)
+        binary = [_binary(category, types[categorical.column], order) for category in categorical.categories]
+        used[categorical.column] = Column(kind, lookup=dict(zip(binary, remaining, strict=False)))
+    return [used.get(column, IGNORED) for column in types]
+
+
+def crossing(declaration: Declaration, weights: list[float], types: dict[str, str], order: str) -> Crossing:
+    """Return the pairs of a declaration, from the weights of all coordinates; their cells are the last ones."""
+    sides = list(dict.fromkeys(side for pair in declaration.products for side in (pair.first, pair.second)))
+    pairs, first = [], len(weights) - sum(pair.width for pair in declaration.products)
+    for pair in declaration.products:
+        cells = tuple(weights[first : first + pair.width])
+        pairs.append(Cells(sides.index(pair.first), sides.index(pair.second), cells))
+        first += pair.width
+    return Crossing(tuple(_group_of(side, types, order) for side in sides), tuple(pairs))
+
+
+def _group_of(side: Side, types: dict[str, str], order: str) -> Group:
+    """Return how the values of a column of a pair have a group."""
+    column, feature = side.feature.column, side.feature
+    place = list(types).index(column)
+    if isinstance(feature, Numeric):
+        return Group(place, side.groups, feature.edges)
+    binary = [_binary(category, types[column], order) for category in feature.categories]
+    return Group(place, side.groups, lookup=dict(zip(binary, side.group_of_category, strict=True)))
+
+
+def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:
+    """Return how a column is read."""
+    type_name = "enum" if types[column].startswith("enum ") else types[column]
+    if type_name not in kinds:
+        raise ValueError(f"column {column!r} of the row is {types[column]}; it must be one of {', '.join(kinds)}")
+    return kinds[type_name]
+
+
+def _binary(category: str, type_name: str, order: str) -> bytes:
+    """Return a category as the bytes of its column's type; as text if it is a number beyond that type."""
+    if type_name == "boolean" and category in ("true", "false"):
+        return b"\x01" if category == "true" else b"\x00"
+    if type_name in _INTEGERS:
+        try:
+            return struct.pack(order + _NUMBER_FORMATS[type_name], int(category))
+        except (ValueError, struct.error):
+            return category.encode()
+    return category.encode()
+
+
+def decode_numeric(value: bytes) -> float:
+    """Return the float nearest to a `numeric` in binary form (base-10000 digits, weight, sign), within ±1e300."""
+    count, weight, sign, _ = struct.unpack_from(">hhHH", value)
+    if sign not in (0x0000, 0x4000):
+        return math.nan  # NaN and the infinities
+    leading = min(count, _NUMERIC_DIGITS)
+    number = 0
+    for digit in struct.unpack_from(f">{leading}h", value, 8):
+        number = number * 10000 + digit
+    magnitude = min(float(f"{number}e{4 * (weight - leading + 1)}"), 1e300)
+    return -magnitude if sign else magnitude
+
+
+class RecordReader:
+    """Reads some columns of a row in its binary form as numbers, in the form that packing uses.
+
+    Columns are those of `_scorer.RecordScorer`, at `places` of the row. A category becomes its weight in `lookup`,
+    or -1; a null becomes NaN.
+    """
+
+    def __init__(self, columns: list[Column], places: list[int]) -> None:
+        self._columns = columns
+        self._places = places
+
+    def __call__(self, record: bytes) -> list[float] | None:
+        """Return the numbers of a row, or None if it has another number of columns."""
+        values = values_of(record, len(self._columns))
+        return None if values is None else [number_of(self._columns[place], values[place]) for place in self._places]
+
+
+def values_of(record: bytes, columns: int) -> list[bytes | None] | None:
+    """Return a row's values (None for null); None if it does not have this number of columns."""
+    if len(record) < 4 or struct.unpack_from(">i", record)[0] != columns:
+        return None
+    place, values = 4, []
+    for _ in range(columns):
+        if place + 8 > len(record):
+            return None
+        (size,) = struct.unpack_from(">i", record, place + 4)
+        place += 8
+        if size > len(record) - place:
+            return None
+        values.append(None if size < 0 else record[place : place + size])
+        place += max(size, 0)
+    return values
+
+
+def number_of(column: Column, value: bytes | None) -> float:
+    """Return a number, or a category's weight, -1 for an unknown one; NaN for a null."""
+    kind, lookup = column.kind, column.lookup
+    if value is None:
+        return math.nan
+    if kind in "tb":
+        return float(lookup.get(value.rstrip(b" ") if kind == "b" else value, -1.0))
+    return float(lookup(value)) if kind == "c" else _plain_number(value, kind)
+
+
+def _plain_number(value: bytes, kind: str) -> float:
+    if kind == "f":
+        return float(struct.unpack(">d" if len(value) == 8 else ">f", value)[0])
+    return float(int.from_bytes(value, "big", signed=len(value) > 1))

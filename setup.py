@@ -1,0 +1,37 @@
+"""Builds the compiled modules; without a C compiler, one sentence names what to install."""
+
+import os
+import shlex
+import subprocess
+import sysconfig
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+MISSING = (
+    "dbdp needs a C compiler and Python.h: install gcc, libc6-dev and python3-dev (Debian, Ubuntu), or gcc and "
+    "python3-devel (Fedora), then try again"
+)
+
+
+def has_compiler() -> bool:
+    """Return whether the C compiler finds Python.h, and the C library's headers that it includes."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    command = [*compiler, "-E", f"-I{sysconfig.get_path('include')}", f"-I{sysconfig.get_path('platinclude')}", "-"]
+    try:
+        return subprocess.run(command, input=b"#include <Python.h>", capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+class BuildExtensions(build_ext):
+    """Builds the compiled modules if there is a compiler."""
+
+    def run(self) -> None:
+        """Build, or exit with the sentence."""
+        if not has_compiler():
+            raise SystemExit(MISSING)
+        super().run()
+
+
+setup(cmdclass={"build_ext": BuildExtensions})
