@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dbdp.algorithms import Request as Request
-    from dbdp.algorithms.several.tuning import TuningRequest as TuningRequest
+    from dbdp.algorithms.combined.tuning import TuningRequest as TuningRequest
     from dbdp.interfaces.python.client.connecting import connect as connect
     from dbdp.interfaces.python.client.database import Database as Database
     from dbdp.interfaces.python.client.proposals import propose_declaration as propose_declaration
@@ -37,7 +37,7 @@ _PLACES = {
     "PrivacySpendingWarning": "dbdp.interfaces.python.estimators",
     "PrivacyLeakWarning": "dbdp.interfaces.python.declaring",
     "Request": "dbdp.algorithms",
-    "TuningRequest": "dbdp.algorithms.several.tuning",
+    "TuningRequest": "dbdp.algorithms.combined.tuning",
 }
 __all__ = list(_PLACES)
 

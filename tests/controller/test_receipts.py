@@ -16,8 +16,8 @@ from short import FEW
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.scores.metrics import METRICS
-from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller.receipts import Receipt
 from dbdp.interfaces.python.client.database import Database
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget

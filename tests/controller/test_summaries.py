@@ -16,11 +16,11 @@ from sklearn.linear_model import LinearRegression
 from test_audit_of_releases import audited
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.noisy_sgd import preconditioned_gd
-from dbdp.algorithms.noisy_sgd.preconditioning import coordinates_of, moment_sensitivity
+from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.algorithms.families.preconditioned import preconditioned_gd
+from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, moment_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.summary import SummaryPlan
-from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.statistics.summary_requests import plan_of
 from dbdp.interfaces.cli.main import app

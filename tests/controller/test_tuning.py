@@ -12,8 +12,8 @@ from pairs import a_third_quick, others_slow
 from released import released
 
 from dbdp.algorithms import PERTURBED_ONCE, Request
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError, packed_rows
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.events import pure_divergence

@@ -150,7 +150,7 @@ CALLS = {
 
 
 def _tuning() -> Any:
-    from dbdp.algorithms.several.tuning import TuningRequest
+    from dbdp.algorithms.combined.tuning import TuningRequest
 
     candidates = ({"regularisation": 0.1}, {"regularisation": 0.2})
     return TuningRequest(Request(20.0, 1e-6, algorithm="bolt_on"), candidates)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.output import opened_on
 from dbdp.interfaces.python.client.database import Database

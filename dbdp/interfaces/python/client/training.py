@@ -12,8 +12,8 @@ from dbdp.sessions.session import Row
 
 if TYPE_CHECKING:
     from dbdp.algorithms import Request
+    from dbdp.algorithms.combined.tuning import TuningRequest
     from dbdp.algorithms.rows import Progress
-    from dbdp.algorithms.several.tuning import TuningRequest
     from dbdp.controller.baselines import Baseline, Descent
     from dbdp.controller.declaration_check import DeclarationCheck
     from dbdp.privacy.accounting.events import Release
@@ -183,7 +183,7 @@ class Training(Calls):
         dict
             The plans and the charge, as dbdp.dp_explain_groups returns them.
         """
-        from dbdp.algorithms.several.groups import GroupsRequest
+        from dbdp.algorithms.combined.groups import GroupsRequest
         from dbdp.controller import requests
 
         _check_list(groups)
@@ -216,7 +216,7 @@ class Training(Calls):
         dict of str to dbdp.registry.results.models.Model
             The released model of each group.
         """
-        from dbdp.algorithms.several.groups import GroupsRequest
+        from dbdp.algorithms.combined.groups import GroupsRequest
         from dbdp.controller import requests
 
         _check_list(groups)
@@ -241,7 +241,7 @@ class Training(Calls):
         progress : callable, optional
             As in `train`.
         """
-        from dbdp.algorithms.several.tuning import TuningRequest
+        from dbdp.algorithms.combined.tuning import TuningRequest
         from dbdp.controller import requests
 
         _check_request(request, TuningRequest)

@@ -6,7 +6,7 @@ by 1 - ζ, and the noise falls with them. It follows from released directions al
 
 from dataclasses import dataclass, replace
 
-from dbdp.algorithms.noisy_search import dp_blsgd
+from dbdp.algorithms.families.noisy_search import dp_blsgd
 from dbdp.algorithms.options import number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from dbdp.algorithms.noisy_sgd import noisy_sgd
-from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
+from dbdp.algorithms.families.noisy_sgd import noisy_steps
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
@@ -19,7 +19,7 @@ from dbdp.learning.schedules import Constant
 from dbdp.privacy.noise.samplers import Entropy
 
 NETWORK_STEP = 0.25
-OPTIONS = Options({**noisy_sgd.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_sgd.CALIBRATIONS})
+OPTIONS = Options({**noisy_steps.SAMPLED, "schedule": (Constant.name,), "calibration": noisy_steps.CALIBRATIONS})
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
@@ -27,7 +27,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
 
     The law of Theorem 5 is P(R = k) ∝ 2η_k - βη_k², which is uniform for steps of one size.
     """
-    base = noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP)
+    base = noisy_steps.sampled_plan(request, facts, network_step=NETWORK_STEP)
     run = base.method
     if not isinstance(run, NoisySgd):
         raise AssertionError("the method of a Poisson plan is NoisySgd")

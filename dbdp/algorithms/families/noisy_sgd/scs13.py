@@ -9,8 +9,8 @@ import math
 from dataclasses import replace
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.noisy_sgd import noisy_sgd
-from dbdp.algorithms.noisy_sgd.noisy_sgd import Batches
+from dbdp.algorithms.families.noisy_sgd import noisy_steps
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.objectives import Objective
@@ -20,21 +20,21 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SelfCompose
 from dbdp.privacy.mechanisms import Gaussian, SphericalLaplace
 
 MOST_EPOCHS = 100  # of the default
-OPTIONS = Options(noisy_sgd.SAMPLED)
+OPTIONS = Options(noisy_steps.SAMPLED)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an SCS13 release; steps are of one size, or 1/(λt) with a regulariser, for networks η/√t."""
     full = request if request.network is not None else _with_defaults(request, facts)
-    batches = noisy_sgd.fixed(full, facts)
+    batches = noisy_steps.fixed(full, facts)
     law, multiplier, guarantee = _calibrated(full, facts)
     contribution, parameters = _contribution(full, facts), _objectives(full, facts)[0].parameters
-    noise, covered = noisy_sgd.step_noise(law, contribution, int(batches.size), parameters, multiplier)
+    noise, covered = noisy_steps.step_noise(law, contribution, int(batches.size), parameters, multiplier)
     decreasing = request.network is None and request.schedule == InverseTime.name
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION if decreasing else 0.0)
     schedule = _schedule(full, facts, batches, regularisation)
-    trainings = noisy_sgd.trainings(request, facts, batches, noise, schedule, regularisation=regularisation)
-    return noisy_sgd.noisy_plan(request, facts, guarantee, noisy_sgd.NoisySgd(batches, trainings), noise, covered)
+    trainings = noisy_steps.trainings(request, facts, batches, noise, schedule, regularisation=regularisation)
+    return noisy_steps.noisy_plan(request, facts, guarantee, noisy_steps.NoisySgd(batches, trainings), noise, covered)
 
 
 def _with_defaults(request: Request, facts: Facts) -> Request:
@@ -45,7 +45,7 @@ def _with_defaults(request: Request, facts: Facts) -> Request:
     """
     size = settings.batch_size_of(request, facts.rows, facts.rows)
     single = replace(request, batch_size=facts.rows, epochs=1)
-    travel = noisy_sgd.travel_of(request, facts, noisy_sgd.fixed(single, facts), _deviation(single, facts))
+    travel = noisy_steps.travel_of(request, facts, noisy_steps.fixed(single, facts), _deviation(single, facts))
     steps = travel * settings.loss_of(request, facts).smoothness / 2
     passes = min(max(steps ** (1 if request.delta > 0 else 2 / 3), 1), MOST_EPOCHS)
     return replace(request, batch_size=size, epochs=settings.epochs_of(request, round(passes)))
@@ -61,20 +61,20 @@ def _deviation(request: Request, facts: Facts) -> float:
 def _schedule(request: Request, facts: Facts, batches: Batches, regularisation: float) -> Schedule:
     """Return the schedule: steps of one size, 1/(λt) with a regulariser, and η/√t for a network."""
     if request.network is not None:
-        return noisy_sgd.schedule_of(request, facts, regularisation, default=SquareRoot.name, step=1.0)
-    step = noisy_sgd.step_of(request, facts, batches, _deviation(request, facts), regularisation)
+        return noisy_steps.schedule_of(request, facts, regularisation, default=SquareRoot.name, step=1.0)
+    step = noisy_steps.step_of(request, facts, batches, _deviation(request, facts), regularisation)
     default = InverseTime.name if regularisation else Constant.name
-    return noisy_sgd.schedule_of(request, facts, regularisation, default=default, step=step)
+    return noisy_steps.schedule_of(request, facts, regularisation, default=default, step=step)
 
 
 def _objectives(request: Request, facts: Facts) -> tuple[Objective, ...]:
     """Return the objectives whose noisy sums are one release each: all together, or with pure noise each by itself."""
-    return noisy_sgd.objectives(request, facts) if request.delta == 0 else (settings.objective_of(request, facts),)
+    return noisy_steps.objectives(request, facts) if request.delta == 0 else (settings.objective_of(request, facts),)
 
 
 def _contribution(request: Request, facts: Facts) -> float:
     """Return C, the largest norm of a row's gradient in one release: of one model, where each is released by itself."""
-    clip, together = noisy_sgd.contribution_of(request, facts)
+    clip, together = noisy_steps.contribution_of(request, facts)
     return min(clip, together) if len(_objectives(request, facts)) == 1 else settings.loss_of(request, facts).lipschitz
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.noisy_sgd.preconditioning import (
+from dbdp.algorithms.families.preconditioned.preconditioning import (
     Preconditioner,
     moment_noise,
     noisy_second_moment,

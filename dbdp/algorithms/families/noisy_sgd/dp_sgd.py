@@ -5,14 +5,14 @@ same probability, independently. The noise is the least whose Rényi divergence 
 composed over all updates, converts to (ε, δ).
 """
 
-from dbdp.algorithms.noisy_sgd import noisy_sgd
+from dbdp.algorithms.families.noisy_sgd import noisy_steps
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 NETWORK_STEP = 0.25
-OPTIONS = Options({**noisy_sgd.SAMPLED, "calibration": noisy_sgd.CALIBRATIONS})
+OPTIONS = Options({**noisy_steps.SAMPLED, "calibration": noisy_steps.CALIBRATIONS})
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a DP-SGD release; steps and mini-batches are by default those of `noisy_sgd`."""
-    return noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP)
+    return noisy_steps.sampled_plan(request, facts, network_step=NETWORK_STEP)

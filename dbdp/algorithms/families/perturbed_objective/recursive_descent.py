@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
+from dbdp.algorithms.families.perturbed_objective.minimisation import AcceleratedDescent
 from dbdp.algorithms.rows import Progress, RecursiveStages, Rows
 from dbdp.learning.objectives import Softmax, projected
 from dbdp.learning.rows import blocks

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import catalogue
-from dbdp.algorithms.perturbed_once.output_perturbation import WORST, PerturbedOnce
+from dbdp.algorithms.families.perturbed_once.shared import WORST, PerturbedOnce
 from dbdp.algorithms.plan import Facts, Request, plain
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows

@@ -16,7 +16,7 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
-from dbdp.algorithms.noisy_search.line_search import (
+from dbdp.algorithms.families.noisy_search.line_search import (
     REMEDIES,
     SHARED,
     Accounting,

@@ -8,21 +8,21 @@ which is the purpose of the baseline. The ledger is charged for the mechanism it
 import math
 from dataclasses import replace
 
-from dbdp.algorithms.noisy_sgd import noisy_sgd
-from dbdp.algorithms.noisy_sgd.noisy_sgd import Batches
+from dbdp.algorithms.families.noisy_sgd import noisy_steps
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.composition import strong_share
 
 NETWORK_STEP = 1.0
-OPTIONS = Options(noisy_sgd.SAMPLED)
+OPTIONS = Options(noisy_steps.SAMPLED)
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of an SGD-Adv release; its noise is larger than `dp_sgd`'s, and so its steps are smaller."""
-    noisy_sgd.check_delta(request)
-    base = noisy_sgd.sampled_plan(request, facts, network_step=NETWORK_STEP, multiplier=advanced_multiplier)
+    noisy_steps.check_delta(request)
+    base = noisy_steps.sampled_plan(request, facts, network_step=NETWORK_STEP, multiplier=advanced_multiplier)
     return replace(base, details=base.details | {"calibration": "advanced composition"})
 
 

@@ -11,7 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
-from dbdp.algorithms.noisy_search.line_search import (
+from dbdp.algorithms.families.noisy_search.line_search import (
     REMEDIES,
     SHARED,
     Accounting,

@@ -9,8 +9,8 @@ Poisson samples with the probability q of the paper's uniform draws, for which t
 import math
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.noisy_sgd import noisy_sgd
-from dbdp.algorithms.noisy_sgd.noisy_sgd import Batches
+from dbdp.algorithms.families.noisy_sgd import noisy_steps
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
 from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.schedules import InverseTime, Schedule, SquareRoot
@@ -19,20 +19,20 @@ from dbdp.privacy.accounting.composition import strong_share
 PUBLISHED = "published"
 DEFAULT_RADIUS = 10.0  # of the ball in the convex algorithm
 OPTIONS = Options(
-    {**noisy_sgd.SHARED, "calibration": (*noisy_sgd.CALIBRATIONS, PUBLISHED)},
+    {**noisy_steps.SHARED, "calibration": (*noisy_steps.CALIBRATIONS, PUBLISHED)},
 )
 
 
 def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     """Return the plan of a BST14 release: convex over a ball without a regulariser, strongly convex with one."""
     batches = _batches(request, facts)
-    noisy_sgd.check_delta(request)
-    multiplier_of = published_multiplier if request.calibration == PUBLISHED else noisy_sgd.poisson_multiplier
+    noisy_steps.check_delta(request)
+    multiplier_of = published_multiplier if request.calibration == PUBLISHED else noisy_steps.poisson_multiplier
     multiplier = multiplier_of(settings.without_leak(request, batches.samples), batches)
-    deviation = multiplier * noisy_sgd.contribution_of(request, facts)[1]
-    default = 1 / noisy_sgd.travel_of(request, facts, batches, deviation)
+    deviation = multiplier * noisy_steps.contribution_of(request, facts)[1]
+    default = 1 / noisy_steps.travel_of(request, facts, batches, deviation)
     regularisation = settings.regularisation_of(request, default)
-    return noisy_sgd.poisson_plan(
+    return noisy_steps.poisson_plan(
         request,
         facts,
         batches,
@@ -45,7 +45,7 @@ def plan(request: Request, facts: Facts) -> NoisyWhileTraining:
 
 def _batches(request: Request, facts: Facts) -> Batches:
     """Return k passes of ⌈m/b⌉ updates each, as published."""
-    size = settings.batch_size_of(request, facts.rows, noisy_sgd.poisson_size(request, facts.rows))
+    size = settings.batch_size_of(request, facts.rows, noisy_steps.poisson_size(request, facts.rows))
     updates = settings.epochs_of(request) * -(-facts.rows // size)
     return Batches(facts.rows, float(size), updates, settings.samples_of(request, facts, size / facts.rows, updates))
 
