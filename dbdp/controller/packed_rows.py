@@ -152,7 +152,7 @@ class PackedRows:
     def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
         """Return the states after the noisy updates over all packed rows, in one pass for all of them."""
         calls = (f"dbdp_internal.noisy_steps(block, ${place} order by block_no)" for place in range(1, len(states) + 1))
-        moved = self._value(f"array[{', '.join(calls)}]", *(state.encode() for state in states))
+        moved = self._part().value(f"array[{', '.join(calls)}]", *(state.encode() for state in states))
         return list(map(NoisyState.decode, moved))
 
     def gradient_sum(
@@ -162,12 +162,13 @@ class PackedRows:
 
         A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
         """
+        how = json.dumps(objective.as_data()), float(clip)
         if self.matrix is None:
-            return self._sum("dbdp_internal.gradient_sum(block, $1, $2, $3)", model, objective, clip, batch)
+            call = "dbdp_internal.gradient_sum(block, $1, $2, $3)"
+            return np.frombuffer(self._part(batch).value(call, model.tobytes(), *how), "<f8")
         moved = model.reshape(-1, len(self.matrix)) @ self.matrix
-        gradients = self._sum(
-            "dbdp_internal.measured_gradient_sum(block, lengths, $1, $2, $3)", moved, objective, clip, batch
-        )
+        call = "dbdp_internal.measured_gradient_sum(block, lengths, $1, $2, $3)"
+        gradients = np.frombuffer(self._part(batch).value(call, moved.tobytes(), *how), "<f8")
         return (gradients.reshape(moved.shape) @ self.matrix.T).ravel()
 
     def recursive_stages(
@@ -185,17 +186,19 @@ class PackedRows:
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
     ) -> np.ndarray:
         """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
-        return self._sum("dbdp_internal.loss_sum(block, $1, $2, $3)", models, objective, limit, batch)
+        how = json.dumps(objective.as_data()), float(limit)
+        losses = self._part(batch).value("dbdp_internal.loss_sum(block, $1, $2, $3)", models.tobytes(), *how)
+        return np.frombuffer(losses, "<f8")
 
     def second_moment(self) -> np.ndarray:
         """Return Σ xxᵀ over the rows, shape (d, d)."""
-        total = self._value("dbdp_internal.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
+        total = self._part().value("dbdp_internal.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension, -1)
 
     def joint_moment(self, labels: int, weight: float) -> np.ndarray:
         """Return Σ zzᵀ over z = (x, weight·y), the rows and their labels, shape (d + labels, d + labels)."""
         call = "dbdp_internal.joint_moment(block, $1::pg_catalog.int4, $2::pg_catalog.int4, $3)"
-        total = self._value(call, self.layout.dimension, labels, weight)
+        total = self._part().value(call, self.layout.dimension, labels, weight)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
 
     def transform(self, matrix: np.ndarray) -> None:
@@ -211,29 +214,25 @@ class PackedRows:
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
         call = "dbdp_internal.label_counts(block, $1::pg_catalog.int4, $2::pg_catalog.int4)"
-        return np.array(self._value(call, self.layout.dimension, classes))
+        return np.array(self._part().value(call, self.layout.dimension, classes))
 
     def errors(self, models: np.ndarray) -> int:
         """Return how many rows the models (outputs, dimension) classify wrongly; a zero row counts as an error."""
-        errors: int = self._value(
+        errors: int = self._part().value(
             "dbdp_internal.count_errors(block, $1, $2::pg_catalog.int4)", models.tobytes(), len(models)
         )
         return errors
 
     def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
         """Return the exact tally of the rows by their labels and scores; see `controller.statistics.noisy_scores`."""
-        return np.array(self._value("dbdp_internal.tally(block, $1, $2)", vectors.tobytes(), json.dumps(tally)))
+        return np.array(self._part().value("dbdp_internal.tally(block, $1, $2)", vectors.tobytes(), json.dumps(tally)))
 
-    def _sum(self, call: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None) -> np.ndarray:
-        data = models.tobytes(), json.dumps(objective.as_data()), float(bound)
-        return np.frombuffer(self._value(call, *data, batch=batch), "<f8")
-
-    def _value(self, call: str, *parameters: Any, batch: int | None = None) -> Any:
-        """Return the value of an aggregate over the only slice, or over one mini-batch of the last draw."""
+    def _part(self, batch: int | None = None) -> Slice:
+        """Return the only slice, or one mini-batch of the last draw."""
         (rows,) = self.slices
-        if batch is not None:
-            rows = Slice(rows.session, rows.table, batch * self.batch_blocks, (batch + 1) * self.batch_blocks)
-        return rows.value(call, *parameters)
+        if batch is None:
+            return rows
+        return Slice(rows.session, rows.table, batch * self.batch_blocks, (batch + 1) * self.batch_blocks)
 
     def _pack(self, options: dict[str, Any]) -> None:
         """Replace the content of the tables; several sessions see one snapshot."""

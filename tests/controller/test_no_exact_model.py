@@ -146,17 +146,15 @@ def statements(function: ast.FunctionDef) -> list[str]:
 def test_wherever_the_package_trains_the_next_thing_is_noise():
     """An exact model is computed only in `noisy`, which then only adds noise, or has no use for it."""
     training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
-    assert training == {("shared", "noisy"), ("tuning", "_read_on")}
+    assert training == {("shared", "noisy"), ("shared", "exact_by_epoch"), ("tuning", "_read_on")}
     once = functions("algorithms/families/perturbed_once/shared.py")
     assert statements(once["noisy"]) == [
         "exact = self.exact(rows, progress)",
         "released = self.mechanism.release(exact.ravel()).reshape(exact.shape)",
         "return projected(released, self.learning.radius)",
     ]
-    passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
-    assert passes == {("shared", name) for name in ("exact", "exact_by_epoch")}
     assert set(calls("exact_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
-    assert set(calls("epoch")) == {("shared", name) for name in ("_epochs", "exact")}
+    assert set(calls("epoch")) == {("shared", "exact")}
     (left,) = (node for node in functions("algorithms/combined/tuning.py")["_read_on"].body if isinstance(node, ast.If))
     (statement,) = left.body
     assert isinstance(statement, ast.Expr)  # a statement by itself, whose value nothing has

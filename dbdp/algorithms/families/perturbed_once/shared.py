@@ -131,22 +131,17 @@ class PerturbedOnce:
         released = self.mechanism.release(exact.ravel()).reshape(exact.shape)
         return projected(released, self.learning.radius)
 
-    def exact(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over packed rows, and return the exact models, shape (outputs, dimension), which are secret."""
-        learning = self.learning
-        if rows.joins_epochs and learning.permutation != FRESH and learning.shard_averaging != "each_epoch":
-            return self._mean(rows.epoch(self._encoded(), learning.epochs))
-        *_, states = self._epochs(rows, progress)
-        return self._mean(states)
+    def exact(
+        self, rows: Rows, progress: Progress = silent, seen: Callable[[np.ndarray], None] | None = None
+    ) -> np.ndarray:
+        """Train over packed rows, and return the exact models, shape (outputs, dimension), which are secret.
 
-    def exact_by_epoch(self, rows: Rows) -> Iterator[np.ndarray]:
-        """Yield the exact models after each epoch, for figures that are neither private nor released."""
-        return (self._mean(states) for states in self._epochs(rows, silent))
-
-    def _epochs(self, rows: Rows, progress: Progress) -> Iterator[list[list[bytes]]]:
-        """Yield the states of all shards after each epoch."""
-        learning = self.learning
-        states = self._encoded()
+        `seen` receives the models after each epoch.
+        """
+        learning, states = self.learning, self._encoded()
+        is_joined = rows.joins_epochs and learning.permutation != FRESH and learning.shard_averaging != "each_epoch"
+        if is_joined and seen is None:
+            return self._mean(rows.epoch(states, learning.epochs))
         progress("epoch", 0, learning.epochs)  # the remaining time can be estimated from here on
         for epoch in range(learning.epochs):
             if epoch and learning.permutation == FRESH:
@@ -155,7 +150,15 @@ class PerturbedOnce:
             if learning.shard_averaging == "each_epoch":
                 states = _averaged(states, learning.weights)
             progress("epoch", epoch + 1, learning.epochs)
-            yield states
+            if seen is not None:
+                seen(self._mean(states))
+        return self._mean(states)
+
+    def exact_by_epoch(self, rows: Rows) -> list[np.ndarray]:
+        """Return the exact models after each epoch, for figures that are neither private nor released."""
+        models: list[np.ndarray] = []
+        self.exact(rows, seen=models.append)
+        return models
 
     def _encoded(self) -> list[list[bytes]]:
         """Return the initial states of all shards as bytes."""
