@@ -1,10 +1,12 @@
 """Writes the pages of docs/reference/ that are generated: `make reference`.
 
 sql.md comes from the catalogue of a server with the extension, options.md from dbdp.controller.options, commands.md
-from the command line itself, python.md from the names of the package. The site fetches their docstrings.
+from the command line itself, python.md from the names of the package. The site fetches their docstrings. attacks.md
+comes from the tests, by docs/attacks.py, which needs no server.
 """
 
 import re
+import runpy
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -268,7 +270,7 @@ def _option(option: Any) -> str:
 
 def python_page() -> str:
     """Return the reference of Python, to be filled from docstrings."""
-    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.releases.Model"]
+    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.results.models.Model"]
     entries = "\n\n".join(f"::: {place}" for place in places)
     return f"""# Python reference
 
@@ -286,6 +288,7 @@ def generated(database: Database) -> dict[Path, str]:
         FOLDER / "options.md": options_page(),
         FOLDER / "commands.md": commands_page(),
         FOLDER / "python.md": python_page(),
+        FOLDER / "attacks.md": runpy.run_path(str(FOLDER.with_name("attacks.py")))["page"](),
     }
 
 

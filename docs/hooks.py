@@ -17,6 +17,7 @@ BOOSTS = {
     "decisions/": 0.1,
     "privacy.md": 0.1,
     "security.md": 0.2,
+    "known-limits.md": 0.2,
 }
 OTHERS = 2
 

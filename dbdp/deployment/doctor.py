@@ -426,7 +426,7 @@ and has_function_privilege(to_regrole('dbdp_analyst')::oid, p.oid, 'execute') --
 def _counts(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Yield advice where an analyst may count the pages that a training reads, since PostgreSQL 16."""
     if names := server.value(_COUNTS):
-        observation = "they count the pages that a training reads: see docs/security.md, Counts of reads"
+        observation = "they count the pages that a training reads: see docs/known-limits.md, Counts of reads"
         remedy = "".join(
             f"revoke execute on function {name} from public; grant execute on function {name} to pg_monitor;"
             for name in names

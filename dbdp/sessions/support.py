@@ -1,7 +1,7 @@
 """The environments in which dbdp was tested. Any other is refused by name, before a charge; there is no other list.
 
 `dbdp install` and `dbdp doctor` check the server. Each function of SQL checks it too, and those that spend, amend or
-read rows check the transaction. docs/security.md says of each environment whether it is tested, refused or stated.
+read rows check the transaction. docs/environments.md says of each environment whether it is tested, refused or stated.
 """
 
 from __future__ import annotations  # bootstrap.py runs this file with any Python >= 3.8

@@ -116,6 +116,7 @@ def command_of(name: str) -> click.Command:
 
 
 @pytest.mark.parametrize("name", list(every_command()))
+@pytest.mark.attack("control-characters")
 def test_no_command_prints_a_control_character(name, monkeypatch):
     """Each command is replaced by one that prints by every way, so that a new one is covered by being there."""
     command = command_of(name)
@@ -173,6 +174,7 @@ OF_RICH = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b\[\?25[lh]|\r")  # colours, cur
 
 
 @pytest.mark.parametrize("error", ["ValueError", "KeyError", "OSError"])
+@pytest.mark.attack("control-characters")
 def test_a_terminal_sees_sequences_of_rich_only(error):
     master, slave = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "TERM": "xterm", "COLUMNS": "300"}

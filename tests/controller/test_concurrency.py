@@ -27,6 +27,7 @@ def fit(database: Database, name: str, epsilon: float, **options: int) -> None:
     LogisticRegression(epsilon=epsilon, progress=False, **arguments).fit(database, name)
 
 
+@pytest.mark.attack("eight-sessions")
 def test_eight_sessions_at_once_never_overspend_by_a_unit(server_url, connection, table, register, spent):
     """Both interfaces; a budget of five and a bit, eight at once, each twice."""
     epsilon = 0.123456789
@@ -132,6 +133,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.attack("changed-table")
 def test_a_table_changed_after_the_charge_stops_training(
     server_url, connection, schema, table, register, spent, change
 ):
@@ -154,6 +156,7 @@ def test_a_table_dropped_in_a_clients_epochs_is_not_needed(server_url, connectio
 
 
 @pytest.mark.parametrize("same", ["name", "table"])
+@pytest.mark.attack("two-registrations")
 def test_two_registrations_at_once_make_one_dataset(server_url, connection, schema, table, same):
     connection.execute("create table u as select * from t")
     first, second = ("a", f"{schema}.t"), ("a", f"{schema}.u") if same == "name" else ("b", f"{schema}.t")

@@ -123,6 +123,7 @@ def test_a_plan_states_the_answer_time_and_is_itself_not_delayed(connection, nam
         assert row == (LATE,)
 
 
+@pytest.mark.attack("public-times")
 def test_a_cancel_ends_the_wait_and_the_charge_stands(connection, name, spent):
     connection.execute(TRAIN, (name,))
     before = spent(name)[0]
@@ -157,6 +158,7 @@ def test_a_client_that_may_read_the_table_does_not_wait(connection, name):
     assert connect(connection).train(name, Request(epsilon=1.0, epochs=1, batch_size=20)).id
 
 
+@pytest.mark.attack("public-times")
 def test_only_the_role_that_registered_the_dataset_sets_the_time(connection, name, analyst):
     with acting(connection, analyst), pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(SET, (name, 10))
@@ -199,6 +201,7 @@ def test_a_time_that_cannot_be_is_refused(connection, name, reason, seconds, mes
         connection.execute("select dbdp.answer_at_multiples(%s, %s, %s::int4)", (name, reason, seconds))
 
 
+@pytest.mark.attack("public-times")
 def test_an_old_snapshot_does_not_escape_a_new_time(server_url, connection, name, spent):
     with psycopg.connect(server_url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

@@ -94,6 +94,7 @@ FOREIGN = {  # encoding, and options of its database
 
 
 @pytest.mark.parametrize("encoding", FOREIGN)
+@pytest.mark.attack("encoding")
 def test_install_refuses_another_encoding(make_database, encoding):
     """install and doctor name the encoding, and nothing is installed."""
     url = make_database(FOREIGN[encoding])
@@ -108,6 +109,7 @@ def test_install_refuses_another_encoding(make_database, encoding):
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "WIN1252"])
+@pytest.mark.attack("encoding")
 def test_each_call_refuses_another_encoding(make_database, encoding):
     """An extension that was created there without `dbdp install` answers no call, and the server lives."""
     with psycopg.connect(make_database(FOREIGN[encoding]), autocommit=True) as session:
@@ -151,12 +153,14 @@ def test_the_server_of_the_tests_is_supported(admin):
 
 
 @pytest.mark.parametrize("major", [14, 16, 19, 99])
+@pytest.mark.attack("version")
 def test_another_version_is_refused(major):
     """A version that was not tested is refused, older, between and newer."""
     with pytest.raises(ValueError, match=rf"PostgreSQL {major}, and dbdp is tested on 15, 17 and 18 only; move"):
         support.check_server({"version": major * 10000 + 3, "encoding": "UTF8"})
 
 
+@pytest.mark.attack("version")
 def test_the_versions_are_listed_once():
     """No other module compares the server's version, or has a table by version."""
     compared = re.compile(r"server_version|\bmajor\b *(<|>|==|in\b|not in\b)|MAJORS *=|MINIMUM_(SERVER|POSTGRESQL)")
@@ -186,6 +190,7 @@ DEFAULTS = {  # of a session, and the refusal
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("default", DEFAULTS)
+@pytest.mark.attack("serializable")
 def test_each_interface_refuses_a_default_of_transactions(admin, server_url, dataset, default, route):
     """A session's default decides before the charge, by its name."""
     url = conninfo.make_conninfo(server_url, options=f"-c {default}")
@@ -221,6 +226,7 @@ and l.lanname = 'plpython3u'
 
 
 @pytest.mark.parametrize("mode", BEGUN)
+@pytest.mark.attack("serializable")
 def test_each_function_that_spends_refuses_a_transaction(admin, mode):
     """The list of functions is the code's, and their arguments are null: the transaction is refused before them."""
     functions, met = spending(), set()
@@ -295,6 +301,7 @@ def printed(url: str, dataset: str) -> list[str]:
     return [f"{each.returncode} {each.stdout} {each.stderr}" for each in done]
 
 
+@pytest.mark.attack("output-settings")
 def test_no_setting_changes_what_commands_print(admin, server_url, dataset):
     """Each setting of a role's own; datestyle as a control changes what an unpinned session prints."""
     admin.execute("select dbdp.dp_logreg(%s, 1)", (dataset,))
@@ -318,6 +325,7 @@ def test_doctor_runs_no_statement_unpinned():
     assert "cursor" not in text
 
 
+@pytest.mark.attack("output-settings")
 def test_dates_are_read_as_they_are_written(server_url):
     """A user's connection keeps its settings, and dbdp's statements return dates and intervals all the same."""
     sql = "select now() as a, date '2020-02-03' as b, timestamp '2020-02-03 4:05' as c, interval '26 hours' as d"
@@ -478,6 +486,7 @@ EXPECTED = {  # by mode, what a route does there
 @pytest.mark.slow
 @pytest.mark.parametrize("reset", ["", "discard all"])
 @pytest.mark.parametrize("mode", EXPECTED)
+@pytest.mark.attack("pool")
 def test_a_training_behind_a_pooler_succeeds_or_is_refused(admin, server_url, dataset, place, mode, reset):
     """Each route seven times, so that statements that a driver prepares would meet other sessions."""
     with pooler(server_url, place, mode, reset) as url:
@@ -487,6 +496,7 @@ def test_a_training_behind_a_pooler_succeeds_or_is_refused(admin, server_url, da
 
 
 @pytest.mark.slow
+@pytest.mark.attack("pool")
 def test_clients_that_share_a_pool_train_at_once(admin, server_url, dataset, place):
     """Each of four clients trains six times on three sessions: 24 charges and models, and no setting is left."""
     from concurrent.futures import ThreadPoolExecutor
@@ -523,8 +533,8 @@ def test_a_pooler_is_recognised(server_url, place, mode):
 
 
 def test_the_list_of_environments_is_documented():
-    """docs/security.md names each version and encoding."""
-    text = (PACKAGE.parent / "docs" / "security.md").read_text()
+    """docs/environments.md names each version and encoding."""
+    text = (PACKAGE.parent / "docs" / "environments.md").read_text()
     assert f"PostgreSQL {support.listed_majors()}" in text
     assert f"`{support.ENCODING}`" in text
     assert inspect.getdoc(support)

@@ -236,11 +236,13 @@ def permitted(connection: psycopg.Connection, role: str, statements: dict[str, s
 
 
 @pytest.mark.parametrize("kind", ["analyst", "stranger"])
+@pytest.mark.attack("internal-functions")
 def test_what_is_not_released_is_closed(connection, dataset, roles, kind):
     statements = {action: forbidden(connection, dataset, action) for action in FORBIDDEN}
     assert permitted(connection, roles[kind], statements) == []
 
 
+@pytest.mark.attack("odometer")
 def test_not_even_an_owner_changes_the_ledger(connection, dataset, roles):
     statements = {action: forbidden(connection, dataset, action) for action in OF_NOBODY}
     assert permitted(connection, roles["owner"], statements) == []
@@ -348,6 +350,7 @@ def test_an_owner_closes_its_own_datasets_only(connection, dataset, roles):
         "select dbdp_internal.check_rows('{name}')",
     ],
 )
+@pytest.mark.attack("internal-functions")
 def test_another_owner_has_no_rights_on_this_dataset(connection, schema, dataset, roles, statement):
     refused = pytest.raises(psycopg.Error, match=r"is not registered|permission denied|only its owner")
     with acting(connection, roles["rival"]), refused:
@@ -402,6 +405,7 @@ def tolerated(connection: psycopg.Connection, sql: str, parameters: tuple) -> No
 
 
 @pytest.mark.parametrize("direction", ["from the enum", "to the enum"])
+@pytest.mark.attack("column-types")
 def test_a_cast_of_an_owner_never_runs_as_dbdp_owner(connection, schema, roles, direction):
     """dbdp_owner may wind odometers back and read every registered table."""
     name = f"{schema}_cast"
@@ -425,6 +429,7 @@ def test_a_cast_of_an_owner_never_runs_as_dbdp_owner(connection, schema, roles, 
     assert "dbdp_owner" not in ran_as(connection, schema)
 
 
+@pytest.mark.attack("defaults")
 def test_a_policy_of_an_owner_never_runs_as_dbdp_owner(connection, schema, dataset, roles):
     with acting(connection, roles["owner"]):
         spy(connection, schema, "boolean")
@@ -436,6 +441,7 @@ def test_a_policy_of_an_owner_never_runs_as_dbdp_owner(connection, schema, datas
     assert "dbdp_owner" not in ran_as(connection, schema)
 
 
+@pytest.mark.attack("defaults")
 def test_a_rule_that_makes_the_table_a_view_never_runs_as_dbdp_owner(connection, schema, roles):
     name = f"{schema}_rule"
     with acting(connection, roles["owner"]):
@@ -518,6 +524,7 @@ def test_a_clients_search_path_changes_nothing(connection, schema, dataset, role
 
 
 @pytest.mark.parametrize("kind", ["analyst", "owner"])
+@pytest.mark.attack("row-values")
 def test_errors_after_the_charge_show_no_row(connection, schema, dataset, roles, kind):
     with acting(connection, roles["owner"]):
         connection.execute(f"insert into {schema}.t values ('{{4711, 4712, 4713}}', 815)")

@@ -74,6 +74,7 @@ def waiting(people: People) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("options", [(), ("--inserts",)], ids=["copy", "inserts"])
+@pytest.mark.attack("restored-dump")
 def test_a_restored_dump_gives_nobody_anything_until_it_is_confirmed(people, restored, options):
     """Then each has its own, as before the dump; the control is the database that was dumped."""
     copy = restored(people, *options)
@@ -99,6 +100,7 @@ def test_a_restored_dump_gives_nobody_anything_until_it_is_confirmed(people, res
     assert copy.allowances("berta", "d") == {"alice": 1.0, "xenia": 0.5}
 
 
+@pytest.mark.attack("restored-dump")
 def test_a_dump_has_the_names_of_its_day(people, restored):
     """Bertha was berta when she registered; at the dump another role is berta, and it gets nothing from either name."""
     people.rename("berta", "bertha")
@@ -129,6 +131,7 @@ def test_a_role_that_is_another_person_is_retired(people, restored):
     assert later.allowances("berta", "d") == {"alice": 1.0, "former xenia": 0.75, "xenia": 1.0}
 
 
+@pytest.mark.attack("confirmation")
 def test_an_owner_confirms_roles_that_concern_its_own_tables_only(people, restored):
     """Berta confirms herself and xenia, but not alice, who has a right on carla's dataset too."""
     copy = restored()
@@ -203,6 +206,7 @@ def test_a_copy_of_the_files_keeps_all_rights(people, server_url):
     people.connection = psycopg.connect(conninfo.make_conninfo(server_url, dbname=source), autocommit=True)
 
 
+@pytest.mark.attack("former-dump")
 def test_a_dump_of_a_former_version_gives_nobody_anything_either(make_database, connection):
     """Its rows have names only; they are no roles until they are confirmed, though roles of these names exist."""
     dump = lzma.decompress((RELEASED / "used--0.3.0.sql.xz").read_bytes()).decode()
@@ -247,6 +251,7 @@ def test_the_command_line_and_the_doctor_show_who_waits(people, restored):
 
 
 @pytest.mark.slow
+@pytest.mark.attack("restored-dump")
 def test_another_clusters_oids_give_nobody_anything(people, private_cluster):
     """The roles there have the same oids as other ones here, and the superuser has 10 everywhere."""
     people.connection.execute("select dbdp.grant_training(%s, 'postgres')", (people.full("d"),))

@@ -137,6 +137,7 @@ def seen(session: psycopg.Connection, sql: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize("share", SHARES)
+@pytest.mark.attack("sizes")
 def test_neighbours_of_any_sizes_are_alike(owner, analyst, place, share):
     answered = [0, 0]
 

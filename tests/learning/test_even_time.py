@@ -173,6 +173,7 @@ ENTRIES: dict[str, Callable[[np.ndarray], object]] = {
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.attack("instructions")
 def test_no_entry_leaves_the_processor_in_another_state(entry):
     assert keeps_denormals()
     ENTRIES[entry](packed(30, 9))
@@ -182,6 +183,7 @@ def test_no_entry_leaves_the_processor_in_another_state(entry):
 @NEEDS_KERNEL
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.attack("instructions")
 def test_a_model_of_denormals_is_zero_after_a_step(compiled, batch_size):
     state = initial(HuberRegression(), 9, batch_size)
     state.model[:] = DENORMAL
@@ -296,6 +298,7 @@ def counted(program: str, rows: int, change: Callable[[np.ndarray, np.ndarray], 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
 @pytest.mark.parametrize("table", [table for table in TABLES if table != "ordinary"])
+@pytest.mark.attack("instructions")
 def test_every_table_takes_the_same_instructions(program, ordinary, table):
     assert ordinary[0] > 100_000
     assert counted(program, ROWS, TABLES[table]) == ordinary
@@ -303,6 +306,7 @@ def test_every_table_takes_the_same_instructions(program, ordinary, table):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TOOLS, reason="gcc and valgrind, which count the instructions, are not here")
+@pytest.mark.control("instructions")
 def test_a_single_row_that_is_skipped_changes_the_counts(tmp_path):
     program = compiled_in(tmp_path, "-DSKIPS")
     result = [counted(program, ROWS, TABLES[table]) for table in ("all labels in the middle", "one of them is not")]

@@ -26,13 +26,13 @@ ROWS, COLUMNS = 3000, 12
 WATCH = """
 create function pg_temp.watch() returns void language plpython3u as $$
 import os
-from dbdp.packing import stores
+from dbdp.packing import record_store
 if "peak" not in GD:
-    write = stores.RecordFile.write
+    write = record_store.RecordFile.write
     def watched(self, *arguments):
         write(self, *arguments)
-        GD["peak"] = max(GD["peak"], sum(os.fstat(each._file.fileno()).st_size for each in stores._files))
-    stores.RecordFile.write = watched
+        GD["peak"] = max(GD["peak"], sum(os.fstat(each._file.fileno()).st_size for each in record_store._files))
+    record_store.RecordFile.write = watched
 GD["peak"] = 0
 $$;
 create function pg_temp.peak() returns int8 language plpython3u as $$ return GD["peak"] $$;
@@ -114,6 +114,7 @@ SIZES = {
 @example(call="dp_sgd", columns=1, capacity=6554, memory=1, limit=0, used=False)
 @example(call="dp_sgd, large steps", columns=12, capacity=60_000, memory=1, limit=8_000, used=False)
 @example(call="groups", columns=1, capacity=2_600, memory=8, limit=0, used=False)
+@pytest.mark.attack("file-room")
 def test_a_call_keeps_the_limit_or_is_refused_before_its_charge(
     connection, table, call, columns, capacity, memory, limit, used
 ):
@@ -160,6 +161,7 @@ def test_the_remedy_of_a_refusal_helps(connection, table):
 
 
 @pytest.mark.parametrize("call", ["default", "dp_sgd", "class balance", "groups"])
+@pytest.mark.control("file-room")
 def test_without_the_checks_the_file_is_above_the_limit(connection, table, call):
     """The control, and the attack as it was carried out: a limit of 0, a nameless file all the same."""
     name = registered(connection, table, 12, 20_000)
@@ -169,6 +171,7 @@ def test_without_the_checks_the_file_is_above_the_limit(connection, table, call)
     assert connection.execute("select pg_temp.peak()").fetchone()[0] > 1 << 20
 
 
+@pytest.mark.attack("file-room")
 def test_a_packing_called_directly_keeps_the_limit_too(connection, table):
     name = registered(connection, table, 12, 20_000)
     connection.execute("set dbdp.pack_memory = '1MB'; create temporary table filled (block_no int8, block bytea)")
@@ -183,6 +186,7 @@ def test_a_packing_called_directly_keeps_the_limit_too(connection, table):
 
 
 @pytest.mark.parametrize("call", CALLS)
+@pytest.mark.attack("file-room")
 def test_a_disk_without_room_refuses_before_the_charge(connection, table, call):
     name = registered(connection, table, 12, 20_000)
     connection.execute("set dbdp.pack_memory = '1MB'")
@@ -197,6 +201,7 @@ def test_a_disk_without_room_refuses_before_the_charge(connection, table, call):
     assert (outcome(connection, call, name) is None) == (call != "groups")
 
 
+@pytest.mark.attack("file-room")
 def test_a_capacity_beyond_every_disk_is_refused(connection, table):
     name = registered(connection, table, 12, 10**12)
     for call in ("default", "class balance", "summary", "groups"):

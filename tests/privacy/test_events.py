@@ -119,6 +119,7 @@ promises = {"epsilon": st.floats(1e-9, MAX_EPSILON), "delta": st.floats(0, 1, ex
 
 
 @pytest.mark.parametrize("around", ["ComposedDpEvent", "DisjointDpEvent", "SelfComposedDpEvent", None])
+@pytest.mark.attack("repetitions")
 def test_a_repetition_of_repetitions_is_refused(around):
     """A repetition of repetitions is refused since each level takes hundreds of times as long."""
     inner = {"event": around, "events": [REPEAT]} if around else REPEAT

@@ -305,6 +305,7 @@ def stranger(private: psycopg.Connection) -> Iterator[str]:
     private.execute(f"reset role; drop owned by {name} cascade; drop role {name}")
 
 
+@pytest.mark.attack("sql-as-name")
 def test_a_table_whose_name_is_sql_is_not_run(private, stranger):
     """A table whose name is sql is not run and those of others are not dropped."""
     injected = f"dbdp_rows_a;alter role {stranger} superuser"
@@ -324,6 +325,7 @@ def test_a_table_whose_name_is_sql_is_not_run(private, stranger):
 
 
 @pytest.mark.parametrize("planted", ["authorization {}", "; grant create on schema dbdp_rows to {}"])
+@pytest.mark.attack("sql-as-name")
 def test_rows_are_not_put_where_others_may_create(private, stranger, planted):
     private.execute("drop schema if exists dbdp_rows cascade")
     private.execute(f"create schema dbdp_rows {planted.format(stranger)}")

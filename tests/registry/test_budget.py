@@ -371,6 +371,7 @@ def after_recovery(url: str) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
+@pytest.mark.attack("kill")
 def test_a_kill_keeps_the_charge(private_cluster):
     crash_setup(private_cluster.url)
     crash(private_cluster, CHARGE_UNITS, server=False)

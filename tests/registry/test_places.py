@@ -118,6 +118,7 @@ def reference(path: str) -> tuple[str, str, str]:
 
 
 @given(path=PATHS | st.text(max_size=30))
+@pytest.mark.attack("odd-place")
 def test_an_accepted_place_has_no_second_meaning(path):
     try:
         scheme, host, folders = parts(PREFIX + path)
@@ -138,6 +139,7 @@ def test_an_accepted_place_has_no_second_meaning(path):
 @example(path="/data/public/a", folder="/data/public/")
 @example(path="file:/home/a", folder="/home")
 @example(path="s3a://ab/c", folder="s3a://a/")
+@pytest.mark.attack("odd-place")
 def test_a_place_lies_within_a_folder_as_paths_do(path, folder):
     try:
         stated, allowed = parts(PREFIX + path), parts(PREFIX + folder)
@@ -180,6 +182,7 @@ def placed(connection: psycopg.Connection, schema: str):
 
 
 @pytest.mark.parametrize("path", ODD)
+@pytest.mark.attack("odd-place")
 def test_the_server_refuses_an_odd_place(connection, placed, path):
     with pytest.raises(psycopg.Error, match=re.escape(ODD[path])) as error:
         placed(PREFIX + path)

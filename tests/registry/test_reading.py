@@ -45,7 +45,7 @@ def python(connection: psycopg.Connection) -> Iterator[Callable[[str], None]]:
 
 RECORD = """
 from dbdp.registry.tables import reading
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 if not hasattr(ServerSession, 'whole'):
     ServerSession.whole, ServerSession.pieces = ServerSession.scan, []
     def scan(self, source, least, value, rows, receive, *given):
@@ -57,14 +57,14 @@ if not hasattr(ServerSession, 'whole'):
 ServerSession.pieces.clear()
 """
 RESTORE = """
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 if hasattr(ServerSession, 'whole'):
     ServerSession.scan = ServerSession.whole
     del ServerSession.whole
 """
 TOLD = """
 import plpy
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 plpy.execute(plpy.prepare("select set_config('tests.pieces', $1, false)", ["text"]), [repr(ServerSession.pieces)])
 """
 
@@ -132,6 +132,7 @@ def test_wide_rows_are_read_alike_in_pieces_and_row_by_row(connection, schema, r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["256MB", "100GB"])
+@pytest.mark.attack("wide-page")
 def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(connection, schema, register, spent, memory):
     """135 rows of 8 MB are on one page. The control joins them to one value; those of one neighbour are too large."""
     outcomes = []
@@ -165,6 +166,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
     assert spent(name)[0] > 0
 
 
+@pytest.mark.attack("array-length")
 def test_an_array_of_another_length_is_neither_fetched_nor_unpacked(connection, schema, register):
     """A compressed one of 2 MB is stored in 24 kB, less than one record. The control unpacks it."""
     connection.execute("create table t (x float8[], y int)")
@@ -214,6 +216,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.attack("no-temporary-files")
 def test_the_number_of_a_units_rows_decides_no_temporary_file_and_no_error(connection, unit_neighbours, spent, answer):
     """With no room for temporary files at all. The control counts units as a plain query does: it fails for one."""
     connection.execute("set work_mem = '64kB'; set temp_file_limit = 0")
@@ -267,10 +270,9 @@ def test_the_parameters_are_pinned_within_and_the_sessions_own_afterwards(connec
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy
-from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.sessions.planner import PLANNED
-from dbdp.sessions.server import ServerSession
-session = ServerSession(plpy, ServerRegistry())
+from dbdp.registry.border import ServerSession
+session = ServerSession(plpy)
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
 before = {name: now(name) for name in PLANNED}
@@ -297,9 +299,8 @@ from dataclasses import replace
 import plpy
 from dbdp.registry import datasets
 from dbdp.registry.tables import reading, records
-from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.server import ServerSession
-session = ServerSession(plpy, ServerRegistry())
+from dbdp.registry.border import ServerSession
+session = ServerSession(plpy)
 dataset = datasets.load(session, NAME)
 encoder = records.encoder_of(session, replace(dataset, declaration=replace(dataset.declaration, encoding="scaled")))
 whole, calls = reading.stored_at, []

@@ -138,6 +138,7 @@ def column_of_type(connection: psycopg.Connection, kind: str) -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", PADDED)
+@pytest.mark.attack("long-values")
 def test_a_long_padded_type_is_refused(connection, schema, register, kind, part):
     """The control is the longest one that is accepted."""
     column_of_type(connection, kind)

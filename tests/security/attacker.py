@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from servers import drop_datasets
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "known-limits.md"
 PASSWORD = "of the tests alone"
 TRAIN = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)"
 DECLARED = '{"x": {"length": 3, "norm": 1}}'

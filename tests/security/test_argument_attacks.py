@@ -101,6 +101,7 @@ EACH = [
 
 
 @pytest.mark.parametrize("interface", EACH)
+@pytest.mark.attack("odd-arguments")
 def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(arena, admin, analyst, dataset, spent, interface):
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
@@ -138,6 +139,7 @@ def register_numbers(arena, name):
     owner.execute("select dbdp.grant_training(%s, %s)", (name, arena.names["analyst"]))
 
 
+@pytest.mark.attack("odd-arguments")
 def test_every_option_of_a_training_is_attacked(analyst):
     assert {each.name for each in fields(Request)} <= {name for name, _ in signature(analyst, "dp_train")}
     sql = "select proname from pg_proc where pronamespace = 'dbdp'::regnamespace and proname ~ '^dp_'"
@@ -151,6 +153,7 @@ PREDICTING = ("predict", "predict_probability", "predict_class", "predict_value"
 
 
 @pytest.mark.parametrize("function", PREDICTING)
+@pytest.mark.attack("odd-rows")
 def test_odd_rows_are_predicted_as_null_or_refused(analyst, dataset, function):
     """No row of the caller's own makes a backend crash or a message long."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
@@ -225,6 +228,7 @@ CASTS = {
 
 
 @pytest.mark.parametrize("argument", REGISTERING)
+@pytest.mark.attack("odd-arguments")
 def test_odd_registrations_are_refused_in_clear_words(arena, owner, dataset, argument):
     owner.execute(f"create table {dataset}_odd as select * from {dataset}; grant select on {dataset}_odd to dbdp_owner")
     usual = {
@@ -253,6 +257,7 @@ def test_odd_registrations_are_refused_in_clear_words(arena, owner, dataset, arg
             )
 
 
+@pytest.mark.attack("odd-arguments")
 def test_json_of_the_depth_that_python_cannot_hold_is_refused(analyst, dataset):
     for depth in (100, 1000, 3000, 5000):
         deep = "[" * depth + "]" * depth

@@ -208,6 +208,7 @@ def victims(trapper: Trapper, superuser: psycopg.Connection) -> dict[str, psycop
 
 
 @pytest.mark.parametrize("trap", others_slow(list(TRAPS), *list(TRAPS)[::3]))
+@pytest.mark.attack("traps")
 def test_no_trap_grants_with_the_rights_of_who_fires_it(trapper, superuser, trap):
     """The control: with neither check the code has the rights of the session, or of who fires it."""
     before = trapper.ledger()
@@ -224,6 +225,7 @@ def test_no_trap_grants_with_the_rights_of_who_fires_it(trapper, superuser, trap
 
 
 @pytest.mark.parametrize("act", others_slow(list(ACTS), *list(ACTS)[::3]))
+@pytest.mark.attack("traps")
 def test_no_act_is_done_for_a_trap(trapper, superuser, owner, act):
     """The control: the owner does it by the same expression, and it is seen."""
     before = trapper.ledger()
@@ -240,6 +242,7 @@ def test_no_act_is_done_for_a_trap(trapper, superuser, owner, act):
 
 
 @pytest.mark.parametrize("act", ["train", "class balance", "tune", "score"])
+@pytest.mark.attack("traps")
 def test_no_trap_spends_an_analysts_allowance(trapper, owner, analyst, act):
     """The control: the analyst spends it by the same expression."""
     owner.execute("select dbdp.grant_prediction(%s, %s)", (trapper.model, trapper.arena.names["analyst"]))
@@ -254,6 +257,7 @@ def test_no_trap_spends_an_analysts_allowance(trapper, owner, analyst, act):
     assert trapper.ledger() != before
 
 
+@pytest.mark.attack("hidden-traps")
 def test_a_group_that_all_are_members_of_owns_no_harmless_trap(trapper, admin):
     """A member gives its view, or its function, to the group: so it belongs to a role that the victim is in."""
     group = "dbdp_data_owner"
@@ -291,6 +295,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("nested", NESTED)
+@pytest.mark.attack("types")
 def test_no_type_within_ones_own_types_acts(trapper, nested):
     """The control: the domain's check runs, and the owner does the same in its place."""
     before, owner = trapper.ledger(), trapper.arena.session("owner")
@@ -308,6 +313,7 @@ def test_no_type_within_ones_own_types_acts(trapper, nested):
 
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("trigger", ["trigger {n}", "constraint trigger {n}"])
+@pytest.mark.attack("traps")
 def test_no_trigger_of_another_role_on_a_table_of_ones_own_acts(trapper, superuser, trigger, level):
     """Whoever has the privilege TRIGGER may make one, which has no owner; the old snapshot does not show it."""
     before, rival = trapper.ledger(), trapper.schema
@@ -339,6 +345,7 @@ def test_no_trigger_of_another_role_on_a_table_of_ones_own_acts(trapper, superus
 
 
 @pytest.mark.parametrize("place", ["the table that was trained on", "a view that its code locked"])
+@pytest.mark.attack("traps")
 def test_a_training_excuses_no_later_use_of_what_it_locked(trapper, owner, place):
     """Of the rival's dataset, which the owner may train on and read. The control: the owner acts in its place."""
     before, name = trapper.ledger(), f"dealt_{secrets.token_hex(4)}"
@@ -369,6 +376,7 @@ def test_a_training_excuses_no_later_use_of_what_it_locked(trapper, owner, place
     assert trapper.ledger()[0] != before[0]
 
 
+@pytest.mark.attack("traps")
 def test_no_trap_stores_a_model_or_an_outcome_for_a_charge(trapper, owner):
     """The control: the owner does both by the same calls."""
     charge = ACTS["charge"].format(d=trapper.dataset)
@@ -388,6 +396,7 @@ def test_no_trap_stores_a_model_or_an_outcome_for_a_charge(trapper, owner):
         owner.execute(f"do $$ begin perform {action}; end $$")
 
 
+@pytest.mark.attack("hidden-traps")
 def test_an_old_snapshot_does_not_hide_a_trap(trapper):
     """The table, or its code, is created after the snapshot was taken, so that catalogues do not show it to a query."""
     trapper.prepare(trapper.act("grant training"), "")
@@ -410,6 +419,7 @@ SEEN = """concat_ws(',',
     dbdp_internal.identity_of('{o}') = any (dbdp_internal.own_roles()))"""
 
 
+@pytest.mark.attack("definer")
 def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(trapper, superuser, owner):
     """The control: the owner of the dataset sees it by the same query."""
     query = SEEN.format(d=trapper.dataset, m=trapper.model, o=trapper.arena.names["owner"])
@@ -432,6 +442,7 @@ MAINTAINED = {
 
 
 @pytest.mark.parametrize("maintained", others_slow(list(MAINTAINED), "analyze", "a definer"))
+@pytest.mark.attack("set-role")
 def test_code_of_a_role_sees_its_own_part_after_set_role(trapper, superuser, owner, maintained):
     """As the same role without SET ROLE; the control: the session itself sees its login's part after SET ROLE."""
     query = SEEN.format(d=trapper.dataset, m=trapper.model, o=trapper.arena.names["owner"])
@@ -456,6 +467,7 @@ def test_code_of_a_role_sees_its_own_part_after_set_role(trapper, superuser, own
         trapper.admin.execute(f"drop table {table}; drop materialized view {table}_m; drop function {table}_d")
 
 
+@pytest.mark.attack("definer")
 def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(trapper, owner):
     """Also where the session has used the model before; the control is the session's own call."""
     for function in ("predict", "predict_probability"):
@@ -471,6 +483,7 @@ def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(trappe
         )
 
 
+@pytest.mark.attack("own-code")
 def test_what_is_ones_own_is_no_trap(arena, owner, analyst, dataset):
     """Own triggers, functions and results in own tables; a table that was trained on earlier in the transaction."""
     owner.execute(f"alter table {dataset} add check (y >= 0); create index on {dataset} ((y + 1))")
@@ -487,6 +500,7 @@ def test_what_is_ones_own_is_no_trap(arena, owner, analyst, dataset):
     analyst.execute("drop view my_view; drop function mine(); drop table mine")
 
 
+@pytest.mark.attack("own-code")
 def test_what_one_drops_oneself_is_no_trap(arena, analyst, dataset):
     """A table that makes place for another, and one that was used; a view that was used could be anybody's."""
     train = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
@@ -501,6 +515,7 @@ def test_what_one_drops_oneself_is_no_trap(arena, analyst, dataset):
     analyst.execute("rollback; drop view results")
 
 
+@pytest.mark.attack("own-code")
 def test_a_trigger_of_ones_own_is_no_trap(arena, analyst, dataset):
     """Nor one on a table in which others may write, but make no trigger."""
     analyst.execute("create table noted (model int8); grant select, insert on noted to public")
@@ -510,6 +525,7 @@ def test_a_trigger_of_ones_own_is_no_trap(arena, analyst, dataset):
     analyst.execute("drop table noted; drop function seen()")
 
 
+@pytest.mark.attack("traps")
 def test_the_refusal_names_the_relation_its_owner_and_the_remedy(arena, trapper, owner):
     trapper.session.execute("create table innocent (i int); grant all on innocent to public")
     owner.execute("begin")
@@ -522,6 +538,7 @@ def test_the_refusal_names_the_relation_its_owner_and_the_remedy(arena, trapper,
     trapper.session.execute("drop table innocent")
 
 
+@pytest.mark.attack("superuser-change")
 def test_a_superusers_renewal_and_correction_leave_the_dataset_its_owners(arena, admin, owner, dataset):
     admin.execute("select dbdp.renew_budget(%s, 'because', epsilon => 9)", (dataset,))
     admin.execute("select dbdp.redeclare(%s, 'because', positive => '0', negative => '1')", (dataset,))
@@ -572,6 +589,7 @@ def old(session: psycopg.Connection, level: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.attack("old-snapshots")
 def test_a_change_of_rights_binds_transactions_that_began_before_it(
     arena, analyst, owner, dataset, odometers, change, level
 ):
@@ -592,6 +610,7 @@ def test_a_change_of_rights_binds_transactions_that_began_before_it(
 
 @pytest.mark.parametrize("spending", SPENDING)
 @pytest.mark.parametrize("change", ["a revoked allowance", "a lowered allowance"])
+@pytest.mark.attack("old-snapshots")
 def test_an_old_snapshot_spends_by_no_interface(arena, analyst, owner, dataset, odometers, change, spending):
     """The control: it spends before."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
@@ -607,6 +626,7 @@ def test_an_old_snapshot_spends_by_no_interface(arena, analyst, owner, dataset, 
     assert odometers() == before
 
 
+@pytest.mark.attack("old-snapshots")
 def test_a_client_with_an_old_snapshot_charges_nothing(arena, owner, dataset, odometers):
     """A data owner with an allowance that may read the table, as a client does: dbdp_internal.charge."""
     rival = arena.session("rival")
@@ -625,6 +645,7 @@ def test_a_client_with_an_old_snapshot_charges_nothing(arena, owner, dataset, od
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.attack("old-snapshots")
 def test_a_membership_that_was_revoked_ends_at_once(arena, admin, owner, dataset, odometers, level):
     team = f"team_{secrets.token_hex(4)}"
     admin.execute(f"create role {team} in role dbdp_analyst; grant {team} to {arena.names['stranger']}")
@@ -643,6 +664,7 @@ def test_a_membership_that_was_revoked_ends_at_once(arena, admin, owner, dataset
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.attack("old-snapshots")
 def test_an_allowance_of_its_own_binds_a_member_of_a_group_at_once(arena, admin, owner, dataset, odometers, level):
     """A lower one than the group's, which the member's old snapshot does not show; also one that is granted again."""
     team, member = f"team_{secrets.token_hex(4)}", arena.names["stranger"]
@@ -662,6 +684,7 @@ def test_an_allowance_of_its_own_binds_a_member_of_a_group_at_once(arena, admin,
     admin.execute(f"drop owned by {team}; drop role {team}")
 
 
+@pytest.mark.attack("old-snapshots")
 def test_a_grant_of_prediction_that_was_revoked_scores_nothing(arena, analyst, owner, dataset, odometers):
     model = owner.execute(TRAIN, (dataset,)).fetchone()[0]
     owner.execute("select dbdp.grant_prediction(%s, %s)", (model, arena.names["analyst"]))
@@ -676,6 +699,7 @@ def test_a_grant_of_prediction_that_was_revoked_scores_nothing(arena, analyst, o
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.attack("old-snapshots")
 def test_a_grant_of_a_summary_that_was_revoked_trains_nothing(arena, analyst, owner, dataset, odometers, level):
     """The control: the same transaction trains with it before the revocation."""
     grantee = arena.names["analyst"]
@@ -693,6 +717,7 @@ def test_a_grant_of_a_summary_that_was_revoked_trains_nothing(arena, analyst, ow
     analyst.execute("rollback")
 
 
+@pytest.mark.attack("open-revocation")
 def test_an_owner_who_stays_in_a_revocation_stops_none_but_the_role_that_it_is_about(arena, analyst, owner, dataset):
     """That one waits, and is refused once the revocation is committed."""
     with arena.login("colleague") as colleague, ThreadPoolExecutor(1) as pool:

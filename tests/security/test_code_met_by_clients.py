@@ -171,6 +171,7 @@ def name_of(host: Host, guest: str) -> str:
 
 
 @pytest.mark.parametrize(("plant", "guest"), a_third_quick(list(PLANTS), ["superuser", "rival"]))
+@pytest.mark.attack("planner-client")
 def test_a_client_that_trains_lends_the_tables_owner_no_rights(host, plant, guest):
     """The control: a plain count by the same role runs the code that is planned, as that role."""
     name, role = host.table(plant), name_of(host, guest)
@@ -191,6 +192,7 @@ def test_a_client_that_trains_lends_the_tables_owner_no_rights(host, plant, gues
 
 
 @pytest.mark.parametrize("interface", others_slow(list(INTERFACES), *QUICK_INTERFACES))
+@pytest.mark.attack("planner-client")
 def test_no_interface_of_python_plans_a_statement_on_the_table(host, interface):
     """Each in a session of its own: a backend evaluates an index once."""
     guest = "rival"
@@ -205,6 +207,7 @@ def test_no_interface_of_python_plans_a_statement_on_the_table(host, interface):
 
 
 @pytest.mark.parametrize("command", others_slow(list(COMMANDS), *QUICK_COMMANDS))
+@pytest.mark.attack("planner-client")
 def test_no_command_plans_a_statement_on_the_table(host, tmp_path, command):
     """Of a superuser, whose rights would be all."""
     guest = "superuser"
@@ -217,6 +220,7 @@ def test_no_command_plans_a_statement_on_the_table(host, tmp_path, command):
     assert host.met() <= {(host.schema, name_of(host, guest))}
 
 
+@pytest.mark.attack("planner-client")
 def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host, monkeypatch):
     """The control: the messages of the functions that are called instead have the name."""
     sent: list[tuple[str, tuple[Any, ...]]] = []
@@ -235,10 +239,12 @@ def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host, monkeypa
     assert [parameters for _, parameters in sent if name in parameters]
 
 
+@pytest.mark.attack("planner-client")
 def test_a_client_has_no_way_to_read_a_table(host):
     assert not hasattr(ClientSession, "reading")
 
 
+@pytest.mark.attack("row-oracle")
 def test_with_a_capacity_the_right_to_read_is_checked_and_nothing_of_the_rows_is_reported(host):
     name, rival = host.table("what no query needs"), host.arena.session("rival")
     host.session.execute("select dbdp.raise_capacity(%s, 'a test', 60)", (name,))
@@ -249,6 +255,7 @@ def test_with_a_capacity_the_right_to_read_is_checked_and_nothing_of_the_rows_is
         rival.execute("select dbdp_internal.check_rows(%s)", (name,))
 
 
+@pytest.mark.attack("row-oracle")
 def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
     """It reports what a client that counts itself reads; without the right to read it reports nothing of rows."""
     name = host.table("what no query needs")
@@ -268,6 +275,7 @@ def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
     )
 
 
+@pytest.mark.attack("row-oracle")
 def test_a_refused_training_of_a_client_charges_nothing(host):
     name = host.table("what no query needs")
     host.session.execute(f"delete from {name} where ctid = (select min(ctid) from {name})")
@@ -281,6 +289,7 @@ def test_a_refused_training_of_a_client_charges_nothing(host):
 
 
 @pytest.mark.parametrize("kind", others_slow(["an array", "columns", "classes", "a number"], "columns"))
+@pytest.mark.attack("row-oracle")
 def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host, kind):
     name = f"met_{secrets.token_hex(4)}"
     host.session.execute(
@@ -305,6 +314,7 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host, kind):
     assert kind == "an array" or None not in result.answers
 
 
+@pytest.mark.attack("row-oracle")
 def test_rows_are_read_for_those_who_may_read_them_all(host):
     """Its owner would see rows that a policy, or a view's filter, keeps from the reader."""
     name = host.table("what no query needs")

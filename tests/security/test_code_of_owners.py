@@ -77,6 +77,7 @@ def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLANNED)
+@pytest.mark.attack("planner")
 def test_what_a_query_evaluates_while_it_is_planned_runs_as_the_tables_owner_or_not_at_all(
     arena, admin, owner, spied, place
 ):
@@ -96,6 +97,7 @@ def test_what_a_query_evaluates_while_it_is_planned_runs_as_the_tables_owner_or_
 
 
 @pytest.mark.parametrize("place", OTHER)
+@pytest.mark.attack("defaults")
 def test_what_a_query_does_not_need_does_not_run(arena, owner, analyst, spied, place):
     plant(arena, owner, spied, OTHER[place])
     analyst.execute(TRAIN, (spied,))
@@ -112,6 +114,7 @@ INTERFACES = {
 
 
 @pytest.mark.parametrize("interface", others_slow(list(INTERFACES), "dp_logreg", "dp_tune"))
+@pytest.mark.attack("planner")
 def test_no_interface_lends_a_tables_owner_any_rights(arena, admin, owner, make, spied, interface):
     """The loot would be a row of another owner's table, and its odometer."""
     other = make("rival")
@@ -125,6 +128,7 @@ def test_no_interface_lends_a_tables_owner_any_rights(arena, admin, owner, make,
     assert seen == ({(arena.names["owner"], "42501")} if interface != "dp_explain" else set())
 
 
+@pytest.mark.attack("planner")
 def test_a_registration_lends_no_rights_either(arena, owner, spied):
     schema = arena.names["owner"]
     owner.execute(f"create table {schema}.trap as {ROWS}")
@@ -134,6 +138,7 @@ def test_a_registration_lends_no_rights_either(arena, owner, spied):
     assert ran_as(owner) <= {schema}
 
 
+@pytest.mark.attack("planner-client")
 def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(arena, admin, owner, spied):
     """Nor does a superuser, who may call dbdp_internal.shuffle on any table."""
     plant(arena, owner, spied, PLANNED["an index on an expression"])
@@ -142,6 +147,7 @@ def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(arena, adm
     assert ran_as(owner) == {arena.names["owner"]}
 
 
+@pytest.mark.attack("spending-code")
 def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(arena, owner, make, spied, spent):
     """Interfaces check the role that logged in. The owner would train on another table with the analyst's rights."""
     other = make("rival")
@@ -175,6 +181,7 @@ def maintain(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection,
 
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
+@pytest.mark.attack("maintenance-ledger")
 def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_its_role_only(
     arena, admin, owner, make, spied, command
 ):
@@ -193,6 +200,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_i
 
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
+@pytest.mark.attack("maintenance")
 def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_interfaces(
     arena, admin, owner, make, spied, command
 ):
@@ -206,6 +214,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_inte
     admin.execute("select dbdp.drop_dataset(%s)", (other,))  # it may, where it calls by itself
 
 
+@pytest.mark.attack("left-path")
 def test_settings_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, analyst, spied):
     """With a search_path of its own it would put its functions and operators before the server's."""
     schema = arena.names["owner"]
@@ -273,6 +282,7 @@ def heard(session: psycopg.Connection, sql: str) -> list[str]:
 
 
 @pytest.mark.parametrize("call", others_slow(list(READING), "training", "rows"))
+@pytest.mark.attack("owners-messages")
 def test_code_of_an_owner_says_nothing_to_the_reader(arena, owner, loud, call):
     """At any level, also INFO, which no setting stops. The control: the reader's own query hears all of it."""
     sql = READING[call].format(n=loud, s=arena.names["owner"])
@@ -283,6 +293,7 @@ def test_code_of_an_owner_says_nothing_to_the_reader(arena, owner, loud, call):
 
 
 @pytest.mark.parametrize("ending", ["fails", "sleeps"])
+@pytest.mark.attack("owners-messages")
 def test_a_session_hears_again_after_code_of_an_owner(arena, owner, loud, ending):
     """After an error, or a cancel, within the code; the error itself is shown too."""
     sql = READING["rows"].format(n=loud, s=arena.names["owner"])
@@ -303,6 +314,7 @@ FORGED = "dbdp: your budget expired; run select mal.renew()"
 
 
 @pytest.mark.parametrize("state", ["DP001", "22012", "57014"])
+@pytest.mark.attack("owners-error")
 def test_an_error_of_an_owners_code_has_no_words_of_it(arena, owner, spied, state):
     """The reader cannot take it for an error of dbdp. The control: the owner's own query shows it."""
     orders(arena, owner, "select null")
@@ -329,6 +341,7 @@ return 1; end $$""")
         owner.execute(f"drop function {schema}.forge cascade")
 
 
+@pytest.mark.attack("owners-locks")
 def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, spied):
     """Where the owner's own session plans a query they do: that is the control."""
     orders(arena, owner, TAKEN)
@@ -348,6 +361,7 @@ def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(aren
 
 
 @pytest.mark.parametrize("order", [TAKEN, "select concat(pg_advisory_unlock_all())"], ids=["taken", "given up"])
+@pytest.mark.attack("owners-locks")
 def test_a_readers_own_advisory_locks_stay_as_often_as_it_has_them(arena, owner, spied, order):
     orders(arena, owner, order)
     plant(arena, owner, spied, PLANNED["an index on an expression"])
@@ -410,6 +424,7 @@ begin
 end $$"""
 
 
+@pytest.mark.attack("leftovers")
 def test_what_code_of_an_owner_leaves_in_the_readers_session_is_stated(arena, owner, spied):
     schema = arena.names["owner"]
     orders(arena, owner, f"select {schema}.doing()")
@@ -452,6 +467,7 @@ LENT = {  # how a session has a cursor open while it calls
 
 @pytest.mark.parametrize("call", ["dbdp.dp_logreg('{n}', 1)", "dbdp.dp_class_balance('{n}', 1)", "{rows}"])
 @pytest.mark.parametrize("lent", LENT)
+@pytest.mark.attack("cursors")
 def test_code_of_an_owner_reads_from_no_cursor_of_the_reader(arena, owner, spied, lent, call):
     """The control: such code reads a cursor that the same session has open where no interface of dbdp is asked."""
     schema, (opened, calling) = arena.names["owner"], LENT[lent]
@@ -475,6 +491,7 @@ def test_code_of_an_owner_reads_from_no_cursor_of_the_reader(arena, owner, spied
 
 
 @pytest.mark.parametrize("fetched", ["a cursor", "a loop"])
+@pytest.mark.attack("cursors")
 def test_a_call_within_the_cursor_that_runs_is_no_open_cursor(arena, spied, fetched):
     """As psql sends each statement with FETCH_COUNT, and as a loop over the calls themselves."""
     call = f"select dbdp.dp_class_balance('{spied}', 1) as x"
@@ -486,6 +503,7 @@ def test_a_call_within_the_cursor_that_runs_is_no_open_cursor(arena, spied, fetc
             fresh.execute(READ_ALL.format(secret=call, call="1"))
 
 
+@pytest.mark.attack("cursors")
 def test_an_owners_own_tables_are_read_within_its_loops(owner, spied):
     owner.execute(READ_ALL.format(secret=SECRET, call=f"dbdp.dp_class_balance('{spied}', 1)"))
 
@@ -503,6 +521,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize("swap", SWAPS)
+@pytest.mark.attack("replacement")
 def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_rights(arena, owner, spied, swap):
     """The owner locks the table, the training waits for it behind its checks, and finds another one."""
     schema = arena.names["owner"]
@@ -536,6 +555,7 @@ def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_right
         "revoke select on {t} from dbdp_owner",
     ],
 )
+@pytest.mark.attack("changed-table")
 def test_a_source_that_changes_after_registration_is_refused_or_still_the_same_table(
     arena, owner, analyst, spied, spent, change
 ):
@@ -560,6 +580,7 @@ NO_TABLES = {
 
 
 @pytest.mark.parametrize("kind", NO_TABLES)
+@pytest.mark.attack("sources")
 def test_what_is_no_ordinary_table_cannot_be_registered(arena, admin, owner, spied, kind):
     """A view or a function with side effects would run with other rights, and one record could be many."""
     schema = arena.names["owner"]
@@ -575,6 +596,7 @@ def test_what_is_no_ordinary_table_cannot_be_registered(arena, admin, owner, spi
         admin.execute(f"drop server {schema} cascade; drop extension postgres_fdw")
 
 
+@pytest.mark.attack("sources")
 def test_a_function_cannot_be_registered(owner, spied):
     assert attempt(owner, REGISTER, f"{spied}_odd", "spy", DECLARED, 9) == "42P01"
     assert attempt(owner, REGISTER, f"{spied}_odd", "spy(1)", DECLARED, 9) in ("42602", "42P01")
@@ -615,6 +637,7 @@ TYPES = {  # of the label column: a type with code, what the class is written as
 
 
 @pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.attack("column-types")
 def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(arena, owner, analyst, spied, kind):
     schema = arena.names["owner"]
     made, value = TYPES[kind]
@@ -639,6 +662,7 @@ def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(arena, owne
     owner.execute(f"drop function if exists {schema}.canonical")
 
 
+@pytest.mark.attack("partitions")
 def test_partitions_are_read_with_the_rights_of_the_partitioned_tables_owner(arena, owner, spied):
     """The expressions of a partition key, of a partition's constraint and of its indexes are evaluated too."""
     schema = arena.names["owner"]
@@ -663,6 +687,7 @@ insert into parted {ROWS}; grant select on parted, part_0, part_1 to dbdp_owner"
     assert ran_as(owner) == {schema}
 
 
+@pytest.mark.attack("group-table")
 def test_the_table_of_a_group_whose_members_registered_it_is_read_too(arena, admin, owner):
     """The group itself is no data owner, and is lent what reading takes."""
     schema = arena.names["owner"]
@@ -678,6 +703,7 @@ def test_the_table_of_a_group_whose_members_registered_it_is_read_too(arena, adm
     admin.execute(f"drop owned by team_{schema}; drop role team_{schema}")
 
 
+@pytest.mark.attack("event-triggers")
 def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner):
     refused = [
         "create event trigger e on ddl_command_end execute function act()",
@@ -708,6 +734,7 @@ def broken(session: psycopg.Connection, statement: str) -> bool:
 
 @pytest.mark.parametrize("error", ODD)
 @pytest.mark.parametrize("place", ["an index on an expression", "a CHECK constraint"])
+@pytest.mark.attack("error-bytes")
 def test_no_error_of_an_owner_brings_a_backend_down(arena, owner, analyst, spied, place, error):
     """Each call ends, in Python too: without the defence a generator stays running, and a later call crashes."""
     if not broken(owner, ODD[error]):  # the control; a newer libxml2 cuts no character

@@ -270,12 +270,14 @@ def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", CALLS)
+@pytest.mark.attack("counters")
 def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key):
     one, other, again = runs(arena, pairs("rows"), key)
     assert one == other == again
 
 
 @pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::3]))
+@pytest.mark.attack("row-count")
 def test_no_counter_depends_on_the_number_of_rows_of_a_capacity(arena, growing, key):
     one, other, again = runs(arena, growing("rows"), key)
     assert one == other == again
@@ -284,6 +286,7 @@ def test_no_counter_depends_on_the_number_of_rows_of_a_capacity(arena, growing, 
 @pytest.mark.parametrize("memory", ["256MB", pytest.param("1MB", marks=SLOW)])
 @pytest.mark.parametrize("keys", ["ab", "ac"])
 @pytest.mark.parametrize("rows", [1400, pytest.param(21_000, marks=SLOW)])
+@pytest.mark.attack("row-count")
 def test_no_counter_differs_where_a_record_changes_its_private_group(arena, keys, rows, memory):
     """Group c is not trained on; the larger table has more rows in each group than its share."""
     owner, features = arena.session("owner"), {"z": [-1, 1], "g": ["a", "b"]}
@@ -298,6 +301,7 @@ def test_no_counter_differs_where_a_record_changes_its_private_group(arena, keys
 
 
 @pytest.mark.parametrize(("kind", "key"), each_value_quick(["units", "many rows"], ["bolt_on", "dp_sgd"]))
+@pytest.mark.attack("row-count")
 def test_no_counter_depends_on_the_number_of_units_or_where_rows_go_through_buckets(arena, growing, kind, key):
     pair = growing(kind)
     with pytest.MonkeyPatch.context() as patched, arena.login("analyst") as small:
@@ -309,6 +313,7 @@ def test_no_counter_depends_on_the_number_of_units_or_where_rows_go_through_buck
 
 @pytest.mark.parametrize("differing", ["a row", "the number of rows"])
 @pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.attack("counters", "row-count")
 def test_no_counter_of_a_score_differs(arena, pairs, growing, metric, differing):
     kind, algorithm = ("numbers", "dp_linreg") if metric in POWERS else ("rows", "dp_logreg")
     pair, analyst = (pairs if differing == "a row" else growing)(kind), arena.session("analyst")
@@ -322,6 +327,7 @@ def test_no_counter_of_a_score_differs(arena, pairs, growing, metric, differing)
 
 
 @pytest.mark.parametrize("key", ["bolt_on", "dp_sgd", *(pytest.param(key, marks=SLOW) for key in UNITED)])
+@pytest.mark.attack("counters")
 def test_no_counter_differs_between_neighbouring_units(arena, pairs, key):
     one, other, again = runs(arena, pairs("units"), key)
     assert one == other == again
@@ -336,6 +342,7 @@ def test_no_counter_differs_between_neighbouring_units(arena, pairs, key):
         *(pytest.param(key, marks=SLOW) for key in BATCHED),
     ],
 )
+@pytest.mark.attack("counters")
 def test_no_counter_differs_where_rows_go_through_buckets(arena, pairs, key):
     """The analyst gives the least memory, and few pages for temporary tables."""
     pair = pairs("many rows")
@@ -348,6 +355,7 @@ def test_no_counter_differs_where_rows_go_through_buckets(arena, pairs, key):
 
 
 @pytest.mark.parametrize("key", ["bolt_on", "dp_sgd", *(pytest.param(key, marks=SLOW) for key in UNITED)])
+@pytest.mark.attack("counters")
 def test_no_counter_of_the_database_differs(arena, pairs, key):
     """Other sessions count there too: what a row decides comes back in each of the attempts, what they do does not."""
     pair, (sql, parameters) = pairs("rows"), CALLS[key]
@@ -363,6 +371,7 @@ def test_no_counter_of_the_database_differs(arena, pairs, key):
     raise AssertionError(f"the counters were never alike; the last are {found}")
 
 
+@pytest.mark.control("counters")
 def test_a_temporary_file_would_be_noticed(arena):
     """A control: a sort that does not fit."""
     session = arena.session("analyst")
@@ -378,7 +387,7 @@ create or replace function test_unpadded.begin() returns void language plpython3
 import sys
 from dataclasses import replace
 import numpy as np
-rows, backend = sys.modules["dbdp.controller.rows"], sys.modules["dbdp.sessions.backend"]
+rows, backend = sys.modules["dbdp.controller.packed_rows"], sys.modules["dbdp.sessions.backend"]
 def sized(self, samples, most, states):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
     steps, options = self._sampling(replace(samples, size=max(1, size)), most)
@@ -389,6 +398,7 @@ backend._meters = tuple
 $begin$"""
 
 
+@pytest.mark.control("counters")
 def test_the_number_of_drawn_rows_would_be_noticed(arena, admin, pairs):
     """Controls, in a session of their own: as many rows are packed as chance has drawn, and all pages are counted."""
     pair = pairs("rows")
@@ -416,6 +426,7 @@ def vary(observations: list[Any], way: int) -> bool:
     return any(each[way] != observations[0][way] for each in observations)
 
 
+@pytest.mark.control("counters")
 def test_a_row_that_is_stored_wider_would_be_noticed(arena, owner, pairs):
     """A control: the owner's own query of a table shows what no training on it does."""
     name = pairs("rows")["one"]
@@ -426,6 +437,7 @@ def test_a_row_that_is_stored_wider_would_be_noticed(arena, owner, pairs):
     assert ("pg_stat_get_xact_tuples_returned", 1500) not in trained
 
 
+@pytest.mark.control("counters")
 def test_a_further_insert_and_a_further_large_value_would_be_noticed(arena):
     """A control of the numbers that a run takes: of two inserts, one with a value that is stored out of line."""
     session = arena.session("analyst")

@@ -33,6 +33,7 @@ def forged(session: psycopg.Connection, model: int) -> str:
 
 
 @pytest.mark.parametrize("call", ["learn", "try_learn"])
+@pytest.mark.attack("forged-description")
 def test_no_forged_description_is_learned(analyst, dataset, call):
     """Whoever passes it, a function that alice meets in a view too. The control: the server's own text is learned."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
@@ -50,6 +51,7 @@ def test_no_forged_description_is_learned(analyst, dataset, call):
     assert analyst.execute(own).fetchone() == (True,)
 
 
+@pytest.mark.attack("forged-description")
 def test_no_text_is_vouched_for_but_the_servers(arena, analyst, owner, dataset):
     """The one function with its owner's rights shows and lends nothing: a model's number is no right to it."""
     model = owner.execute(TRAIN, (dataset,)).fetchone()[0]
@@ -61,6 +63,7 @@ def test_no_text_is_vouched_for_but_the_servers(arena, analyst, owner, dataset):
     assert attempt(analyst, PROBABILITY, model) == "DP001"
 
 
+@pytest.mark.attack("forged-description")
 def test_a_forged_number_of_a_name_is_not_remembered(arena, analyst, dataset):
     """In the statement that predicts. The control: the name's own number is."""
     named = TRAIN.replace("epochs", "name => '{}', epochs")
@@ -81,6 +84,7 @@ def test_a_forged_number_of_a_name_is_not_remembered(arena, analyst, dataset):
     assert answers[0] != analyst.execute(PROBABILITY, (numbers[1],)).fetchone()
 
 
+@pytest.mark.attack("forged-description")
 def test_scorers_of_one_role_are_none_of_anothers(arena, admin, owner, analyst, dataset):
     """A pool may give one backend to several roles, and a function of another role may run in the session."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
@@ -147,6 +151,7 @@ KERNELS: dict[str, tuple[str, Callable[[], Given]]] = {
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("times", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.attack("forged-states")
 def test_no_forged_state_or_block_brings_a_backend_down(owner, name, times):
     """A data owner may call what trains; the control is what is not forged."""
     arguments, make = KERNELS[name]
@@ -214,6 +219,7 @@ HUGE = {
 
 
 @pytest.mark.usefixtures("server_machine")
+@pytest.mark.attack("proportions")
 def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(arena):
     """The control is the largest call that is none: 1,000 models at a block of a MiB, whose scores are measured."""
     with arena.login("owner") as fresh:
@@ -240,6 +246,7 @@ def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(are
     ],
     ids=str,
 )
+@pytest.mark.attack("proportions")
 def test_a_forged_tally_is_bounded(admin, sizes):
     """Nobody but dbdp_owner may call it; it is bounded all the same."""
     sound = {"tally": {"kind": "Correct"}, "outputs": 1, "dimension": 4, "network": None}
@@ -248,6 +255,7 @@ def test_a_forged_tally_is_bounded(admin, sizes):
     assert attempt(admin, call, block(), VECTOR, json.dumps(sound | sizes)) is not None
 
 
+@pytest.mark.attack("predictions")
 def test_predictions_determine_a_linear_model(analyst, dataset):
     """Stated: who may predict with a model has the model, whatever is shown of it."""
     [made] = released(analyst, "dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,))
@@ -261,6 +269,7 @@ def test_predictions_determine_a_linear_model(analyst, dataset):
     assert 2 * (scores[1:] - scores[0]) == pytest.approx(weights, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.attack("forged-states")
 def test_no_forged_description_brings_a_backend_down(arena, admin, analyst, dataset):
     """Not even one that the server vouches for, with columns of any length and alignment."""
     admin.execute(f"grant execute on function dbdp_internal.vouch to {arena.names['analyst']}")
@@ -302,6 +311,7 @@ def test_no_forged_description_brings_a_backend_down(arena, admin, analyst, data
     admin.execute(f"revoke execute on function dbdp_internal.vouch from {arena.names['analyst']}")
 
 
+@pytest.mark.attack("raw-bytes")
 def test_the_bytes_of_a_value_are_its_own_and_no_others(arena, analyst):
     """What lies between its parts is empty, whatever the memory held before; so two sessions see the same."""
     analyst.execute("create type pair as (a boolean, b float8, c text, d smallint, e bytea)")
@@ -358,6 +368,7 @@ PLANS = (
 
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
+@pytest.mark.attack("forged-plan")
 def test_no_forged_plan_turns_an_odometer_back_or_charges_without_a_row(arena, admin, owner, spent, make, mode):
     """Who may read a table charges as a client, with a plan in its own words."""
     name = make()
@@ -385,6 +396,7 @@ TABLES = (
 
 
 @pytest.mark.parametrize("table", TABLES)
+@pytest.mark.attack("block-table")
 def test_the_table_for_blocks_is_a_name_and_no_sql(owner, dataset, table):
     owner.execute("create temporary table t (block_no int8, block bytea)")
     assert attempt(owner, "select dbdp_internal.shuffle(%s, %s)", dataset, table) in (

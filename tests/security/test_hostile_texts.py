@@ -104,6 +104,7 @@ def shown_by(world: HostileWorld, name: str, role: str | None, arguments: list[A
 READS = {"datasets", "models", "budget", "ledger", "check-ledger", "allowances", "weights", "check-declaration"}
 
 
+@pytest.mark.attack("control-characters")
 def test_no_command_shows_a_control_character(world):
     """The commands of `test_planted_names`, which are all there are; they end well, so each shows what it has."""
     assert set(every_command()) == set(world.commands())
@@ -115,6 +116,7 @@ def test_no_command_shows_a_control_character(world):
     assert escaped >= {"ledger", "allowances", "grant-training", "predict", "datasets", "doctor", "weights"}, escaped
 
 
+@pytest.mark.attack("control-characters")
 def test_an_uninstallation_shows_names_of_others_escaped(world):
     """The attack as it was carried out: a view of another role, in the question before the extension is dropped."""
     url = make_conninfo(world.cluster.url, dbname="dbdp")
@@ -141,6 +143,7 @@ ERRORS = (
 
 
 @pytest.mark.parametrize("words", ERRORS, ids=lambda words: words[0])
+@pytest.mark.attack("control-characters")
 def test_no_error_shows_a_control_character(world, words):
     command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *words, "--url", world.urls[""]]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -24,6 +24,7 @@ def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
     return pytest.raises(psycopg.Error, match=text)
 
 
+@pytest.mark.attack("reused-name")
 def test_a_renamed_owner_keeps_its_dataset(people):
     """She grants and trains under her new name; a new role of her former name has nothing, not even a sight of it."""
     people.create("berta", "owner")
@@ -43,6 +44,7 @@ def test_a_renamed_owner_keeps_its_dataset(people):
     assert shown == [(people.full("bertha"),)]
 
 
+@pytest.mark.attack("reused-name")
 def test_a_dataset_is_own_to_its_role_by_any_name(people):
     """A client opens the files of its own datasets: those of a former role of the name are another's."""
     people.create("berta", "owner")
@@ -59,6 +61,7 @@ def own(people: People, name: str, dataset: str) -> bool:
         return datasets.load(ClientSession(connection), people.full(dataset)).is_own
 
 
+@pytest.mark.attack("recreated-role")
 def test_a_role_created_again_by_a_name_has_nothing_of_the_former(people):
     """Neither allowance nor spending, models, name of a model or grants of prediction; the owner sees a former role."""
     people.create("berta", "owner")
@@ -86,6 +89,7 @@ def test_a_role_created_again_by_a_name_has_nothing_of_the_former(people):
     assert people.allowances("berta", "d") == {"xenia": 1.0}
 
 
+@pytest.mark.attack("swapped-names")
 def test_two_roles_that_swap_names_keep_their_allowances(people):
     """Alice, who spent a half, goes on with a half under the name of bob."""
     people.create("berta", "owner")
@@ -107,6 +111,7 @@ def test_two_roles_that_swap_names_keep_their_allowances(people):
     assert (people.datasets("bob"), people.datasets("alice")) == ({"d"}, set())
 
 
+@pytest.mark.attack("reused-name")
 def test_a_renamed_team_keeps_its_grants(people):
     """Its members train and predict; members of a new team of the former name do not."""
     people.create("berta", "owner")
@@ -125,6 +130,7 @@ def test_a_renamed_team_keeps_its_grants(people):
     assert people.allowances("berta", "d") == {"crew": None}
 
 
+@pytest.mark.attack("rename-inside")
 def test_an_open_session_follows_its_role_through_a_rename(people, server_url):
     """Within a transaction too: who is renamed meanwhile trains, is charged, and stores a version of its name."""
     people.create("berta", "owner")
@@ -150,6 +156,7 @@ def test_an_open_session_follows_its_role_through_a_rename(people, server_url):
     assert people.datasets("xenia") == set()
 
 
+@pytest.mark.attack("new-table-owner")
 def test_a_new_owner_of_a_table_does_not_have_the_dataset(people):
     """ALTER TABLE OWNER and REASSIGN OWNED move the table; the dataset stays with the role that registered it."""
     for name in ("berta", "carla"):
@@ -166,6 +173,7 @@ def test_a_new_owner_of_a_table_does_not_have_the_dataset(people):
     assert (people.datasets("berta"), people.datasets("carla")) == (set(), set())
 
 
+@pytest.mark.attack("successor")
 def test_a_successor_of_a_dropped_role_has_its_rights_if_a_superuser_says_so(people):
     """By a role without a login, which is granted to the successor; nobody else decides."""
     for name in ("berta", "carla"):
@@ -190,6 +198,7 @@ def test_a_successor_of_a_dropped_role_has_its_rights_if_a_superuser_says_so(peo
     assert people.datasets("carla") == {"d"}
 
 
+@pytest.mark.attack("mark-name")
 def test_a_role_of_the_name_of_a_mark_is_not_the_marked_role(people):
     """A role may be called `former xenia`: it has nothing of xenia, and xenia's allowance can still be revoked."""
     people.create("berta", "owner")
@@ -207,6 +216,7 @@ def test_a_role_of_the_name_of_a_mark_is_not_the_marked_role(people):
     people.connection.execute(f'drop owned by "{mark}"; drop role "{mark}"')
 
 
+@pytest.mark.attack("mark-name")
 def test_a_name_of_63_bytes_is_shown_with_its_mark(people):
     """The mark stays, and the end of the name goes."""
     people.create("berta", "owner")
@@ -222,6 +232,7 @@ def test_a_name_of_63_bytes_is_shown_with_its_mark(people):
     assert people.allowances("berta", "d") == {}
 
 
+@pytest.mark.attack("rights-without-role")
 def test_check_ledger_names_rights_without_a_role(people):
     """They are no fault: the ledger agrees."""
     people.create("berta", "owner")

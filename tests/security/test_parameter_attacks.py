@@ -46,6 +46,7 @@ SHARES = 4
 
 
 @pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
+@pytest.mark.attack("parameters")
 def test_no_parameter_changes_a_training_or_lets_it_off(analyst, make, spent, share):
     """Each value of each by itself, all noise-free facts compared; the quick part takes each fourth of them."""
     name = make(epsilon=1000)
@@ -68,6 +69,7 @@ def test_no_parameter_changes_a_training_or_lets_it_off(analyst, make, spent, sh
     assert trained > 20
 
 
+@pytest.mark.attack("parameters")
 def test_all_of_them_at_once_refuse_before_the_charge_or_train(arena, dataset, spent):
     with arena.login("analyst") as fresh:
         for parameter, value in parameters(fresh):
@@ -110,6 +112,7 @@ def neighbours(arena: Arena, owner: psycopg.Connection, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", others_slow(list(NEIGHBOURS), "rows stored out of line"))
 @pytest.mark.parametrize("share", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, SHARES))])
+@pytest.mark.attack("parameters-neighbours")
 def test_no_parameter_parts_neighbours(arena, owner, analyst, spent, kind, share):
     """Both answer, or both are refused before the charge, whichever parameter is at whichever end of its range."""
     names, counted = neighbours(arena, owner, kind), 0
@@ -126,6 +129,7 @@ def test_no_parameter_parts_neighbours(arena, owner, analyst, spent, kind, share
     assert counted > 20
 
 
+@pytest.mark.attack("no-temporary-files")
 def test_no_room_for_temporary_files_parts_no_neighbours(arena, owner, admin, spent):
     """A superuser sets the limit for a role; the control is a plain query of the owner's under the same limit."""
     names = neighbours(arena, owner, "units")
@@ -168,11 +172,13 @@ def test_no_room_for_temporary_files_parts_no_neighbours(arena, owner, admin, sp
         "alter database dbdp set session_replication_role = replica",
     ],
 )
+@pytest.mark.attack("superusers-settings")
 def test_an_analyst_cannot_set_what_would_show_exact_results(analyst, statement):
     statement = statement.replace("dbdp set", f"{analyst.info.dbname} set") if "database" in statement else statement
     assert attempt(analyst, statement) in ("42501", "55P02")
 
 
+@pytest.mark.attack("seed")
 def test_the_seed_of_a_session_decides_nothing(analyst, dataset):
     """setseed repeats random(); noise and order come from the operating system."""
     models, numbers = [], []
@@ -241,6 +247,7 @@ NAMES_OF_TABLES = ("pg_class", "pg_roles", "pg_proc", "pg_attribute", "dataset",
 
 
 @pytest.mark.parametrize("place", ["a schema before pg_catalog", "pg_temp"])
+@pytest.mark.attack("shadowing")
 def test_objects_with_the_names_of_those_we_use_are_not_met(arena, admin, dataset, place):
     """The control: an expression of the analyst's own does meet them, where PostgreSQL looks for functions at all."""
     with arena.login("analyst") as fresh:
@@ -260,6 +267,7 @@ def test_objects_with_the_names_of_those_we_use_are_not_met(arena, admin, datase
             admin.execute(f"drop schema {schema} cascade")
 
 
+@pytest.mark.attack("shadowing")
 def test_objects_in_public_are_not_met(arena, admin, dataset):
     """Where every role may create objects in it, as before PostgreSQL 15; within one transaction."""
     admin.execute("begin")

@@ -222,11 +222,13 @@ def run(world: World, name: str, role: str | None, *arguments: Any) -> None:
     assert result.exit_code in ((0, 1) if name == "doctor" else (0,)), (name, result.output)
 
 
+@pytest.mark.control("planted-names")
 def test_no_command_is_left_out(world):
     assert set(every_command()) == set(world.commands())
     assert {name for name, calls in world.commands().items() if not calls} == {"web", "server stop"} | NOTHING_OF_OURS
 
 
+@pytest.mark.attack("planted-names")
 def test_no_command_meets_a_planted_name(world, path):
     for name, calls in world.commands().items():
         for role, *arguments in calls:
@@ -238,6 +240,7 @@ def test_no_command_meets_a_planted_name(world, path):
 # --- other ways in: rows at hand, the page, connections of the user ------------------------------------------
 
 
+@pytest.mark.attack("planted-names")
 def test_rows_at_hand_meet_no_planted_name(world, path):
     features = np.linspace(0, 1, 40).reshape(20, 2)
     dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0, classes=[0, 1]).fit(features, np.arange(20) % 2)
@@ -265,6 +268,7 @@ PAGES = (
 )
 
 
+@pytest.mark.attack("planted-names")
 def test_the_page_meets_no_planted_name(world, path):
     with connect(world.urls["alice"]) as alice:
         register(alice)
@@ -303,6 +307,7 @@ def forms(model):
     ]
 
 
+@pytest.mark.control("planted-names")
 def test_no_page_is_left_out():
     routers = [each.router for each in (entry, grants, owner_forms, pages, prometheus, score_form, trainings)]
     made = {route.path for router in routers for route in router.routes if "GET" in route.methods}
@@ -344,6 +349,7 @@ LENT = {
 
 @pytest.mark.parametrize("kind", sorted(LENT))
 @pytest.mark.parametrize("with_temporaries", [False, True])
+@pytest.mark.attack("lent-connections")
 def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(world, path, kind, with_temporaries):
     lent = LENT[kind](world.urls["alice"])
     with connect(lent) as database:
@@ -372,6 +378,7 @@ STATEMENTS = ("select 1", "select 1 / 0", "selec", "select pg_catalog.set_config
 @pytest.mark.parametrize("sql", STATEMENTS)
 @pytest.mark.parametrize("autocommit", [True, False])
 @pytest.mark.parametrize("path_given", ["a", "b", None])
+@pytest.mark.attack("lent-connections")
 def test_the_users_path_is_as_it_was_after_each_statement(connection, sql, autocommit, path_given):
     connection.autocommit = autocommit
     connection.execute("set search_path = session_wide")
@@ -396,6 +403,7 @@ def test_the_users_path_is_as_it_was_after_each_statement(connection, sql, autoc
     connection.autocommit = True
 
 
+@pytest.mark.attack("lent-connections")
 def test_a_pipeline_goes_on_after_its_refusal(connection):
     """A connection in pipeline mode is refused before a statement, and its pipeline goes on with the user's path."""
     connection.execute("set search_path = mine")
@@ -411,6 +419,7 @@ OPTIONS = {"options": "-c search_path=traps"}
 
 
 @pytest.mark.parametrize("given", [{}, OPTIONS])
+@pytest.mark.attack("lent-connections")
 def test_a_connection_of_ours_is_pinned_whatever_set_its_path(world, path, given, monkeypatch):
     monkeypatch.setenv("PGOPTIONS", "-c search_path=traps,pg_catalog")
     for url in world.urls.values():
@@ -435,6 +444,7 @@ BEFORE = {  # statements of the code as it was, or as it is, over a connection t
 
 
 @pytest.mark.parametrize("statement", sorted(BEFORE))
+@pytest.mark.control("planted-names")
 def test_the_traps_are_met_where_nothing_is_pinned(world, path, statement):
     before = traps.met(world.admin)
     with psycopg.connect(world.urls[""], autocommit=True) as unpinned:

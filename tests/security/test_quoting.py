@@ -54,7 +54,7 @@ QUOTED = {
     "registry.spending.rights.revoke_training": _MESSAGE,
     "deployment.inventory.foreign": _FOR_PEOPLE,
     "deployment.doctor._writers": _FOR_PEOPLE,
-    "registry.summaries.Summary._check": _MESSAGE,
+    "registry.results.stored_summaries.Summary._check": _MESSAGE,
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
     "deployment.doctor._counts": _FOR_PEOPLE,
@@ -70,19 +70,19 @@ QUOTED = {
     "packing.packer._Packing._read_group": _TEMPORARY,
     "packing.packer._Packing._read": _TEMPORARY,
     "packing.packer._Packing._read_from": _TEMPORARY,
-    "controller.rows.Slice.value": f"{_TEMPORARY}; the call of an aggregate is a constant of the module",
-    "controller.rows.PackedRows.transform": _TEMPORARY,
-    "controller.rows.PackedRows._pack": _TEMPORARY,
+    "controller.packed_rows.Slice.value": f"{_TEMPORARY}; the call of an aggregate is a constant of the module",
+    "controller.packed_rows.PackedRows.transform": _TEMPORARY,
+    "controller.packed_rows.PackedRows._pack": _TEMPORARY,
     "registry.tables.reading.shown": _OF_SERVER,
     "registry.tables.reading.counted_by_pages": _OF_SERVER,
     "registry.tables.reading.stored_at": _OF_SERVER,
     "registry.tables.records.category_numbers": "a column of the query",
-    "registry.registering.register": _OF_SERVER,
-    "registry.registering.drop": _OF_SERVER,
-    "registry.registering._check_distinct": _OF_SERVER,
-    "registry.registering._canonical": _OF_SERVER,
-    "sessions.server.ServerSession._lock": _OF_SERVER,
-    "sessions.server.ServerSession.scan": "queries written in the modules that read tables, and a number",
+    "registry.register.register": _OF_SERVER,
+    "registry.register.drop": _OF_SERVER,
+    "registry.register._check_distinct": _OF_SERVER,
+    "registry.register._canonical": _OF_SERVER,
+    "sessions.server.SpiSession._lock": _OF_SERVER,
+    "sessions.server.SpiSession.scan": "queries written in the modules that read tables, and a number",
     "sessions.session.temporary_table": _TEMPORARY,
     "interfaces.web.routes.lists.listed": "one of the lists of the module",
 }
@@ -178,6 +178,7 @@ def module_of(place: str) -> str:
 
 
 @pytest.mark.parametrize("module", sorted(TREES))
+@pytest.mark.attack("sql-as-name")
 def test_what_is_put_into_sql_is_quoted_or_a_constant(module):
     results = {place for place, _ in unquoted(module, TREES[module])}
     assert results == {place for place in QUOTED if module_of(place) == module}
@@ -199,6 +200,7 @@ INJECTIONS = (
 
 
 @pytest.mark.parametrize("code", INJECTIONS)
+@pytest.mark.control("sql-as-name")
 def test_a_name_that_is_put_in_would_be_seen(code):
     tree = ast.parse(code)
     assert [*unquoted("m", tree), *built(tree)]
@@ -213,6 +215,7 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("code", HARMLESS)
+@pytest.mark.control("sql-as-name")
 def test_what_is_quoted_passes(code):
     tree = ast.parse(code)
     assert not [*unquoted("m", tree), *(each for each in built(tree) if not composed_by_psycopg(each))]

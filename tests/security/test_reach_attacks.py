@@ -66,6 +66,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("kind", ["analyst", "owner"])
+@pytest.mark.attack("odometer", "channels", "languages")
 def test_what_is_beside_the_tables_is_closed(arena, admin, dataset, kind):
     """To a data owner, too, even with its own dataset's number."""
     [(number,)] = admin.execute("select id from dbdp.dataset where name = %s", (dataset,)).fetchall()
@@ -77,6 +78,7 @@ def test_what_is_beside_the_tables_is_closed(arena, admin, dataset, kind):
         assert state == "42501", (goal, state)
 
 
+@pytest.mark.attack("channels")
 def test_large_objects_are_the_callers_own(arena, analyst):
     """They hold what their maker wrote: nothing of ours is ever in one."""
     [(number,)] = analyst.execute("select lo_from_bytea(0, 'mine')").fetchall()
@@ -85,6 +87,7 @@ def test_large_objects_are_the_callers_own(arena, analyst):
     analyst.execute(f"select lo_unlink({number})")
 
 
+@pytest.mark.attack("channels")
 def test_a_listener_receives_nothing(arena, analyst, dataset):
     for channel in ("dbdp", dataset, "charge"):
         analyst.execute(f'listen "{channel}"')
@@ -96,6 +99,7 @@ def test_a_listener_receives_nothing(arena, analyst, dataset):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of the server")
 @pytest.mark.usefixtures("server_machine")
+@pytest.mark.attack("languages")
 def test_no_variable_of_the_environment_reaches_the_server_from_a_client(arena, analyst):
     """A client gives parameters, which are checked by PostgreSQL; its environment stays with it."""
     code = "import psycopg, sys; c = psycopg.connect(sys.argv[1]); print(c.info.backend_pid); sys.stdin.readline()"
@@ -112,6 +116,7 @@ def test_no_variable_of_the_environment_reaches_the_server_from_a_client(arena, 
         client.communicate("\n")
 
 
+@pytest.mark.attack("wrapper")
 def test_a_wrapper_of_an_analyst_hands_on_nothing(arena, analyst, dataset, spent):
     """A SECURITY DEFINER function lends its owner's right to call an interface, which checks who logged in too.
 
@@ -129,6 +134,7 @@ def test_a_wrapper_of_an_analyst_hands_on_nothing(arena, analyst, dataset, spent
     analyst.execute("drop function lent()")
 
 
+@pytest.mark.attack("advisory-locks")
 def test_no_advisory_lock_of_anybody_stops_a_charge(arena, admin, analyst, make, spent):
     """Whoever guesses a key may hold it. The charge is under a row's lock, which dbdp_owner alone may take."""
     name = make()
@@ -146,6 +152,7 @@ def test_no_advisory_lock_of_anybody_stops_a_charge(arena, admin, analyst, make,
     }
 
 
+@pytest.mark.attack("open-transaction")
 def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other(arena, analyst, dataset, spent):
     with arena.login("colleague") as other:
         other.execute("begin isolation level repeatable read")
@@ -158,6 +165,7 @@ def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.attack("eight-sessions")
 def test_eight_sessions_that_roll_back_and_cancel_spend_one_budget_to_the_unit(arena, admin, make, spent, times):
     """Each model that came back was paid for, and the budget is never overdrawn."""
     budget = 4 * times
@@ -192,6 +200,7 @@ from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name
     assert models * CHARGE_UNITS <= recorded <= spent(name)[0]
 
 
+@pytest.mark.attack("connection-limit")
 def test_a_connection_limit_refuses_parallel_training_before_its_charge(arena, admin, owner, dataset, spent):
     from dbdp.algorithms import Request
     from dbdp.interfaces.python.client.connecting import connect
@@ -215,6 +224,7 @@ def blocks_on_disk(home: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
 @pytest.mark.parametrize("whole", [False, True], ids=["a backend", "the whole server"])
+@pytest.mark.attack("kill")
 def test_after_a_kill_the_packed_rows_are_gone_from_the_disk_and_the_charge_is_not(whole):
     with temporary_cluster() as cluster:
         arena = Arena(cluster.url, "kill")

@@ -307,6 +307,7 @@ def check_graph(draw: st.DataObject, arena: Arena, sessions: tuple[psycopg.Conne
 
 @settings(GENERATED, max_examples=15)
 @given(draw=st.data())
+@pytest.mark.attack("types")
 def test_a_call_is_refused_exactly_if_others_code_is_reachable(arena, sessions, draw):
     """The control is `test_no_type_within_ones_own_types_acts`: such code would act with the owner's rights."""
     check_graph(draw, arena, sessions)
@@ -315,6 +316,7 @@ def test_a_call_is_refused_exactly_if_others_code_is_reachable(arena, sessions, 
 @pytest.mark.slow
 @settings(GENERATED)
 @given(draw=st.data())
+@pytest.mark.attack("types")
 def test_no_graph_of_types_hides_code_of_others(arena, sessions, draw):
     """As above, with more examples."""
     check_graph(draw, arena, sessions)

@@ -194,6 +194,7 @@ def make_world(make_database: Callable[[], str]) -> Iterator[Callable[[], World]
     yield lambda: World(make_database)
 
 
+@pytest.mark.attack("any-sequence")
 def test_a_role_has_what_its_person_has_after_any_operations(make_world):
     """Rename, swap, drop and create again, teams, grants, trainings, restored dumps: names carry nothing."""
 
@@ -213,6 +214,7 @@ def test_a_role_has_what_its_person_has_after_any_operations(make_world):
     run()
 
 
+@pytest.mark.attack("any-sequence")
 def test_the_oracle_detects_rights_that_follow_names(make_world):
     """A control: an oracle that keeps persons with their names disagrees after a swap."""
     world = make_world()

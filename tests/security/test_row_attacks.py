@@ -56,6 +56,7 @@ def with_row(arena: Arena, owner: psycopg.Connection, row: str, rows: int, numbe
 
 
 @pytest.mark.parametrize("interface", others_slow(list(INTERFACES), "dp_logreg"))
+@pytest.mark.attack("row-values")
 def test_no_row_changes_a_word_of_the_answer(arena, owner, analyst, interface):
     messages: list[str] = []
     analyst.add_notice_handler(lambda notice: messages.append(str(notice.message_primary)))
@@ -86,6 +87,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.attack("row-values")
 def test_no_text_changes_a_word_of_the_answer(arena, owner, analyst):
     receipts = []
     for number, text in enumerate(TEXTS.values()):
@@ -118,8 +120,9 @@ def buffers(session: psycopg.Connection, name: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not tell processor times")
+@pytest.mark.attack("row-time")
 def test_what_a_row_adds_to_the_time_and_to_the_pages_read_is_stated(arena, owner, analyst):
-    """docs/security.md has the figures. The control: a query that does read the longest row takes far longer."""
+    """docs/known-limits.md has the figures. The control: a query that does read the longest row takes far longer."""
     rows = 5000
     names = {row: with_row(arena, owner, row, rows, number) for number, row in enumerate(CRAFTED)}
     taken: dict[str, list[float]] = {row: [] for row in CRAFTED}

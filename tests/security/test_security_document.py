@@ -1,53 +1,64 @@
-"""docs/security.md: every attack in it is a test, and every test of this folder is in it."""
+"""docs/reference/attacks.md is generated: every attack has a test, and every test of this folder has its attack."""
 
-import ast
+import os
 import re
+import runpy
 from pathlib import Path
 
 import pytest
-from attacker import DOCUMENT
+from attacks import ATTACKS
 
 pytestmark = pytest.mark.security
-TESTS = Path(__file__).parents[1]
+HERE = Path(__file__)
+GENERATE = runpy.run_path(str(HERE.parents[2] / "docs" / "attacks.py"))
+MARK = '@pytest.mark.attack("rollback")\n'
+KEYS = [key for rows in ATTACKS.values() for key in rows]
+FILES = [path for path in HERE.parent.glob("test_*.py") if path != HERE]
 
 
-def names_of_tests(*paths: Path) -> set[str]:
-    """Names of the tests of these files."""
-    return {
-        node.name
-        for path in paths
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
+def marked(*paths: Path) -> dict[str, list[str]]:
+    """The tests of these files, or of all, by their attack."""
+    return GENERATE["marked"]("attack", *([paths] if paths else []))
 
 
-def rows() -> list[list[str]]:
-    """Cells of the rows of the tables of attacks."""
-    section = DOCUMENT.read_text(encoding="utf-8").partition("## Attacks tried")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| attack ")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+def unmarked(path: Path) -> set[str]:
+    """The tests of a file that name no attack."""
+    names = set(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M))
+    marks = [GENERATE["marked"](mark, [path]) for mark in ("attack", "control")]
+    return names - {name for each in marks for tests in each.values() for name in tests}
 
 
-def named(cell: str) -> list[str]:
-    return re.findall(r"`(test_\w+)`", cell)
+def test_every_attack_has_a_test():
+    """A mark also names an attack that is listed."""
+    assert len(KEYS) == len(set(KEYS)) > 100
+    assert set(marked()) == set(KEYS)
+    assert set(GENERATE["marked"]("control")) <= set(KEYS)
 
 
-def test_every_attack_of_the_document_names_a_test_that_exists():
-    assert len(rows()) > 40
-    existing = names_of_tests(*TESTS.rglob("test_*.py"))
-    for cells in rows():
-        assert len(cells) == 3, cells
-        assert named(cells[2]), cells
-        assert set(named(cells[2])) <= existing, cells
+def test_an_attack_without_its_test_is_noticed(tmp_path):
+    """The control is a file with the mark."""
+    path = tmp_path / "test_one.py"
+    path.write_text(f"{MARK}def test_one(): ...")
+    assert marked(path) == {"rollback": ["test_one"]}
+    assert unmarked(path) == set()
+    path.write_text("def test_one(): ...")
+    assert marked(path) == {}
+    assert unmarked(path) == {"test_one"}
 
 
-def test_every_attack_of_this_folder_is_in_the_document():
-    documented = {name for cells in rows() for name in named(cells[2])}
-    here = Path(__file__)
-    assert names_of_tests(*(path for path in here.parent.glob("test_*.py") if path != here)) <= documented
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_test_of_this_folder_names_its_attack(path):
+    assert unmarked(path) == set()
+
+
+def test_the_page_of_attacks_is_up_to_date():
+    """Otherwise a test vanished or has a new name: run `make reference`, and read the difference."""
+    if os.environ.get("DBDP_RENEW_GOLDEN"):
+        GENERATE["PAGE"].write_text(GENERATE["page"](), encoding="utf-8")
+    assert GENERATE["PAGE"].read_text(encoding="utf-8") == GENERATE["page"](), "run `make reference`"
 
 
 def test_every_test_of_this_folder_is_marked_as_one_of_security():
     """Else `make test-security` would leave it out."""
-    for path in Path(__file__).parent.glob("test_*.py"):
+    for path in HERE.parent.glob("test_*.py"):
         assert re.search(r"^pytestmark = \[?pytest\.mark\.security\b", path.read_text(encoding="utf-8"), re.M), path

@@ -139,6 +139,7 @@ def seen(arena: Arena, session: psycopg.Connection, key: str, name: str) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "key", "memory"), each_value_quick(list(KINDS), list(CALLS), MEMORIES))
+@pytest.mark.attack("sizes")
 def test_no_size_or_width_shows_in_a_call(arena, pairs, kind, key, memory):
     pair, session = pairs(kind), arena.session(CALLER.get(key, "analyst"))
     session.execute("select set_config('dbdp.pack_memory', %s, false)", (memory,))
@@ -148,6 +149,7 @@ def test_no_size_or_width_shows_in_a_call(arena, pairs, kind, key, memory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.control("sizes")
 def test_every_kind_is_answered(arena, pairs, kind):
     """A control: a kind on which every call is refused would show nothing."""
     sql, others = CALLS["summary"]
@@ -168,7 +170,7 @@ units.slots = lambda *given, **more: records._filled(
     ),
     "the public number of requests": (
         """
-server = sys.modules["dbdp.sessions.server"].ServerSession
+server = sys.modules["dbdp.sessions.server"].SpiSession
 whole = server.scan
 def scan(self, source, least, value, rows, receive, *given):
     return whole(self, source, least, value, rows, lambda piece: receive(piece) or True, *given)
@@ -195,6 +197,7 @@ def undone(admin: psycopg.Connection, code: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", UNDONE)
+@pytest.mark.control("sizes")
 def test_a_number_that_follows_the_rows_would_be_noticed(arena, admin, pairs, name):
     code, kind, count = UNDONE[name]
     with undone(admin, code) as begin, arena.login("analyst") as fresh:
@@ -203,6 +206,7 @@ def test_a_number_that_follows_the_rows_would_be_noticed(arena, admin, pairs, na
     assert one[count] != other[count]
 
 
+@pytest.mark.control("sizes")
 def test_a_lock_and_a_cursor_more_would_be_noticed(arena, owner, pairs):
     name = pairs("out of line")["a"]
     with owner.transaction():
@@ -219,22 +223,24 @@ TOASTS = "select reltoastrelid::regclass::text from pg_class where relname ~ %s 
 
 
 @pytest.mark.parametrize("kind", [each for each in KINDS if "out of line" in each])
+@pytest.mark.attack("sizes")
 def test_values_out_of_line_are_locked_in_every_world(arena, admin, pairs, kind):
     """A call waits for the index of such values on either table; the control does not lock it before it reads."""
-    pair, code = pairs(kind), '\nsys.modules["dbdp.sessions.server"].ServerSession._lock = lambda *given: None'
+    pair, code = pairs(kind), '\nsys.modules["dbdp.sessions.server"].SpiSession._lock = lambda *given: None'
     assert [waits(arena, admin, pair[each]) for each in "ab"] == [True, True]
     with undone(admin, code) as begin:
         found = [waits(arena, admin, pair[each], begin) for each in "ab"]
     assert found == [False, "huge" not in kind]  # a value of another length is not fetched
 
 
+@pytest.mark.attack("sizes")
 def test_statistics_out_of_line_are_locked_in_every_world(arena, admin, owner):
     """Those of a column with long values are, of which the planner looks some up; the control as above."""
     pair, long = {}, "(select string_agg(md5(j * 100 + k || ''), '') from generate_series(1, 30) as k)"
     for each, text in {"a": "j::text", "b": long}.items():
         pair[each] = made(arena, of_units(*[3] * 30), Kind(("", ""), UNITS.replace("'u'", "'g'")))
         owner.execute(f"alter table {pair[each]} set (autovacuum_enabled = off); update {pair[each]} set g = {text}")
-    code = '\nsys.modules["dbdp.sessions.server"].ServerSession._lock = lambda *given: None'
+    code = '\nsys.modules["dbdp.sessions.server"].SpiSession._lock = lambda *given: None'
     found = []
     with undone(admin, code) as begin:
         for before in ("select", begin):
@@ -274,6 +280,7 @@ def waits(
 
 
 @pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@pytest.mark.attack("sizes")
 def test_nothing_finer_than_a_relation_is_locked(arena, admin, owner, pairs, level):
     """As a second session sees it, which looks all the time; the control reads the rows in a serializable one."""
     pair, (sql, others), found = pairs("a unit more below a capacity"), CALLS["class balance"], set()

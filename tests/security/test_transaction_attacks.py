@@ -68,6 +68,7 @@ UNDONE = {  # statements, and how many trainings they start; {call} trains
 
 
 @pytest.mark.parametrize("way", UNDONE)
+@pytest.mark.attack("rollback")
 def test_no_end_of_a_transaction_refunds_a_charge(analyst, dataset, spent, way):
     statements, trainings = UNDONE[way]
     attempt(analyst, statements.replace("{call}", CALL.format(name=dataset)))
@@ -75,6 +76,7 @@ def test_no_end_of_a_transaction_refunds_a_charge(analyst, dataset, spent, way):
     assert spent(dataset) == (trainings * CHARGE_UNITS, 0)
 
 
+@pytest.mark.attack("rollback")
 def test_an_ordinary_row_would_have_been_rolled_back(analyst):
     """The attacks above work on a counter in a table."""
     analyst.execute("create temporary table counter as select 0 as spent")
@@ -86,6 +88,7 @@ def test_an_ordinary_row_would_have_been_rolled_back(analyst):
 
 
 @pytest.mark.slow
+@pytest.mark.attack("prepared-charge")
 def test_a_prepared_transaction_refunds_no_charge(watched):
     """Training makes temporary tables, with which no transaction is prepared; a mere charge stays, too."""
     name = registered(watched)
@@ -109,6 +112,7 @@ def test_a_prepared_transaction_refunds_no_charge(watched):
 
 
 @pytest.mark.slow
+@pytest.mark.attack("prepared-registration")
 def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watched):
     owner, rival = watched.session("owner"), watched.session("rival")
     owner.execute(f"create table halfway as {ROWS}; create table other as {ROWS}")
@@ -122,6 +126,7 @@ def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watch
     owner.execute(TRAIN, ("halfway",))
 
 
+@pytest.mark.attack("re-registration")
 def test_a_dataset_that_its_transaction_can_undo_cannot_be_trained_on(arena, owner, dataset, spent):
     """Drop, register afresh, train, roll back: the old odometer would know of nothing."""
     source = f"{arena.names['owner']}.{dataset}"
@@ -175,6 +180,7 @@ def interrupted(arena: Arena, name: str, times: int, how: str) -> int:
 
 @pytest.mark.parametrize("how", ["cancel", "statement_timeout"])
 @pytest.mark.parametrize("times", [25, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.attack("stop")
 def test_a_stop_at_any_moment_leaves_no_model_without_a_charge_and_nothing_behind(
     arena, admin, dataset, spent, times, how
 ):
@@ -184,6 +190,7 @@ def test_a_stop_at_any_moment_leaves_no_model_without_a_charge_and_nothing_behin
     assert came < times + 1  # some were stopped
 
 
+@pytest.mark.attack("own-kill")
 def test_the_same_role_stops_its_training_from_another_session_and_gains_nothing(arena, admin, dataset, spent):
     attacker = arena.session("analyst")
     long = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 100000)"

@@ -63,6 +63,7 @@ def exact_states(messages: list[str]) -> list[np.ndarray]:
     return results
 
 
+@pytest.mark.attack("printed-plans")
 def test_no_message_and_no_printed_plan_shows_an_exact_model(arena, admin, analyst, dataset):
     """A plan holds the model of the epoch before as a constant. The control takes away what keeps it from print."""
     within = re.compile("dbdp_blocks|sgd_epoch|SubTransaction|tuple sort|index sort|SQL statement")
@@ -86,6 +87,7 @@ def test_no_message_and_no_printed_plan_shows_an_exact_model(arena, admin, analy
     assert exact_states(listened(analyst, dataset)) == []
 
 
+@pytest.mark.attack("printed-plans")
 def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin):
     source = ast.parse((Path(dbdp.__file__).parent / "interfaces/sql/functions.py").read_text(encoding="utf-8"))
     functions_of = [node for node in source.body if isinstance(node, ast.FunctionDef)]
@@ -102,6 +104,7 @@ def test_whatever_runs_as_dbdp_owner_prints_nothing_on_its_way(admin):
         assert silent <= set(settings), name
 
 
+@pytest.mark.attack("explain-analyze")
 def test_explain_analyze_shows_one_row_and_nothing_of_the_way(analyst, dataset):
     sql = f"explain (analyze, verbose, settings, wal, summary off, timing off, costs off) {TRAIN}"
     plan = "\n".join(line for (line,) in analyst.execute(sql, (dataset,)).fetchall())
@@ -109,6 +112,7 @@ def test_explain_analyze_shows_one_row_and_nothing_of_the_way(analyst, dataset):
     assert not re.search("dbdp_blocks|sgd_epoch|Seq Scan|ctid", plan)
 
 
+@pytest.mark.attack("recorders")
 def test_an_analyst_cannot_load_what_records_queries(analyst):
     assert attempt(analyst, "load 'auto_explain'") == "42501"
     for name in (
@@ -122,6 +126,7 @@ def test_an_analyst_cannot_load_what_records_queries(analyst):
 
 
 @pytest.mark.slow
+@pytest.mark.attack("recorders")
 def test_what_an_administrator_records_reaches_no_analyst(watched):
     """With auto_explain and pg_stat_statements for every nested statement; the administrator does see it."""
     name = registered(watched)
@@ -141,6 +146,7 @@ def test_what_an_administrator_records_reaches_no_analyst(watched):
 
 
 @pytest.mark.slow
+@pytest.mark.attack("server-log")
 def test_the_log_of_the_server_shows_no_model_to_its_readers_by_the_will_of_an_analyst(watched):
     name = registered(watched)
     analyst = watched.session("analyst")
@@ -167,6 +173,7 @@ def during(arena: Arena, name: str, spent: Spent, look: Callable[[psycopg.Connec
             running.result()
 
 
+@pytest.mark.attack("temporary-tables")
 def test_the_blocks_of_a_running_training_are_not_even_listed(arena, admin, dataset, spent):
     """Locks show the oid of a relation. Its name is not committed, and a query of its size waits for its end."""
 
@@ -180,6 +187,7 @@ def test_the_blocks_of_a_running_training_are_not_even_listed(arena, admin, data
     assert set(during(arena, dataset, spent, look)) <= {"55P03", None}
 
 
+@pytest.mark.attack("temporary-tables")
 def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(arena, admin, owner, analyst):
     owner.execute("create temporary table dbdp_blocks_of_mine as select 1::int8 as block_no, 'x'::bytea as block")
     sql = "select relnamespace::regnamespace::text from pg_class where relname = 'dbdp_blocks_of_mine'"
@@ -195,6 +203,7 @@ def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(arena, 
     assert attempt(admin, f"select * from {schema}.dbdp_blocks_of_mine") == "0A000"  # not even a superuser's
 
 
+@pytest.mark.attack("activity")
 def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(arena, dataset, spent):
     views = (
         "pg_stat_activity",
@@ -220,6 +229,7 @@ def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(are
     assert not re.search(r"sgd_epoch|dbdp_blocks|source\.|ctid", seen)
 
 
+@pytest.mark.attack("activity")
 def test_another_role_sees_not_even_the_call(arena, dataset, spent):
     def look(_: psycopg.Connection) -> list[tuple]:
         return arena.session("colleague").execute("select query from pg_stat_activity").fetchall()
@@ -227,6 +237,7 @@ def test_another_role_sees_not_even_the_call(arena, dataset, spent):
     assert not any("epochs => 100000" in query for (query,) in during(arena, dataset, spent, look) if query)
 
 
+@pytest.mark.attack("column-statistics")
 def test_statistics_of_the_columns_are_for_those_who_may_read_them(arena, owner, analyst, dataset):
     owner.execute(f"analyze {dataset}")
     sql = "select count(*) from pg_stats where tablename = %s"
@@ -237,6 +248,7 @@ def test_statistics_of_the_columns_are_for_those_who_may_read_them(arena, owner,
     assert attempt(analyst, "select * from pg_stat_get_wal_receiver(), pg_ls_tmpdir()") == "42501"
 
 
+@pytest.mark.attack("selectable")
 def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(arena, owner, analyst, make):
     """Whatever relation of whatever schema: no text of it has a row's numbers, which the owner's has."""
     owner.execute("create table marked (x float8[], y int)")
@@ -266,8 +278,9 @@ from pg_class as c left join pg_index as i on i.indrelid = c.reltoastrelid where
     return dict(zip([column.name for column in cursor.description], cursor.fetchone(), strict=True))
 
 
+@pytest.mark.attack("table-sizes")
 def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(arena, owner, analyst, dataset):
-    """A leak that is PostgreSQL's own, without any training: docs/security.md names it, with the remedy."""
+    """A leak that is PostgreSQL's own, without any training: docs/known-limits.md names it, with the remedy."""
     source = f"{arena.names['owner']}.wide"
     owner.execute("create table wide (x float8[], y int); alter table wide alter x set storage external")
     owner.execute(
@@ -291,7 +304,7 @@ def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(arena
 
 
 def remedy() -> str:
-    """The statements of docs/security.md that close what shows the storage of tables."""
+    """The statements of docs/known-limits.md that close what shows the storage of tables."""
     return re.search(r"```sql\n(.*?revoke execute.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)[1]
 
 
@@ -329,6 +342,7 @@ def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
     return results
 
 
+@pytest.mark.attack("table-sizes")
 def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_storage(arena, owner):
     """Every function of the server by its name, so that one of another release is noticed."""
     owner.execute("create table stored as select array_fill(.5::float8, array[3000]) as x from generate_series(1, 20)")
@@ -356,6 +370,7 @@ and has_function_privilege(%s, p.oid, 'execute')
 """
 
 
+@pytest.mark.attack("table-sizes")
 def test_the_remedy_closes_counts_of_reads(arena):
     """Functions of newer versions that count pages and WAL of a session; before it, an analyst may call them."""
     analyst = arena.names["analyst"]
@@ -370,6 +385,7 @@ def test_the_remedy_closes_counts_of_reads(arena):
 
 @pytest.mark.usefixtures("pg_dump")
 @pytest.mark.slow
+@pytest.mark.attack("table-sizes")
 def test_a_server_closed_by_the_remedy_serves_clients_as_before():
     """psql, pg_dump by an owner, SQLAlchemy and dbdp; on a server of its own, where the remedy stays."""
     sqlalchemy = pytest.importorskip("sqlalchemy")

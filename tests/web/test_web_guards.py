@@ -253,6 +253,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
+@pytest.mark.attack("request-length")
 def test_a_request_of_doubtful_length_is_refused_unread(shared_site, monkeypatch, framing):
     line, headers, status = FRAMINGS[framing]
     request = [line, f"Host: {shared_site.address.removeprefix('http://')}", f"Origin: {shared_site.address}", *headers]
@@ -264,6 +265,7 @@ def test_a_request_of_doubtful_length_is_refused_unread(shared_site, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.attack("request-length")
 def test_without_the_guard_a_body_is_read_without_end(site, monkeypatch):
     """The control: what the guard sees of the length is taken away."""
     monkeypatch.setattr("dbdp.interfaces.web.guards._oversized", lambda _request: None)
@@ -273,6 +275,7 @@ def test_without_the_guard_a_body_is_read_without_end(site, monkeypatch):
     assert min(sum(read), taken) > 10 * MOST_READ
 
 
+@pytest.mark.attack("request-length")
 def test_the_guard_refuses_every_doubtful_length_unread():
     """At the interface of applications, whatever web server is in front."""
     for line, headers, _ in FRAMINGS.values():
@@ -304,6 +307,7 @@ def test_the_guard_refuses_every_doubtful_length_unread():
     ],
     ids=["silence", "headers", "body"],
 )
+@pytest.mark.attack("slow-request")
 def test_a_request_that_does_not_arrive_is_not_waited_for(site, monkeypatch, begun):
     """Send each byte within the time limit, and the request beyond it."""
     monkeypatch.setattr("dbdp.interfaces.web.serving.REQUEST_SECONDS", 0.5)

@@ -48,6 +48,7 @@ SIZES = {"whole blocks": BLOCK_BYTES, "parts of blocks": 100_000, "a row above a
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.attack("compression")
 def test_zero_rows_compress_no_better_than_random_bytes(codec, size):
     """A codec's own counts for random bytes differ by less than 1/1000 of their number."""
     content, compress = bytes(SIZES[size]), CODECS[codec]
@@ -57,6 +58,7 @@ def test_zero_rows_compress_no_better_than_random_bytes(codec, size):
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name in ("lzma", "zstd 3", "zstd 9", "zstd 19")])
+@pytest.mark.control("compression")
 def test_one_pad_for_all_blocks_is_found_again(codec):
     """The control: three blocks take little more than one."""
     shown = blocks_of(bytes(BLOCK_BYTES), masked_before)

@@ -56,6 +56,7 @@ def attempts(engine: SparkEngine, dataset: Any) -> Iterator[Any]:
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=TEXTS, own=st.booleans(), allowed=st.lists(TEXTS, max_size=3), listed=st.booleans())
+@pytest.mark.attack("foreign-place")
 def test_an_engine_opens_only_what_is_own_or_allowed(monkeypatch, place, own, allowed, listed):
     opened = Opened()
     monkeypatch.setattr(files, "files_of", lambda spark, path: spark.read.parquet(path))
@@ -156,6 +157,7 @@ def _tuning() -> Any:
     return TuningRequest(Request(20.0, 1e-6, algorithm="bolt_on"), candidates)
 
 
+@pytest.mark.attack("foreign-place")
 def test_no_client_opens_the_place_of_another_role_unnamed(spark, connection, roles, file_of_alice, monkeypatch):
     found = files.files_of(spark, str(file_of_alice))
     place = f"{PREFIX}{file_of_alice}"
@@ -183,6 +185,7 @@ def test_a_role_opens_its_own_place_as_before(spark, roles, file_of_alice):
 
 
 @pytest.mark.slow
+@pytest.mark.attack("foreign-place")
 def test_no_address_is_connected_to_unless_it_is_allowed(spark, connection, roles):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         place = f"{PREFIX}hdfs://127.0.0.1:{listening.getsockname()[1]}/a"
