@@ -60,24 +60,12 @@ _TO_PG_CATALOG = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of one check.
-
-    Attributes
-    ----------
-    check : str
-        What was checked.
-    state : str
-        `ok`, `fault`, `advice` or `unknown`.
-    found : str
-        What the check observed.
-    remedy : str | None
-        A shell command or SQL; None if there is nothing to do.
-    """
+    """The result of one check."""
 
     check: str
-    state: str
-    found: str
-    remedy: str | None = None
+    state: str  # `ok`, `fault`, `advice` or `unknown`
+    found: str  # what the check observed
+    remedy: str | None = None  # a shell command or SQL; None if there is nothing to do
 
 
 @dataclass(frozen=True)

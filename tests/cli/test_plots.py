@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from dbdp.algorithms import Facts, Request
 from dbdp.controller.baselines import Descent
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.cli.plots import curves, pictures
+from dbdp.interfaces.cli.plots import costs, pictures, series
 from dbdp.interfaces.cli.plots.public_rows import DATASET, HELD_OUT, TRAINED, PublicRows, scratch_database
 from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.registration import Registration
@@ -52,8 +52,8 @@ def lines(figure: object) -> dict[str, np.ndarray]:
 
 
 def test_the_noise_drawn_is_that_of_the_plans(rows, database, spent):
-    requests = curves.requests(["bolt_on", "dp_sgd"], [0.1, 1.0, 10.0], {"delta": 1e-6, "batch_size": 20})
-    figure = pictures.noise(curves.noise("drawn", lambda each: database.explain("drawn", each), requests))
+    requests = series.requests(["bolt_on", "dp_sgd"], [0.1, 1.0, 10.0], {"delta": 1e-6, "batch_size": 20})
+    figure = pictures.noise(series.noise("drawn", lambda each: database.explain("drawn", each), requests))
     planned = {"bolt_on": [], "dp_sgd": []}
     for each in requests:
         planned[each.algorithm].append((each.epsilon, database.explain("drawn", each)["noise_scale"]))
@@ -66,13 +66,13 @@ def test_the_noise_drawn_is_that_of_the_plans(rows, database, spent):
 
 def test_what_cannot_be_planned_is_left_out():
     """What an algorithm cannot plan is left out and if that is all refused."""
-    explain = curves.of_facts(Facts(1000, 5))
-    requests = curves.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
+    explain = series.of_facts(Facts(1000, 5))
+    requests = series.requests(["nsgd", "bolt_on"], [1.0], {"schedule": "constant", "step_size": 0.1})
     with pytest.raises(ValueError, match="schedule"):
-        curves.noise("1000 rows", explain, requests)
+        series.noise("1000 rows", explain, requests)
     with pytest.raises(ValueError, match="noise of algorithm 'majority' has no scale to compare"):
-        curves.noise("1000 rows", explain, curves.requests(["majority"], [1.0], {}))
-    result = curves.noise("1000 rows", explain, curves.requests(["bolt_on"], [0.0, 1.0], {}))
+        series.noise("1000 rows", explain, series.requests(["majority"], [1.0], {}))
+    result = series.noise("1000 rows", explain, series.requests(["bolt_on"], [0.0, 1.0], {}))
     assert [epsilon for epsilon, _ in result.scales["bolt_on"]] == [1.0]
 
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_planned_is_left_out():
 )
 def test_an_option_that_does_not_exist_is_named(options, told):
     with pytest.raises(ValueError, match=told):
-        curves.requests(["bolt_on"], [1.0], options)
+        series.requests(["bolt_on"], [1.0], options)
 
 
 def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection):
@@ -94,7 +94,7 @@ def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection):
             connection.execute("select dbdp.dp_logreg('drawn', %s::float8)", (epsilon / 4,))
     with connection.transaction(force_rollback=True):  # charged, and nothing is on record
         connection.execute("select dbdp.dp_logreg('drawn', 8)")
-    drawn = lines(pictures.budget(curves.spending(database, "drawn")))
+    drawn = lines(pictures.budget(series.spending(database, "drawn")))
     mine = connection.execute("select session_user::text").fetchone()[0]
     charges = database.history("drawn")
     for label, who in ((mine, {mine}), ("ann", {"ann"}), ("all roles", {mine, "ann"})):
@@ -106,7 +106,7 @@ def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection):
     assert drawn["limit"][:, 1].tolist() == [100, 100]
     assert drawn["odometer: includes charges without a record"][0, 1] == pytest.approx((3.75 + 8) / 10)
     with acting(connection, "ann"):
-        seen = curves.spending(database, "drawn")
+        seen = series.spending(database, "drawn")
     assert set(seen.by_role) == {"ann"}  # as the books show it to her
     hers = lines(pictures.budget(seen))
     assert "all roles" not in hers
@@ -126,17 +126,17 @@ def test_names_are_drawn_as_they_are_written(tmp_path):
     charges = [(since, 1.0)]
     roles = {"_eve": charges, "a $5 to $6": charges}
     named = r"cost $\x$ per head"
-    result = curves.Spending(named, "basic", 4.0, 2.0, 2.0, since, [*charges, (since, 2.0)], roles)
+    result = series.Spending(named, "basic", 4.0, 2.0, 2.0, since, [*charges, (since, 2.0)], roles)
     figure = pictures.budget(result)
     legend = [each.get_text() for each in figure.axes[0].get_legend().get_texts()]
     assert any(each.endswith("_eve") for each in legend)
     shown = drawn_text(figure, tmp_path)
     assert all(words in shown for words in (named, "_eve", "a $5 to $6"))
-    noisy = curves.noise(named, curves.of_facts(Facts(1000, 5)), curves.requests(["bolt_on"], [1.0], {}))
+    noisy = series.noise(named, series.of_facts(Facts(1000, 5)), series.requests(["bolt_on"], [1.0], {}))
     assert named in drawn_text(pictures.noise(noisy), tmp_path)
     assert named in drawn_text(pictures.loss(Descent(named, [0.7, 0.6], None)), tmp_path)
     scored = {"bolt_on": np.ones((1, 1))}
-    own = curves.Utility("accuracy", named, False, '"a\x1b$b"', 9, [1.0], 0.0, scored, None, 0.5)
+    own = series.Utility("accuracy", named, False, '"a\x1b$b"', 9, [1.0], 0.0, scored, None, 0.5)
     shown = drawn_text(pictures.utility(own), tmp_path)
     assert named in shown
     assert r'on 9 rows of "a\x1b$b": as secret as these rows' in shown
@@ -146,14 +146,14 @@ def test_names_are_drawn_as_they_are_written(tmp_path):
 def test_the_axis_of_time_has_dates_for_any_span(tmp_path, recwarn):
     for seconds in (260, 15000):  # almost 5 minutes, almost 5 hours
         since = datetime.now(UTC) - timedelta(seconds=seconds)
-        pictures.save(pictures.budget(curves.Spending("t", "basic", 4.0, 0.0, 0.0, since)), tmp_path / "b.svg")
+        pictures.save(pictures.budget(series.Spending("t", "basic", 4.0, 0.0, 0.0, since)), tmp_path / "b.svg")
     assert not [each for each in recwarn if "AutoDateLocator" in str(each.message)]
 
 
 def test_a_new_budget_begins_at_nothing(rows, database, connection):
     connection.execute("select dbdp.dp_logreg('drawn', 1)")
     database.renew_budget("drawn", "a test")
-    result = curves.spending(database, "drawn")
+    result = series.spending(database, "drawn")
     assert (result.total, result.charged) == ([], 0)
     assert isinstance(result.since, datetime)
     assert lines(pictures.budget(result))["all roles"][:, 1].tolist() == [0, 0]
@@ -196,14 +196,14 @@ def test_a_loss_is_for_the_tables_reader_alone(rows, database, connection):
 
 def test_the_accuracy_drawn_is_charged_for_each_model(rows, database, spent):
     """The accuracy drawn is that of the models and each is charged."""
-    requests = curves.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
-    priced = curves.cost(database, "drawn", requests, 2)
+    requests = series.requests(["bolt_on", "output_perturbation_gd"], [1.0, 50.0], {"epochs": 3})
+    priced = costs.cost(database, "drawn", requests, 2)
     assert [row["charge"] for row in priced] == [2, 100, 2, 100]
-    assert curves.check_cost(database, "drawn", priced) == curves.Bill(204, 1000, 0, 1e-3)
+    assert costs.check_cost(database, "drawn", priced) == costs.Bill(204, 1000, 0, 1e-3)
     assert spent("drawn") == (0, 0)
-    judges = curves.ScoringRows.read(database, "drawn", "judging")
+    judges = series.ScoringRows.read(database, "drawn", "judging")
     before = max((row["id"] for row in database.models()), default=0)
-    result = curves.utility(database, "drawn", requests, 2, judges, with_baseline=True)
+    result = series.utility(database, "drawn", requests, 2, judges, with_baseline=True)
     assert spent("drawn")[0] == 204 * 10**9
     models = [row for row in database.models() if row["id"] > before]
     features, labels = rows[0][-100:], rows[1][-100:]
@@ -221,40 +221,40 @@ def test_the_accuracy_drawn_is_charged_for_each_model(rows, database, spent):
 
 
 def test_what_the_budget_does_not_cover_is_not_begun(rows, database, spent):
-    priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [300.0], {}), 4)
+    priced = costs.cost(database, "drawn", series.requests(["bolt_on"], [300.0], {}), 4)
     with pytest.raises(ValueError, match="would be charged 1200, and dataset 'drawn' has 1000 left"):
-        curves.check_cost(database, "drawn", priced)
+        costs.check_cost(database, "drawn", priced)
     assert spent("drawn") == (0, 0)
 
 
 def test_a_leak_that_the_budget_does_not_cover_is_not_begun(rows, database, spent):
-    requests = curves.requests(["dp_sgd"], [1.0], {"delta": 4e-4})
-    priced = curves.cost(database, "drawn", requests, 2)
+    requests = series.requests(["dp_sgd"], [1.0], {"delta": 4e-4})
+    priced = costs.cost(database, "drawn", requests, 2)
     assert priced[0]["leak"] == pytest.approx(8e-4)
-    bill = curves.check_cost(database, "drawn", priced)
+    bill = costs.check_cost(database, "drawn", priced)
     assert (bill.leak, bill.leak_left) == pytest.approx((8e-4, 1e-3))
     assert str(bill) == "2 of the 1000 that is left, and a leak (δ) of 0.0008 of 0.001"
     with pytest.raises(ValueError, match=r"would leak \(of δ\) 0.0012, and dataset 'drawn' has 0.001 left"):
-        curves.check_cost(database, "drawn", curves.cost(database, "drawn", requests, 3))
+        costs.check_cost(database, "drawn", costs.cost(database, "drawn", requests, 3))
     assert spent("drawn") == (0, 0)
 
 
 def test_unknown_spending_is_refused_and_not_counted_as_zero(rows, database, connection):
-    priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [1.0], {}), 1)
+    priced = costs.cost(database, "drawn", series.requests(["bolt_on"], [1.0], {}), 1)
     (number,) = connection.execute("select id from dbdp.dataset where name = 'drawn' and dropped_at is null").fetchone()
     connection.execute(f"alter sequence dbdp.charge_{number} rename to hidden_odometer")
     with pytest.raises(ValueError, match="the spending of dataset 'drawn' is unknown: run `dbdp check-ledger`"):
-        curves.check_cost(database, "drawn", priced)
+        costs.check_cost(database, "drawn", priced)
     connection.execute(f"alter sequence dbdp.hidden_odometer rename to charge_{number}")
 
 
 def test_what_an_allowance_does_not_cover_is_not_begun(rows, database, connection, spent):
     connection.execute("drop role if exists ida; create role ida; grant dbdp_analyst to ida")
     database.grant_training("drawn", "ida", epsilon=3)
-    priced = curves.cost(database, "drawn", curves.requests(["bolt_on"], [2.0], {}), 2)
-    assert curves.check_cost(database, "drawn", priced).charge_left == 1000
+    priced = costs.cost(database, "drawn", series.requests(["bolt_on"], [2.0], {}), 2)
+    assert costs.check_cost(database, "drawn", priced).charge_left == 1000
     with acting(connection, "ida"), pytest.raises(ValueError, match="charged 4, and dataset 'drawn' has 3 left"):
-        curves.check_cost(database, "drawn", priced)
+        costs.check_cost(database, "drawn", priced)
     assert spent("drawn") == (0, 0)
     connection.execute("select dbdp.revoke_training('drawn', 'ida')")
 
@@ -267,15 +267,15 @@ def test_an_allowance_counts_trainings_at_its_own_order(connection, database, sc
     declared = {"label": "y", "positive": "1", "features": {"x": [0, 1]}}
     database.register(Registration(name=name, source=f"{schema}.t", **declared, epsilon=4.0, delta=1e-5))
     database.grant_training(name, "ivo", epsilon=1)
-    requests = curves.requests(["bolt_on"], [0.2], {"delta": 1e-7, "batch_size": 20})
+    requests = series.requests(["bolt_on"], [0.2], {"delta": 1e-7, "batch_size": 20})
     with acting(connection, "ivo"):
-        (priced,) = curves.cost(database, name, requests, 1)
+        (priced,) = costs.cost(database, name, requests, 1)
         (row,) = database.allowances()
         fitting = int(row["charge_limit"] / priced["allowance_charges"]["ivo"])
         assert fitting != int(row["charge_limit"] / priced["charge"])
-        curves.check_cost(database, name, curves.cost(database, name, requests, fitting))
+        costs.check_cost(database, name, costs.cost(database, name, requests, fitting))
         with pytest.raises(ValueError, match="left for this role"):
-            curves.check_cost(database, name, curves.cost(database, name, requests, fitting + 1))
+            costs.check_cost(database, name, costs.cost(database, name, requests, fitting + 1))
     database.drop_dataset(name)
 
 
@@ -287,7 +287,7 @@ def test_rows_without_a_known_label_are_not_scored_on(database, connection, sche
     connection.execute("insert into t values (null, 'x', 1), (1, 'y', null)")
     name, features = f"{schema}_judged", {"a": [0, 2], "c": ["x", "y"]}
     database.register_dataset(name, "t", label="label", positive="1", features=features, epsilon=1, delta=1e-6)
-    judges = curves.ScoringRows.read(database, name, f"{schema}.t")
+    judges = series.ScoringRows.read(database, name, f"{schema}.t")
     assert judges.features.shape == (90, 3)
     assert judges.constant == 0.5
     always = judges.score([[0, 0, 0]], [1.0])
@@ -497,4 +497,4 @@ def test_noise_without_delta_is_drawn_where_it_exists(tmp_path):
 def test_a_loss_without_an_exact_model_names_others(tmp_path):
     """A loss of an algorithm without an exact model names those that have one."""
     done = CliRunner().invoke(app, ["plot", "loss", "drawn", str(tmp_path / "l.png"), "--algorithm", "dp_sgd"])
-    assert str(done.exception).endswith(f"choose one of {', '.join(curves.ONCE)}")
+    assert str(done.exception).endswith(f"choose one of {', '.join(series.ONCE)}")

@@ -18,18 +18,10 @@ class InstallError(RuntimeError):
 
 @dataclass(frozen=True)
 class ExtensionSource:
-    """The folders from which the extension's script is rendered.
+    """The folders from which the extension's script is rendered."""
 
-    Attributes
-    ----------
-    sql : Path
-        The parts of the script, and the steps of an update.
-    plpython : Path
-        The bodies of the functions.
-    """
-
-    sql: Path
-    plpython: Path
+    sql: Path  # the parts of the script, and the steps of an update
+    plpython: Path  # the bodies of the functions
 
     @classmethod
     def installed(cls) -> "ExtensionSource":

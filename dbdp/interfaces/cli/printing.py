@@ -98,13 +98,7 @@ def for_owners(what: str) -> Iterator[None]:
 
 
 def json_object(text: str, source: str) -> dict[str, Any]:
-    """Return the JSON object of a text; messages name its source, an option or a file.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a JSON object.
-    """
+    """Return the JSON object of a text; raise ValueError, with the source (an option or a file), if it is not one."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

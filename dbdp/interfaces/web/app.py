@@ -31,20 +31,10 @@ def create(
     announce: Callable[[str], None] = lambda _token: None,
     metrics_token: str = "",
 ) -> FastAPI:
-    """Return the application for a database server.
+    """Return the application for a database server; every request connects as the user of the target's URL.
 
-    Parameters
-    ----------
-    target : str
-        URL of the server; every request connects as its user.
-    cookie : str
-        Name of the cookie that holds the number of a session; ports of one machine share their cookies.
-    clock : callable
-        Returns the time in seconds.
-    announce : callable
-        Called with the token of the next one-time link when one was used.
-    metrics_token : str
-        What a request of `/metrics` must send; without it there is no such page.
+    Ports of one machine share their cookies, so the cookie's name tells sessions apart. `announce` gets the token of
+    the next one-time link when one was used. Without a metrics_token there is no page `/metrics`.
     """
     server = DatabaseServer(target)
     services = Services(server, Sessions(clock), Links(announce), Jobs(server), cookie, metrics_token)

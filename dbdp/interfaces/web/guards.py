@@ -50,18 +50,6 @@ async def guard(request: Request, answer: Callable[[Request], Awaitable[Response
 
     A request that is too large is refused before it is read, and the connection closed: the web server would otherwise
     read and discard the announced rest of it.
-
-    Parameters
-    ----------
-    request : Request
-        The request.
-    answer : callable
-        Handles the request.
-
-    Returns
-    -------
-    Response
-        The response of `answer`, or a refusal.
     """
     if why := _oversized(request):
         response: Response = PlainTextResponse(why[1], why[0], {"Connection": "close"})

@@ -44,15 +44,7 @@ def path() -> Path:
 def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
     """Return the table as CSV text, and a sentence about its origin.
 
-    Parameters
-    ----------
-    fetch : callable, optional
-        Downloads the table if there is no file, e.g. `download`. Without it, or where it fails, rows are generated.
-
-    Returns
-    -------
-    tuple of str
-        The CSV text, and the sentence.
+    Without a file, `fetch` downloads the table; without `fetch`, or if it fails, rows are generated.
     """
     if path().is_file():
         return gzip.decompress(path().read_bytes()).decode(), f"Adult is read from {path()}."
@@ -66,15 +58,7 @@ def read(fetch: Callable[[], str] | None = None) -> tuple[str, str]:
 
 
 def download() -> str:
-    """Download both parts from their public source and return them as one CSV text.
-
-    Raises
-    ------
-    OSError
-        If the source cannot be reached.
-    ValueError
-        If the number of rows is wrong.
-    """
+    """Download both parts from their public source and return them as one CSV text."""
     lines = [",".join(COLUMNS)]
     for part in ("adult.data", "adult.test"):
         with urllib.request.urlopen(ADDRESS + part, timeout=TIMEOUT_SECONDS) as answer:

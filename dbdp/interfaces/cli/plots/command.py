@@ -11,7 +11,7 @@ import click
 
 from dbdp.algorithms import AUTO, Facts
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
-from dbdp.interfaces.cli.plots import curves, pictures
+from dbdp.interfaces.cli.plots import costs, pictures, series
 from dbdp.interfaces.cli.printing import (
     AsJson,
     LabelBounds,
@@ -74,13 +74,13 @@ def noise(
     """Draw the noise scale of plans against ε. It reads and spends nothing. With --rows no database is needed."""
     pictures.check(picture)
     compared = algorithms or (_COMPARED if delta else _PURE)
-    requests = curves.requests(compared, sorted(epsilons), {"delta": delta, **_further(options)})
+    requests = series.requests(compared, sorted(epsilons), {"delta": delta, **_further(options)})
     if rows is not None and features is not None and dataset is None:
-        explain = curves.of_facts(Facts(rows, features))
-        curve = curves.noise(f"{rows:,} rows, {features:,} features", explain, requests)
+        explain = series.of_facts(Facts(rows, features))
+        curve = series.noise(f"{rows:,} rows, {features:,} features", explain, requests)
     elif dataset is not None and rows is None and features is None:
         with opened(url) as database:
-            curve = curves.noise(dataset, lambda request: database.explain(dataset, request), requests)
+            curve = series.noise(dataset, lambda request: database.explain(dataset, request), requests)
     else:
         raise click.BadParameter("pass --dataset, or both --rows and --features")
     _finish(lambda: pictures.noise(curve), picture, asdict(curve), as_json)
@@ -91,7 +91,7 @@ def budget(dataset: str, picture: Picture, as_json: AsJson = False, url: Url = N
     """Draw the charges over time that you may see, in total and by role, in percent of the budget."""
     pictures.check(picture)
     with opened(url) as database:
-        curve = curves.spending(database, dataset)
+        curve = series.spending(database, dataset)
     _finish(lambda: pictures.budget(curve), picture, asdict(curve), as_json)
 
 
@@ -99,7 +99,7 @@ def budget(dataset: str, picture: Picture, as_json: AsJson = False, url: Url = N
 def loss(
     dataset: str,
     picture: Picture,
-    algorithm: Annotated[str, option(help=f"One of {', '.join(curves.ONCE)}.")] = curves.ONCE[0],
+    algorithm: Annotated[str, option(help=f"One of {', '.join(series.ONCE)}.")] = series.ONCE[0],
     options: Options = "{}",
     as_json: AsJson = False,
     url: Url = None,
@@ -111,11 +111,11 @@ def loss(
     can: a choice by this plot leaks information about the rows.
     """
     pictures.check(picture)
-    if algorithm not in curves.ONCE:
+    if algorithm not in series.ONCE:
         raise ValueError(
-            f"algorithm {algorithm!r} has no exact model after each epoch; choose one of {', '.join(curves.ONCE)}"
+            f"algorithm {algorithm!r} has no exact model after each epoch; choose one of {', '.join(series.ONCE)}"
         )
-    (request,) = curves.requests([algorithm], [1.0], _further(options))  # no ε is spent
+    (request,) = series.requests([algorithm], [1.0], _further(options))  # no ε is spent
     with opened(url) as database, for_owners("a loss"):
         descent = database.descent(dataset, request)
     _finish(lambda: pictures.loss(descent), picture, asdict(descent), as_json)
@@ -151,7 +151,7 @@ def utility(
     noise, even if the models were trained on it: the plot is as secret as that table.
     """
     pictures.check(picture)
-    requests = curves.requests(algorithms, sorted(epsilons), {"delta": delta, **_further(options)})
+    requests = series.requests(algorithms, sorted(epsilons), {"delta": delta, **_further(options)})
     if csv is not None and label is not None and features is not None and dataset is None and on is None:
         values = {"positive": positive, "negative": negative, "classes": classes or None, "label_bounds": label_bounds}
         described = {"label": label, **values, "features": json_file(features, "--features")}
@@ -181,17 +181,17 @@ def _public(
 
 def _scored(
     database: "Database", dataset: str, table: str, requests: list[Any], repeats: int, **options: Any
-) -> curves.Utility:
+) -> series.Utility:
     """Train all requests and score the models on the rows of a table."""
-    rows = curves.ScoringRows.read(database, dataset, table)
+    rows = series.ScoringRows.read(database, dataset, table)
     with progress_bar() as progress:
-        return curves.utility(database, dataset, requests, repeats, rows, progress=progress, **options)
+        return series.utility(database, dataset, requests, repeats, rows, progress=progress, **options)
 
 
 def _confirm_cost(database: "Database", dataset: str, requests: list[Any], repeats: int, yes: bool) -> None:
     """Print the cost of the trainings, and ask for confirmation unless `yes`."""
-    priced = curves.cost(database, dataset, requests, repeats)
-    bill = curves.check_cost(database, dataset, priced)
+    priced = costs.cost(database, dataset, requests, repeats)
+    bill = costs.check_cost(database, dataset, priced)
     if yes:
         click.echo(f"charging {bill}", err=True)
         return

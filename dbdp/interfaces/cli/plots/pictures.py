@@ -1,4 +1,4 @@
-"""The plots of `dbdp plot`, by matplotlib: each function draws the numbers of `curves` and returns the figure."""
+"""The plots of `dbdp plot`, by matplotlib: each function draws the numbers of `series` and returns the figure."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dbdp.controller.baselines import Descent
-from dbdp.interfaces.cli.plots.curves import ACCURACY, ERROR, IN_UPDATES, ONCE, Noise, Spending, Utility
+from dbdp.interfaces.cli.plots.series import ACCURACY, ERROR, IN_UPDATES, ONCE, NoiseSeries, Spending, Utility
 from dbdp.interfaces.plain import plain
 
 if TYPE_CHECKING:
@@ -49,17 +49,7 @@ _NEAR = 1e-9  # relative difference of float sums that count as equal
 
 
 def check(path: Path) -> None:
-    """Raise an error if a plot could not be written, before anything is spent.
-
-    Raises
-    ------
-    ValueError
-        If the suffix is not one of SUFFIXES.
-    OSError
-        If the folder does not exist, or the file cannot be written.
-    RuntimeError
-        If matplotlib is not installed.
-    """
+    """Raise an error if a plot could not be written, before anything is spent."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"picture {str(path)!r} must end in {' or '.join(SUFFIXES)}")
     if not path.resolve().parent.is_dir():
@@ -151,7 +141,7 @@ def utility(curve: Utility) -> "Figure":
 
 
 @_styled
-def noise(curve: Noise) -> "Figure":
+def noise(curve: NoiseSeries) -> "Figure":
     """Draw the noise scale against ε, both logarithmic; a panel for each place where noise is added."""
     panels = [each for each in _PLACES if set(each[1]) & set(curve.scales)]
     figure, all_axes = _axes(len(panels))

@@ -23,26 +23,14 @@ SentModel = Annotated[int, Form(ge=1, lt=2**63)]
 
 @dataclass(frozen=True)
 class Action:
-    """A change of a role's grants.
-
-    Attributes
-    ----------
-    title, text, meaning : str
-        What a page asks to confirm, with the names of the form's fields in braces, and what it means.
-    done : str
-        The notice after it.
-    call : callable
-        Changes the grants: called with the database and the form's fields.
-    is_danger : bool
-        Whether it takes something away.
-    """
+    """A change of a role's grants."""
 
     title: str
-    text: str
-    meaning: str
-    done: str
-    call: Callable[..., Any]
-    is_danger: bool = False
+    text: str  # the question, with the names of the form's fields in braces
+    meaning: str  # of the answer yes
+    done: str  # the notice after it
+    call: Callable[..., Any]  # changes the grants: called with the database and the form's fields
+    is_danger: bool = False  # whether it takes something away
 
 
 ACTIONS = {

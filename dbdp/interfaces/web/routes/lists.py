@@ -64,25 +64,13 @@ _NAMED = "select each.* from ({listed}) as each where each.dataset = $1::text"
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a list.
-
-    Attributes
-    ----------
-    rows : list of dict
-        The rows of this page.
-    total : int
-        Number of rows on all pages.
-    number : int
-        Number of the page, from 1.
-    search, dataset : str
-        The filter of the list; each empty without one.
-    """
+    """A page of a list."""
 
     rows: list[Row]
-    total: int
-    number: int
-    search: str
-    dataset: str
+    total: int  # number of rows on all pages
+    number: int  # number of the page, from 1
+    search: str  # empty without a filter
+    dataset: str  # empty without a filter
 
     @property
     def pages(self) -> int:

@@ -19,25 +19,13 @@ _LARGEST = 2**31  # bound of SQL's int
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the form.
+    """A field of the form."""
 
-    Attributes
-    ----------
-    name, help : str
-        Name and description of the option.
-    choices : tuple of str
-        The values that it may have; empty for any text.
-    text : str
-        The text that was typed, or the default.
-    problem : str
-        What is wrong with it; empty if nothing is.
-    """
-
-    name: str
+    name: str  # of the option
     help: str
-    choices: tuple[str, ...]
-    text: str
-    problem: str
+    choices: tuple[str, ...]  # the values that it may have; empty for any text
+    text: str  # the text that was typed, or the default
+    problem: str  # what is wrong with it; empty if nothing is
 
     @property
     def is_first(self) -> bool:
@@ -51,13 +39,7 @@ class Field:
 
 
 def read(texts: Mapping[str, str]) -> tuple[list[Field], Request | None]:
-    """Read the fields of the form.
-
-    Returns
-    -------
-    tuple of list of Field and Request or None
-        All fields; the request, or None if ε is missing or a field is wrong.
-    """
+    """Return all fields of the form, and the request: None if ε is missing or a field is wrong."""
     values: dict[str, Any] = {}
     fields = []
     for each, kind in options():
@@ -77,21 +59,10 @@ def read(texts: Mapping[str, str]) -> tuple[list[Field], Request | None]:
 
 
 def suggested(fields: list[Field], facts: Mapping[str, Any]) -> list[Field]:
-    """Return the fields of an empty form with values to begin with.
+    """Return the fields of an empty form with values to begin with, from public facts of the dataset.
 
-    Parameters
-    ----------
-    fields : list of Field
-        The fields, as nothing was typed.
-    facts : mapping
-        Public facts of the dataset: `epsilon` and `delta` of its budget, `units` that it protects, and whether its
-        label `is_number`.
-
-    Returns
-    -------
-    list of Field
-        ε is 1, or the budget's if that is less; δ the power of ten at or below 1/(10 n) and a tenth of the budget's δ,
-        or 0 if that is 0; the loss suits the label.
+    ε is 1, or the budget's if that is less; δ the power of ten at or below 1/(10 n) and a tenth of the budget's δ, or 0
+    if that is 0; the loss suits the label.
     """
     most = min(0.1 / max(facts["units"], 1), facts["delta"] / 10)
     delta = 10.0 ** math.floor(math.log10(most) + 1e-9) if most > 0 else 0.0

@@ -39,22 +39,12 @@ _EXAMPLES = {float: "a number, such as 0.5", int: "a whole number, such as 1000"
 
 @dataclass(frozen=True)
 class ColumnField:
-    """A column of the table, with the names of its fields.
+    """A column of the table, with the names of its fields."""
 
-    Attributes
-    ----------
-    place : int
-        Its place in the form, from 0.
-    name, type : str
-        Name and type of the column.
-    category : str
-        PostgreSQL's category of the type: N for numbers, A for arrays.
-    """
-
-    place: int
+    place: int  # its place in the form, from 0
     name: str
     type: str
-    category: str
+    category: str  # PostgreSQL's category of the type: N for numbers, A for arrays
 
     @property
     def bounds(self) -> tuple[tuple[str, str], ...]:

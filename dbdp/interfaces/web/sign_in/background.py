@@ -19,30 +19,14 @@ _LAST_SECONDS = 5.0  # for a job that is stopped with the page
 
 @dataclass
 class Job:
-    """A training or a score.
+    """A training or a score."""
 
-    Attributes
-    ----------
-    number : str
-        The number of the form that began it.
-    title : str
-        What it does.
-    began : float
-        When it began, in seconds of `time.monotonic`.
-    result : any
-        What it returned; None while it runs, and if it failed.
-    refusal : Refusal or None
-        Why it failed.
-    is_done : bool
-        Whether it has ended.
-    """
-
-    number: str
+    number: str  # the number of the form that began it
     title: str
-    began: float = field(default_factory=time.monotonic)
-    result: Any = None
-    refusal: Refusal | None = None
-    is_done: bool = False
+    began: float = field(default_factory=time.monotonic)  # when it began, in seconds of `time.monotonic`
+    result: Any = None  # what it returned; None while it runs, and if it failed
+    refusal: Refusal | None = None  # why it failed
+    is_done: bool = False  # whether it has ended
     _database: Database | None = None
     _thread: Thread | None = None
 

@@ -44,12 +44,7 @@ class DatabaseServer:
     def acting(self, *, writing: bool = False, seconds: int = _STATEMENT_SECONDS) -> Iterator[Database]:
         """Yield a connection of the role, in a transaction that is committed at the end, or rolled back on an error.
 
-        Parameters
-        ----------
-        writing : bool
-            Whether the transaction may change something.
-        seconds : int
-            The longest time of a statement; 0 is no limit.
+        A statement takes no longer than the seconds; 0 is no limit.
         """
         connection = self._connect()
         connection.read_only = not writing

@@ -20,31 +20,15 @@ MOST_SESSIONS = 20
 
 @dataclass
 class BrowserSession:
-    """A session of a browser.
+    """A session of a browser."""
 
-    Attributes
-    ----------
-    csrf : str
-        The number of the session's forms.
-    began, used : float
-        When it began and was last used, in seconds of the clock.
-    role : str
-        The role that the page's connections log in as.
-    is_above : bool
-        Whether row-level security does not hold for that role.
-    notice : str
-        A sentence that the next page shows once.
-    warnings : list of str
-        Warnings of the server that the next page shows once.
-    """
-
-    csrf: str = field(repr=False)
-    began: float
+    csrf: str = field(repr=False)  # the number of the session's forms
+    began: float  # in seconds of the clock
     used: float
-    role: str
-    is_above: bool
-    notice: str = ""
-    warnings: list[str] = field(default_factory=list)
+    role: str  # the role that the page's connections log in as
+    is_above: bool  # whether row-level security does not hold for that role
+    notice: str = ""  # a sentence that the next page shows once
+    warnings: list[str] = field(default_factory=list)  # warnings of the server that the next page shows once
     _turns: Lock = field(default_factory=Lock, repr=False)
 
     @contextmanager

@@ -21,30 +21,14 @@ from dbdp.sessions.errors import PREFIX
 
 @dataclass(frozen=True)
 class Services:
-    """The state that all requests of an application share.
-
-    Attributes
-    ----------
-    server : DatabaseServer
-        The database server.
-    sessions : Sessions
-        The sessions.
-    links : Links
-        The one-time link.
-    jobs : Jobs
-        The trainings and scores.
-    cookie : str
-        Name of the cookie that holds the number of a session.
-    metrics_token : str
-        What a request of `/metrics` must send.
-    """
+    """The state that all requests of an application share."""
 
     server: DatabaseServer
     sessions: Sessions
     links: Links
     jobs: Jobs
-    cookie: str
-    metrics_token: str
+    cookie: str  # name of the cookie that holds the number of a session
+    metrics_token: str  # what a request of `/metrics` must send
 
 
 def services_of(request: Request) -> Services:

@@ -12,50 +12,24 @@ _COLOURS = 6  # roles with a colour of their own
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar.
-
-    Attributes
-    ----------
-    label : str
-        Text for the reader.
-    kind : str
-        Class in the style sheet.
-    charge : float
-        In the unit of the budget's mode.
-    share : float
-        The charge divided by the limit.
-    start, width : float
-        In hundredths of the bar.
-    releases : int or None
-        Number of charges; None if it is unknown or does not apply.
-    """
+    """A part of a bar."""
 
     label: str
-    kind: str
-    charge: float
-    share: float
-    start: float
-    width: float
-    releases: int | None
+    kind: str  # class in the style sheet
+    charge: float  # in the unit of the budget's mode
+    share: float  # the charge divided by the limit
+    start: float  # in hundredths of the bar
+    width: float  # in hundredths of the bar
+    releases: int | None  # number of charges; None if it is unknown or does not apply
 
 
 @dataclass(frozen=True)
 class Rest:
-    """The rest of a limit, before and after a planned training.
-
-    Attributes
-    ----------
-    limit : Decimal
-        The limit.
-    now : Decimal
-        What is left before the training.
-    needed : Decimal
-        What the training would use.
-    """
+    """The rest of a limit, before and after a planned training."""
 
     limit: Decimal
-    now: Decimal
-    needed: Decimal
+    now: Decimal  # what is left before the training
+    needed: Decimal  # what the training would use
 
     @classmethod
     def of(cls, limit: float | Decimal, spent: float | Decimal | None, needed: float | Decimal = 0.0) -> "Rest":
@@ -100,12 +74,7 @@ def _exactly(value: float | Decimal) -> Decimal:
 def parts(limit: float, spent: Sequence[tuple[str, str, float, int | None]]) -> list[Part]:
     """Return the parts of a bar; the last one is what is left.
 
-    Parameters
-    ----------
-    limit : float
-        The limit of the charges.
-    spent : sequence of tuple
-        Label, kind, charge and number of releases of each part; parts without a charge are left out.
+    A part is spent as label, kind, charge and number of releases; parts without a charge are left out.
     """
     shown = [each for each in spent if each[2] > 0]
     total = sum(charge for _, _, charge, _ in shown)

@@ -11,20 +11,12 @@ _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of each dataset.
+    """A metric of each dataset."""
 
-    Attributes
-    ----------
-    name, kind, help : str
-        Its name, its type and what it is.
-    columns : dict of str to str
-        The column of `dbdp.stat_datasets` of each sample, by the sample's suffix.
-    """
-
-    name: str
+    name: str  # its name, its type and what it is
     kind: str
     help: str
-    columns: dict[str, str]
+    columns: dict[str, str]  # the column of `dbdp.stat_datasets` of each sample, by the sample's suffix
 
 
 METRICS = (

@@ -2,16 +2,9 @@
 
 
 class Refusal(Exception):
-    """A request that is refused; a page shows why, and a remedy.
+    """A request that is refused; a page shows in plain text what happened (title and text), and a remedy.
 
-    Attributes
-    ----------
-    status : int
-        HTTP status.
-    title, text, remedy : str
-        What happened in short, in full, and what helps; plain text.
-    retry_after : int or None
-        Seconds until another try may succeed; None if waiting does not help.
+    retry_after is the number of seconds until another try may succeed; None if waiting does not help.
     """
 
     def __init__(self, status: int, title: str, text: str, remedy: str = "", retry_after: int | None = None) -> None:

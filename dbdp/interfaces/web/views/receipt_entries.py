@@ -75,24 +75,12 @@ _MOST_SHOWN = 6  # entries of numbers that are shown with their names
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a receipt.
-
-    Attributes
-    ----------
-    name : str
-        Name for the reader.
-    value : str
-        The value, abbreviated if it is long.
-    meaning : str
-        What it means.
-    full : str
-        The unabbreviated value; empty if it is short.
-    """
+    """A line of a receipt."""
 
     name: str
     value: str
     meaning: str
-    full: str = ""
+    full: str = ""  # the unabbreviated value; empty if it is short
 
 
 def sections(receipt: Mapping[str, Any]) -> dict[str, list[Entry]]:

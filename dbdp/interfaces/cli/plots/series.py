@@ -3,7 +3,6 @@
 Shapes: epsilons (E,); scores of an algorithm (E, repeats).
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,19 +23,11 @@ from dbdp.sessions.session import Row
 ONCE = tuple(PERTURBED_ONCE)
 IN_UPDATES = tuple(name for name in algorithms_with("epochs") if name not in PERTURBED_ONCE)
 ACCURACY, ERROR = "accuracy", "root mean squared error"
-_SHORT = (("be charged", "epsilon"), ("leak (of δ)", "delta"))
-_ROUNDED = 1e-12  # relative error of a sum of floats; the server compares each charge exactly
 Explain = Callable[[Request], dict[str, Any]]
 
 
 def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapping[str, Any]) -> list[Request]:
-    """Return a request for each algorithm and each ε, by algorithm, with the same other options.
-
-    Raises
-    ------
-    ValueError
-        If an option does not exist, or a network or pairs are requested.
-    """
+    """Return a request for each algorithm and each ε, by algorithm, with the same other options."""
     if options.get("network"):
         raise ValueError(f"network {options['network']!r}: plots are for linear models only; leave network out")
     if options.get("pairs"):
@@ -51,24 +42,13 @@ def requests(algorithms: Sequence[str], epsilons: Sequence[float], options: Mapp
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise scales of plans.
+class NoiseSeries:
+    """The noise scales of plans."""
 
-    Attributes
-    ----------
-    subject : str
-        What is planned for.
-    delta : float
-        δ of each plan.
-    mechanisms : dict
-        Algorithm → its mechanism.
-    scales : dict
-        Algorithm → pairs (ε, noise scale); an ε that it cannot plan is left out.
-    """
-
-    subject: str
-    delta: float
-    mechanisms: dict[str, str]
+    subject: str  # what is planned for
+    delta: float  # δ of each plan
+    mechanisms: dict[str, str]  # algorithm → its mechanism
+    # Algorithm → pairs (ε, noise scale); an ε that it cannot plan is left out.
     scales: dict[str, list[tuple[float, float]]]
 
 
@@ -77,24 +57,9 @@ def of_facts(facts: Facts) -> Explain:
     return lambda request: plan(request, facts).explain()
 
 
-def noise(subject: str, explain: Explain, requests: Sequence[Request]) -> Noise:
-    """Return the noise scale of each request, from its plan; nothing is read or spent.
-
-    Parameters
-    ----------
-    subject : str
-        What is planned for, for the title.
-    explain : callable
-        Returns the plan of a request.
-    requests : sequence of Request
-        The requests, by algorithm.
-
-    Raises
-    ------
-    ValueError
-        If an algorithm does not have one noise scale, or cannot plan any of its requests.
-    """
-    curve = Noise(subject, requests[0].delta, {}, {})
+def noise(subject: str, explain: Explain, requests: Sequence[Request]) -> NoiseSeries:
+    """Return the noise scale of each request, from its plan; nothing is read or spent."""
+    curve = NoiseSeries(subject, requests[0].delta, {}, {})
     for name, group in groupby(requests, key=lambda request: request.algorithm):
         if name not in ONCE + IN_UPDATES:
             known = ", ".join(ONCE + IN_UPDATES)
@@ -123,36 +88,19 @@ def _planned(explain: Explain, requests: Iterable[Request]) -> list[dict[str, An
 
 @dataclass(frozen=True)
 class Spending:
-    """The spending of a registration over time.
-
-    Attributes
-    ----------
-    dataset : str
-        Name of the dataset.
-    mode : str
-        How charges are added up.
-    limit : float
-        The largest sum of charges.
-    charged : float or None
-        The odometer, which includes charges without a row in the ledger; None if its value is unknown.
-    recorded : float
-        The sum of all roles' charges in the ledger; more than `seen` if this role may not see some of them.
-    since : datetime
-        When the dataset was registered.
-    total : list of (datetime, float)
-        Time of each charge that this role may see, and the sum up to it.
-    by_role : dict
-        The same for each role.
-    """
+    """The spending of a registration over time."""
 
     dataset: str
-    mode: str
-    limit: float
+    mode: str  # how charges are added up
+    limit: float  # the largest sum of charges
+    # The odometer, which includes charges without a row in the ledger; None if its value is unknown.
     charged: float | None
+    # The sum of all roles' charges in the ledger; more than `seen` if this role may not see some of them.
     recorded: float
-    since: datetime
+    since: datetime  # when the dataset was registered
+    # Time of each charge that this role may see, and the sum up to it.
     total: list[tuple[datetime, float]] = field(default_factory=list)
-    by_role: dict[str, list[tuple[datetime, float]]] = field(default_factory=dict)
+    by_role: dict[str, list[tuple[datetime, float]]] = field(default_factory=dict)  # the same for each role
 
     @property
     def seen(self) -> float:
@@ -161,13 +109,7 @@ class Spending:
 
 
 def spending(database: Database, name: str) -> Spending:
-    """Return the charges to a dataset's present budget that this role may see, in order of time.
-
-    Raises
-    ------
-    ValueError
-        If there is no such dataset.
-    """
+    """Return the charges to a dataset's present budget that this role may see, in order of time."""
     budget = database.budget(name)
     (period,) = database.query(
         "select id, registered_at from dbdp.dataset where name = $1 and dropped_at is null", name
@@ -191,64 +133,28 @@ def _add(steps: list[tuple[datetime, float]], row: Row) -> None:
 
 @dataclass(frozen=True)
 class Utility:
-    """Scores of models on labelled rows.
+    """Scores of models on labelled rows."""
 
-    Attributes
-    ----------
-    measure : str
-        ACCURACY or ERROR.
-    subject : str
-        Name of the dataset, or of the public file.
-    is_public : bool
-        Whether all rows are public.
-    table : str or None
-        Table of the rows, which may have been trained on; None for held-out rows of a public file.
-    judged : int
-        Number of rows that are scored on.
-    epsilons : list of float, shape (E,)
-        The values of ε.
-    delta : float
-        δ of each training.
-    scores : dict of arrays, shape (E, repeats)
-        Scores of each algorithm.
-    baseline : float or None
-        Score of the model without privacy.
-    constant : float
-        Best score of a constant prediction.
-    """
-
-    measure: str
-    subject: str
-    is_public: bool
-    table: str | None
-    judged: int
-    epsilons: list[float]
-    delta: float
-    scores: dict[str, np.ndarray]
-    baseline: float | None
-    constant: float
+    measure: str  # ACCURACY or ERROR
+    subject: str  # name of the dataset, or of the public file
+    is_public: bool  # whether all rows are public
+    table: str | None  # table of the rows, which may have been trained on; None for held-out rows of a public file
+    judged: int  # number of rows that are scored on
+    epsilons: list[float]  # the values of ε
+    delta: float  # δ of each training
+    scores: dict[str, np.ndarray]  # scores of each algorithm
+    baseline: float | None  # score of the model without privacy
+    constant: float  # best score of a constant prediction
 
 
 @dataclass(frozen=True)
 class ScoringRows:
-    """Labelled rows that the caller may read, to score models on; rows with a null or an unknown label are left out.
+    """Labelled rows that the caller may read, to score models on; rows with a null or an unknown label are left out."""
 
-    Attributes
-    ----------
-    table : str
-        Name of their table.
-    declaration : Declaration
-        The declared columns.
-    features : array, shape (n, features)
-        As `design_matrix` returns them.
-    labels : array, shape (n,)
-        Numbers clipped to their bounds, or indices of classes.
-    """
-
-    table: str
-    declaration: Declaration
-    features: np.ndarray
-    labels: np.ndarray
+    table: str  # name of their table
+    declaration: Declaration  # the declared columns
+    features: np.ndarray  # as `design_matrix` returns them
+    labels: np.ndarray  # numbers clipped to their bounds, or indices of classes
 
     @classmethod
     def read(cls, database: Database, dataset: str, table: str) -> "ScoringRows":
@@ -323,116 +229,6 @@ def _target(declaration: Declaration, label: str) -> float | None:
     return 0 if declaration.negative in (None, label) else None
 
 
-def cost(database: Database, dataset: str, requests: Sequence[Request], repeats: int) -> list[dict[str, Any]]:
-    """Return the charge and the leak (of the budget's δ) of each request with its repeats; nothing is spent.
-
-    Raises
-    ------
-    ValueError
-        If a request cannot be planned.
-    """
-    plans = [database.explain(dataset, request) for request in requests]
-    return [
-        {
-            "algorithm": request.algorithm,
-            "epsilon": request.epsilon,
-            "trainings": repeats,
-            "charge": repeats * planned["charge"],
-            "leak": repeats * planned["leak"],
-            "allowance_charges": {role: repeats * each for role, each in planned.get("allowance_charges", {}).items()},
-        }
-        for request, planned in zip(requests, plans, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class Bill:
-    """The charge and the leak of several trainings together, and what is left of both."""
-
-    charge: float
-    charge_left: float
-    leak: float
-    leak_left: float
-
-    def __str__(self) -> str:
-        leak = f", and a leak (δ) of {self.leak:.6g} of {self.leak_left:.6g}" if self.leak else ""
-        return f"{self.charge:.6g} of the {self.charge_left:.6g} that is left{leak}"
-
-
-# The registering role spends the budget itself; another role its own allowance, else those of its groups.
-_ALLOWED = """
-select a.role::text as role,
-       coalesce(a.charge_limit, 'infinity') - a.charged as charge,
-       coalesce(a.leak_limit, 'infinity') - a.leaked as leak
-from dbdp.allowances_details as a
-join dbdp.dataset as d on d.name = a.dataset and d.dropped_at is null
-where d.name = $1
-and a.role in (
-    select dbdp_internal.role_name(g.role_id, g.role)
-    from dbdp.allowance as g
-    where g.dataset_id = d.id and g.role_id = any (dbdp_internal.own_roles())
-)
-and not d.id in (select o.id from dbdp.own_datasets as o)
-and (a.role = session_user or not exists (
-    select from dbdp.allowances_details as own where own.dataset = $1 and own.role = session_user
-))
-"""
-
-
-def _allowed(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return what this role's allowances leave of charge and leak, in the units of the budget.
-
-    Each allowance counts charges at its own order, so that it carries the part left / charge of the trainings.
-    """
-    rows = database.query(_ALLOWED, dataset)
-    if not rows:
-        return {"charge": math.inf, "leak": math.inf}
-    total = sum(row["charge"] for row in priced)
-    own = [sum(row["allowance_charges"].get(each["role"], row["charge"]) for row in priced) for each in rows]
-    carried = sum(each["charge"] * total / charge for each, charge in zip(rows, own, strict=True))
-    return {"charge": carried, "leak": sum(each["leak"] for each in rows)}
-
-
-def check_cost(database: Database, dataset: str, priced: Sequence[Mapping[str, Any]]) -> Bill:
-    """Return the charge of several trainings together, and what is left for this role.
-
-    Parameters
-    ----------
-    database : Database
-        Where the dataset is.
-    dataset : str
-        Its name.
-    priced : sequence of mapping
-        As `cost` returns them.
-
-    Returns
-    -------
-    Bill
-        The sums.
-
-    Raises
-    ------
-    ValueError
-        If too little is left, or the odometers do not show what was spent; no training is started then.
-    """
-    budget, allowed = database.budget(dataset), _allowed(database, dataset, priced)
-    if budget["charged"] is None or budget["leaked"] is None:
-        raise ValueError(
-            f"the spending of dataset {dataset!r} is unknown: run `dbdp check-ledger`; no training was started"
-        )
-    parts = [
-        (sum(row[part] for row in priced), min(float(budget[f"{part}_limit"] - budget[spent]), allowed[part]))
-        for part, spent in (("charge", "charged"), ("leak", "leaked"))
-    ]
-    for (wanted, left), (verb, fewer) in zip(parts, _SHORT, strict=True):
-        if wanted > left * (1 + _ROUNDED):
-            raise ValueError(
-                f"the training runs would {verb} {wanted:.6g}, and dataset {dataset!r} has {left:.6g} left for this "
-                f"role; pass fewer or smaller values of {fewer}, or fewer repeats"
-            )
-    return Bill(*parts[0], *parts[1])
-
-
 def utility(
     database: Database,
     dataset: str,
@@ -446,36 +242,8 @@ def utility(
 ) -> Utility:
     """Train each request several times, each for a charge, and score the models without noise.
 
-    Parameters
-    ----------
-    database : Database
-        Where the dataset is.
-    dataset : str
-        Its name.
-    requests : sequence of Request
-        The requests, by algorithm and ε.
-    repeats : int
-        Trainings of each.
-    rows : ScoringRows
-        The rows that models are scored on.
-    with_baseline : bool
-        Whether to train WITHOUT privacy too.
-    public_name : str, optional
-        Name of the file of the rows, if all of them are public.
-    progress : callable
-        Called with the stage, how many trainings are done, and how many there are.
-
-    Returns
-    -------
-    Utility
-        The scores; as secret as the rows.
-
-    Raises
-    ------
-    ValueError
-        If a request, the dataset or the budget does not allow a training.
-    ChargedError
-        If a training fails after its charge.
+    The scores are as secret as the rows, unless `public_name` names the public file of all rows. With a baseline, one
+    model is trained WITHOUT privacy too.
     """
     fitted = database.baseline(dataset, requests[0]) if with_baseline else None
     grid: dict[str, list[list[float]]] = {}
