@@ -156,9 +156,7 @@ def visible_charge(connection: psycopg.Connection, schema: str, name: str) -> st
 
 
 @pytest.mark.parametrize(("algorithm", "interface"), each_value_quick(list(ALGORITHMS), ["client", "server"]))
-def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_secrets(
-    connection, schema, table, register, spent, algorithm, interface
-):
+def test_failed_training_keeps_its_charge_and_secrets(connection, schema, table, register, spent, algorithm, interface):
     """Fail where the table for the rows is created, before the first row is read."""
     name = register(table)
     action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
@@ -173,7 +171,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
 
 
 @EVERY_ALGORITHM
-def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(connection, table, register, spent, algorithm):
+def test_interrupted_training_keeps_charge_leaves_no_table(connection, table, register, spent, algorithm):
     """By the key: at the first report after the rows were read."""
     name = register(table)
 
@@ -200,9 +198,7 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
 
 
 @pytest.mark.parametrize("algorithm", others_slow(list(LASTING), *list(LASTING)[::3]))
-def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
-    connection, server_url, table, register, spent, algorithm
-):
+def test_cancelled_training_keeps_charge_leaves_no_table(connection, server_url, table, register, spent, algorithm):
     """In the server, where all of the training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
