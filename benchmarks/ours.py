@@ -14,7 +14,7 @@ from benchmarks import peer
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
-from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Released
 from dbdp.controller import charging, release, requests
 from dbdp.controller.receipts import Receipt

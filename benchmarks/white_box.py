@@ -14,7 +14,7 @@ from benchmarks import ours, peer
 from benchmarks.harness import Samples, Side, Spread, alternate, timed
 from benchmarks.tables import Table
 from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
-from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
 from dbdp.algorithms.noisy_sums import gaussian_sum, sampled_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.controller.rows import PackedRows, packed_rows

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dbdp.algorithms import Request as Request
-    from dbdp.algorithms.several.tuning import TuningRequest as TuningRequest
-    from dbdp.interfaces.python.database import Database as Database
-    from dbdp.interfaces.python.database import connect as connect
-    from dbdp.interfaces.python.database import propose_declaration as propose_declaration
+    from dbdp.algorithms.combined.tuning import TuningRequest as TuningRequest
+    from dbdp.interfaces.python.client.connecting import connect as connect
+    from dbdp.interfaces.python.client.database import Database as Database
+    from dbdp.interfaces.python.client.proposals import propose_declaration as propose_declaration
     from dbdp.interfaces.python.declaring import PrivacyLeakWarning as PrivacyLeakWarning
     from dbdp.interfaces.python.estimators import HuberRegressor as HuberRegressor
     from dbdp.interfaces.python.estimators import LinearSVC as LinearSVC
@@ -24,9 +24,9 @@ __version__ = "0.4.0"
 
 _PLACES = {
     "ChargedError": "dbdp.sessions.errors",
-    "Database": "dbdp.interfaces.python.database",
-    "connect": "dbdp.interfaces.python.database",
-    "propose_declaration": "dbdp.interfaces.python.database",
+    "Database": "dbdp.interfaces.python.client.database",
+    "connect": "dbdp.interfaces.python.client.connecting",
+    "propose_declaration": "dbdp.interfaces.python.client.proposals",
     "LogisticRegression": "dbdp.interfaces.python.estimators",
     "LinearSVC": "dbdp.interfaces.python.estimators",
     "MLPClassifier": "dbdp.interfaces.python.estimators",
@@ -37,7 +37,7 @@ _PLACES = {
     "PrivacySpendingWarning": "dbdp.interfaces.python.estimators",
     "PrivacyLeakWarning": "dbdp.interfaces.python.declaring",
     "Request": "dbdp.algorithms",
-    "TuningRequest": "dbdp.algorithms.several.tuning",
+    "TuningRequest": "dbdp.algorithms.combined.tuning",
 }
 __all__ = list(_PLACES)
 

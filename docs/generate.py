@@ -16,7 +16,7 @@ from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.options import COMMON, Limits, declared, shown
 from dbdp.controller.options import _literal, description_of, options
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 
 FOLDER = Path(__file__).parent / "reference"
 INTERNAL = "internal: "  # prefix of the comments of internal functions

@@ -19,7 +19,8 @@ from psycopg.rows import tuple_row
 from servers import drop_datasets, is_here, server, temporary_cluster
 
 from dbdp.deployment.cluster import Cluster
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 
 CASTS = {"source": "::regclass", "features": "::json", "epsilon": "::float8", "delta": "::float8"}
 CASTS |= {"classes": "::text[]", "label_bounds": "::float8[]", "max_rows": "::int4", "capacity": "::int8"}

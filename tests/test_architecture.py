@@ -181,7 +181,7 @@ def test_only_sessions_know_where_they_run():
 
 
 def test_only_interfaces_import_the_controller():
-    assert importers("dbdp.controller.requests") == {"interfaces.sql.functions", "interfaces.python.database"}
+    assert importers("dbdp.controller.requests") == {"interfaces.sql.functions", "interfaces.python.client.training"}
 
 
 def test_only_what_connects_imports_psycopg():

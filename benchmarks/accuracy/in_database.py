@@ -13,7 +13,7 @@ from psycopg import sql
 from benchmarks import binary_copy
 from benchmarks.accuracy.datasets import BINARY, CLASSES, REGRESSION, Data, Split, is_text
 from benchmarks.accuracy.scores import Prediction
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 NAME, TRAIN, TEST = "accuracy", "accuracy_train", "accuracy_test"
 TRAINERS = {BINARY: "dp_logreg", CLASSES: "dp_logreg", REGRESSION: "dp_linreg"}

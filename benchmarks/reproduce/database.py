@@ -16,7 +16,7 @@ from benchmarks.reproduce.cells import Cell, Measured
 from benchmarks.reproduce.tasks import Task, task_of
 from benchmarks.reproduce.values import REGULARISATION, measured_model
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 OWN = "dbdp:"  # before the name of an algorithm
 CANDIDATES = "candidates"  # the option of a tuning that is none of a training

@@ -19,7 +19,7 @@ from benchmarks.reproduce.database import ArrayDatabase, request_of
 from benchmarks.reproduce.figures import AUTO
 from benchmarks.reproduce.values import accuracy, loss_of, objective
 from dbdp.algorithms import plan
-from dbdp.algorithms.noisy_search import line_search
+from dbdp.algorithms.families.noisy_search import line_search
 from dbdp.controller.facts import facts
 from dbdp.controller.rows import packed_rows
 from dbdp.privacy.accounting.filters import Filter

@@ -17,7 +17,7 @@ from benchmarks.reproduce.database import CANDIDATES, ArrayDatabase, request_of
 from benchmarks.reproduce.tasks import Task, task_of
 from benchmarks.reproduce.values import accuracy, measured_model
 from dbdp.algorithms.catalogue import PERTURBED_ONCE
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.privacy.selection import ExponentialMechanism
 
 PREFIX = "tune:"

@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
-from dbdp.algorithms.noisy_sgd import preconditioned_gd
+from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
+from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.options import Options
-from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, warning_of
 from dbdp.checks import unknown
@@ -34,7 +34,7 @@ class Modules(Mapping[str, Algorithm[Plan_co]]):
     """Algorithms by name; a module is imported when it is first looked up, since a request needs one of all."""
 
     def __init__(self, folders: dict[str, str]) -> None:
-        self._paths = {name: f"{__package__}.{folder}" for name, folder in folders.items()}
+        self._paths = {name: f"{__package__}.families.{folder}" for name, folder in folders.items()}
 
     def __getitem__(self, name: str) -> Algorithm[Plan_co]:
         """Return the module of an algorithm; raise KeyError if there is none."""
@@ -57,7 +57,7 @@ _ONCE = {
     "bolt_on": "perturbed_once.bolt_on",
     "nsgd": "perturbed_once.nsgd",
     "rsgd_ar": "perturbed_once.rsgd_ar",
-    "output_perturbation_gd": "perturbed_once.gradient_descent",
+    "output_perturbation_gd": "perturbed_once.output_perturbation_gd",
 }
 _NOISY = {
     "scs13": "noisy_sgd.scs13",
@@ -70,10 +70,10 @@ _NOISY = {
     "dp_blsgd": "noisy_search.dp_blsgd",
     "dp_blgd": "noisy_search.dp_blgd",
     "dp_blsgd_ac": "noisy_search.dp_blsgd_ac",
-    "preconditioned_gd": "noisy_sgd.preconditioned_gd",
-    "objective_perturbation": "perturbed_once.objective_perturbation",
-    "privgene": "noisy_search.privgene",
-    "majority": "perturbed_once.majority",
+    "preconditioned_gd": "preconditioned.preconditioned_gd",
+    "objective_perturbation": "perturbed_objective.objective_perturbation",
+    "privgene": "selections.privgene",
+    "majority": "selections.majority",
 }
 PERTURBED_ONCE: Mapping[str, Algorithm[PerturbedOnce]] = Modules(_ONCE)
 NOISY_WHILE_TRAINING: Mapping[str, Algorithm[NoisyWhileTraining]] = Modules(_NOISY)

@@ -133,7 +133,7 @@ class Request:
     clip_norm : float | None
         C, the largest norm of a row's gradient, in the algorithms that add noise while they train.
     network : str | None
-        Name and sizes of a network, see `dbdp.learning.networks.networks`, or None for a linear model.
+        Name and sizes of a network, see `dbdp.learning.networks.architecture`, or None for a linear model.
     settings : str | None
         Settings that only this algorithm has, as JSON or as a mapping.
     summary : int | None

@@ -52,7 +52,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class RecursiveStages:
-    """Stages of `dbdp.algorithms.perturbed_once.recursive_descent.RecursiveDescent`, from public facts alone.
+    """Stages of `perturbed_objective.recursive_descent.RecursiveDescent`, from public facts only.
 
     Attributes
     ----------

@@ -288,7 +288,7 @@ def objective_of(request: Request, facts: Facts) -> Objective:
     """Return the objective: a network, or the linear models of all outputs together."""
     if request.network is None:
         return Linear(loss_of(request, facts), facts.dimension, facts.outputs)
-    from dbdp.learning.networks.networks import network_named  # only a training of one needs it
+    from dbdp.learning.networks.architecture import network_named  # only a training of one needs it
 
     remedy = "it minimises its cross-entropy; leave it out, or leave network out"
     refuse_given(request, "huber_width", "loss", "positive_weight", of=f"network {request.network!r}", remedy=remedy)

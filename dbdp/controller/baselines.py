@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms import PERTURBED_ONCE, Request, catalogue, settings
-from dbdp.algorithms.perturbed_once.minimisation import minimise
-from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.algorithms.families.perturbed_objective.minimisation import minimise
+from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.rows import Layout
 from dbdp.controller.facts import facts, paired
 from dbdp.controller.rows import PackedRows, packed_rows

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
-from dbdp.algorithms.noisy_sgd import preconditioned_gd
+from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names

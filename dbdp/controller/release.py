@@ -54,7 +54,7 @@ def _paired(dataset: Dataset) -> dict[str, Any]:
 
 def network_of(dataset: Dataset, request: Request) -> dict[str, Any]:
     """Return the network of a request as data; raise ValueError unless it fits the dataset's declaration."""
-    from dbdp.learning.networks.networks import Network  # only a training of one needs it
+    from dbdp.learning.networks.architecture import Network  # only a training of one needs it
 
     network = settings.objective_of(request, facts(dataset, request))
     if not isinstance(network, Network):

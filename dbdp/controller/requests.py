@@ -11,11 +11,11 @@ from typing import Any
 
 from dbdp import algorithms
 from dbdp.algorithms import Facts, Request
+from dbdp.algorithms.combined import groups, tuning
+from dbdp.algorithms.combined.groups import GroupsPlan, GroupsRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
-from dbdp.algorithms.several import groups, tuning
-from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest
-from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller import release
 from dbdp.controller.charging import answering, charged, check_trainable, explained
 from dbdp.controller.facts import paired, paired_for_several

@@ -231,7 +231,7 @@ def objective_from(text: str) -> Objective:
     if data["kind"] == "softmax":
         _check_sizes(data["inputs"], data["outputs"], 0)
         return Softmax(data["inputs"], data["outputs"])
-    from dbdp.learning.networks.networks import Network  # only a training of one needs it
+    from dbdp.learning.networks.architecture import Network  # only a training of one needs it
 
     return Network.from_data(data)
 

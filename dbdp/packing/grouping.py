@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from dbdp.algorithms.several.groups import MOST_GROUPS, GroupsRequest
+from dbdp.algorithms.combined.groups import MOST_GROUPS, GroupsRequest
 from dbdp.packing import held
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.stores import Buckets, RecordFile

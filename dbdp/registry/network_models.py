@@ -3,7 +3,7 @@
 A row is packed for prediction by the same code as for training: scaled, clipped, projected, rounded to float32. A row
 that packing replaces by a zero row has no prediction.
 
-Shapes: parameters (P,) as in `dbdp.learning.networks.networks`, a packed row (1, stride).
+Shapes: parameters (P,) as in `dbdp.learning.networks.architecture`, a packed row (1, stride).
 """
 
 import struct
@@ -18,7 +18,7 @@ from dbdp.learning.rows.encoding import HEADER_BYTES, ColumnEncoder, RandomProje
 from dbdp.registry.declarations import Declaration
 
 if TYPE_CHECKING:
-    from dbdp.learning.networks.networks import Network
+    from dbdp.learning.networks.architecture import Network
 
 Packer = Callable[[bytes], np.ndarray | None]
 _FLOAT8, _FLOAT4 = 701, 700  # PostgreSQL's oids of the types
@@ -33,7 +33,7 @@ def as_data(network: "Network", projection: RandomProjection | None) -> dict[str
 
 def parsed(data: dict[str, Any]) -> tuple["Network", RandomProjection | None]:
     """Return the network and the projection that `as_data` described."""
-    from dbdp.learning.networks.networks import Network  # only a model that is one needs it
+    from dbdp.learning.networks.architecture import Network  # only a model that is one needs it
 
     network = Network.from_data(data)
     projection = data.get("projection")

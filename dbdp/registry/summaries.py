@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.noisy_sgd.preconditioning import matrix_of, usual_ridge
+from dbdp.algorithms.families.preconditioned.preconditioning import matrix_of, usual_ridge
 from dbdp.algorithms.plan import Moment
 from dbdp.learning.rows.encoding import HEADER_BYTES, SHRINK
 from dbdp.learning.rows.features import CENTRED, UNIT, constant_of

@@ -13,7 +13,7 @@ from scipy import stats
 
 from dbdp.algorithms.scores.confusion import ConfusionPlan, scores
 from dbdp.learning import kernels
-from dbdp.learning.networks.networks import network_named
+from dbdp.learning.networks.architecture import network_named
 from dbdp.learning.rows.encoding import pack
 from dbdp.learning.tallies import confusion, linear_scores
 from dbdp.privacy.accounting.budget import Budget

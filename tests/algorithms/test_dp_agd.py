@@ -15,7 +15,7 @@ from pairs import each_value_quick
 from scipy import optimize
 
 from dbdp.algorithms import noisy_sums, plan
-from dbdp.algorithms.noisy_search import dp_agd
+from dbdp.algorithms.families.noisy_search import dp_agd
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import silent
 from dbdp.learning.compiled.arithmetic import SHRINK

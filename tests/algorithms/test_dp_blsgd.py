@@ -18,8 +18,8 @@ from pairs import others_slow
 from scipy import optimize, stats
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_search import dp_blsgd
-from dbdp.algorithms.noisy_search.line_search import angle_between, compared, threshold_of
+from dbdp.algorithms.families.noisy_search import dp_blsgd
+from dbdp.algorithms.families.noisy_search.line_search import angle_between, compared, threshold_of
 from dbdp.algorithms.rows import silent
 from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.losses import loss_named

@@ -7,9 +7,9 @@ import pytest
 from textbook import hockey_stick, renyi
 
 from dbdp.algorithms import Facts, Request
-from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.algorithms.combined.groups import GroupsPlan, GroupsRequest, plan
+from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.settings import MOST_NUMBERS
-from dbdp.algorithms.several.groups import GroupsPlan, GroupsRequest, plan
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import (
     DisjointDpEvent,

@@ -11,9 +11,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_sgd.bst14 import published_multiplier
-from dbdp.algorithms.noisy_sgd.noisy_sgd import MOST_NORM, Batches, NoisySgd, step_noise
-from dbdp.algorithms.noisy_sgd.sgd_adv import advanced_multiplier
+from dbdp.algorithms.families.noisy_sgd.bst14 import published_multiplier
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import MOST_NORM, Batches, NoisySgd, step_noise
+from dbdp.algorithms.families.noisy_sgd.sgd_adv import advanced_multiplier
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.noisy import NoisyState, terminate, transition
 from dbdp.learning.objectives import Linear

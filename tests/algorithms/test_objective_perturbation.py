@@ -16,9 +16,8 @@ from scipy import optimize, special
 from textbook import gaussian_delta
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_sums import lipschitz_of
-from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent, minimise
-from dbdp.algorithms.perturbed_once.objective_perturbation import (
+from dbdp.algorithms.families.perturbed_objective.minimisation import AcceleratedDescent, minimise
+from dbdp.algorithms.families.perturbed_objective.objective_perturbation import (
     MOST_PASSES,
     Shares,
     corners,
@@ -27,6 +26,7 @@ from dbdp.algorithms.perturbed_once.objective_perturbation import (
     gaussian_multiplier,
     projected,
 )
+from dbdp.algorithms.noisy_sums import lipschitz_of
 from dbdp.algorithms.rows import silent
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, softmax_slopes
 from dbdp.learning.objectives import Linear, Softmax

@@ -17,7 +17,7 @@ from textbook import gaussian_delta
 
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
-from dbdp.algorithms.perturbed_once.output_perturbation import CALIBRATIONS, MIXTURES, PerturbedOnce
+from dbdp.algorithms.families.perturbed_once.shared import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, MOST_NUMBERS, SCHEDULES, travel_of
 from dbdp.controller.options import options
 from dbdp.interfaces.cli.main import app

@@ -14,8 +14,8 @@ from memory import RowsInMemory
 from scipy import stats
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_sgd.preconditioned_gd import MOMENTUM, accumulated_noise
-from dbdp.algorithms.noisy_sgd.preconditioning import (
+from dbdp.algorithms.families.preconditioned.preconditioned_gd import MOMENTUM, accumulated_noise
+from dbdp.algorithms.families.preconditioned.preconditioning import (
     coordinates_of,
     matrix_of,
     moment_noise,

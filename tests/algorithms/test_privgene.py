@@ -17,8 +17,8 @@ from memory import RowsInMemory
 from pairs import others_slow
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_search import privgene
-from dbdp.algorithms.noisy_search.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
+from dbdp.algorithms.families.selections import privgene
+from dbdp.algorithms.families.selections.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
 from dbdp.algorithms.noisy_sums import UNIT
 from dbdp.algorithms.rows import silent
 from dbdp.learning import kernels

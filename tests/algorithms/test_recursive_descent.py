@@ -9,8 +9,8 @@ from memory import RowsInMemory
 from pairs import pairwise
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.perturbed_once.minimisation import AcceleratedDescent
-from dbdp.algorithms.perturbed_once.recursive_descent import FAILURE, RecursiveDescent
+from dbdp.algorithms.families.perturbed_objective.minimisation import AcceleratedDescent
+from dbdp.algorithms.families.perturbed_objective.recursive_descent import FAILURE, RecursiveDescent
 from dbdp.algorithms.rows import RecursiveStages, silent
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear

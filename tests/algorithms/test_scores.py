@@ -19,7 +19,7 @@ from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, score_plan
 from dbdp.algorithms.scores.residuals import ResidualPlan
 from dbdp.algorithms.scores.score_bins import ScoreBinsPlan, discretisation, figures, roc
 from dbdp.learning import tallies
-from dbdp.learning.networks.networks import network_named
+from dbdp.learning.networks.architecture import network_named
 from dbdp.learning.rows.encoding import pack
 from dbdp.learning.tallies import STEPS, ScoreBins, confusion, linear_scores
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 from scipy.stats import binom, chi2
 
-from dbdp.algorithms.noisy_sgd.preconditioning import coordinates_of, matrix_of, moment_sensitivity
+from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, matrix_of, moment_sensitivity
 from dbdp.algorithms.scores.moments import JointMoment
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.learning import second_moments

@@ -13,7 +13,7 @@ from commands import run, run_here
 from dbdp.interfaces.cli import output
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.cli.plots.curves import ScoringRows
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.terminal import Terminal
 
 EXPLAIN = [

@@ -31,7 +31,7 @@ from dbdp.interfaces.cli import machine, main, output
 from dbdp.interfaces.cli.main import EXIT_CODES, app
 from dbdp.interfaces.cli.places import PLACES, SUMMARIES
 from dbdp.interfaces.python import progress
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.progress import seconds_left
 from dbdp.interfaces.terminal import Terminal
 
@@ -134,11 +134,11 @@ def test_a_budget_imports_nothing_that_plans_or_trains(connection, server_url):
 def test_explaining_imports_no_server():
     """Explaining imports the algorithms that it considers and no server."""
     loaded = modules_after("explain", "--rows", "9", "--features", "1", "--epsilon", "1", "--delta", "1e-6")
-    assert {"numpy", "dbdp.algorithms.noisy_sgd.preconditioned_gd"} <= loaded
+    assert {"numpy", "dbdp.algorithms.families.preconditioned.preconditioned_gd"} <= loaded
     assert not loaded & (HEAVY - {"numpy", "rich"})
     assert not loaded & {
-        "dbdp.algorithms.noisy_sgd.dp_sgd",
-        "dbdp.algorithms.noisy_search.privgene",
+        "dbdp.algorithms.families.noisy_sgd.dp_sgd",
+        "dbdp.algorithms.families.selections.privgene",
         "dbdp.learning.networks",
     }
 

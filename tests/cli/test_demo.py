@@ -8,7 +8,7 @@ from chance import usually
 from commands import run_here
 
 from dbdp.interfaces.cli.demo import adult, demo
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.terminal import Terminal
 
 

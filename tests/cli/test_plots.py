@@ -26,7 +26,7 @@ from dbdp.controller.baselines import Descent
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.cli.plots import curves, pictures
 from dbdp.interfaces.cli.plots.public_rows import DATASET, HELD_OUT, TRAINED, PublicRows, scratch_database
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.registration import Registration
 
 ROWS, FEATURES = 600, 3

@@ -24,7 +24,7 @@ from sklearn.base import clone
 import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Request
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 ROWS, FEATURES, BUDGET_EPSILON = 4000, 3, 1e6
 LOSSES = {"logistic": "binary", "huber_svm": "binary", "huber_regression": "real", "squared": "real"}

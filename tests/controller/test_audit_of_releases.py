@@ -19,7 +19,7 @@ from scipy.stats import beta
 
 from dbdp import algorithms
 from dbdp.algorithms import Facts, Plan, Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy import mechanisms
 from dbdp.privacy.noise import streams
 

@@ -18,7 +18,7 @@ from dbdp import algorithms
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request
 from dbdp.controller import ChargedError
 from dbdp.deployment.cluster import Cluster
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 
 Register = Callable[..., str]

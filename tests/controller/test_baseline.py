@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from dbdp.algorithms import Request
 from dbdp.controller import baselines
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.sessions.server import ServerSession
 

@@ -11,7 +11,8 @@ import pytest
 
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 

@@ -10,7 +10,7 @@ import pytest
 from commands import run
 
 from dbdp.controller import declaration_check
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.sessions.server import ServerSession
 

@@ -13,7 +13,7 @@ import pytest
 from chance import sometimes, usually
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 pytestmark = pytest.mark.slow
 DECLARED = json.dumps({"x": {"length": 784, "norm": 9.2}})

@@ -11,7 +11,7 @@ from test_scores_and_bounds import EXACT, FEATURES, scores_of, table, with_model
 
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.tallies import Confusion, ScoreBins, tally_from
 
 

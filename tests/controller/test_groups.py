@@ -15,7 +15,7 @@ from released import released as released_in_sql
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import Release

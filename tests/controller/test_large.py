@@ -10,7 +10,7 @@ from servers import cancelling_once_charged
 
 from dbdp.algorithms import Request
 from dbdp.controller import requests
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 
 pytestmark = pytest.mark.slow

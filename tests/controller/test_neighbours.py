@@ -19,7 +19,7 @@ from perturbed_once import FULL_BATCH, LOSSES, RESTARTED, SCHEDULED, SHARDED, be
 from released import released
 
 from dbdp.algorithms import Facts, Plan, Request, plan
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 DIMENSION = 3
 AHEAD, ASIDE = np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])

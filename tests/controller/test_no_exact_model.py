@@ -17,7 +17,7 @@ from memory import RowsInMemory
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
-from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
 from dbdp.algorithms.rows import Rows
 from dbdp.controller.rows import PackedRows
 from dbdp.deployment.installer import Source
@@ -146,18 +146,18 @@ def statements(function: ast.FunctionDef) -> list[str]:
 def test_wherever_the_package_trains_the_next_thing_is_noise():
     """An exact model is computed only in `noisy`, which then only adds noise, or has no use for it."""
     training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
-    assert training == {("output_perturbation", "noisy"), ("tuning", "_read_on")}
-    once = functions("algorithms/perturbed_once/output_perturbation.py")
+    assert training == {("shared", "noisy"), ("tuning", "_read_on")}
+    once = functions("algorithms/families/perturbed_once/shared.py")
     assert statements(once["noisy"]) == [
         "exact = self.exact(rows, progress)",
         "released = self.mechanism.release(exact.ravel()).reshape(exact.shape)",
         "return projected(released, self.learning.radius)",
     ]
     passes = {call for call in calls("_epochs") if call[0] != "sensitivity"}
-    assert passes == {("output_perturbation", name) for name in ("exact", "exact_by_epoch")}
+    assert passes == {("shared", name) for name in ("exact", "exact_by_epoch")}
     assert set(calls("exact_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
-    assert set(calls("epoch")) == {("output_perturbation", name) for name in ("_epochs", "exact")}
-    (left,) = (node for node in functions("algorithms/several/tuning.py")["_read_on"].body if isinstance(node, ast.If))
+    assert set(calls("epoch")) == {("shared", name) for name in ("_epochs", "exact")}
+    (left,) = (node for node in functions("algorithms/combined/tuning.py")["_read_on"].body if isinstance(node, ast.If))
     (statement,) = left.body
     assert isinstance(statement, ast.Expr)  # a statement by itself, whose value nothing has
     assert ast.unparse(statement).endswith(".exact(rows)")
@@ -232,8 +232,8 @@ def test_every_caller_of_an_exact_sum_is_listed():
         "label_counts": {"majority.__call__"},
         "second_moment": {"preconditioning.noisy_second_moment"},
         # noise is drawn in the scan itself
-        "scan": {"noisy_sgd.__call__", "noisy_sgd.scan", "rows.scan_samples"},
-        "scan_samples": {"noisy_sgd.scan"},
+        "scan": {"noisy_steps.__call__", "noisy_steps.scan", "rows.scan_samples"},
+        "scan_samples": {"noisy_steps.scan"},
     }
     assert {name for name, _ in calls("minimise")} == {"baselines"}
 
@@ -290,11 +290,15 @@ def test_no_server_interface_reaches_the_baseline():
     assert {
         "dbdp.controller.requests",
         "dbdp.controller.rows",
-        "dbdp.algorithms.noisy_search.privgene",
+        "dbdp.algorithms.families.selections.privgene",
         "dbdp.controller.evaluation",
     } <= result
-    assert not result & {"dbdp.controller.baselines", "dbdp.interfaces.python.database", "dbdp.interfaces.cli.main"}
-    assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.database")  # it would be seen
+    assert not result & {
+        "dbdp.controller.baselines",
+        "dbdp.interfaces.python.client.database",
+        "dbdp.interfaces.cli.main",
+    }
+    assert "dbdp.controller.baselines" in reachable("dbdp.interfaces.python.client.database")  # it would be seen
 
 
 def test_no_option_setting_or_variable_is_about_noise():

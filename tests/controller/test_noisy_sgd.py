@@ -13,8 +13,8 @@ from pairs import others_slow
 from scipy import stats
 
 from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
-from dbdp.algorithms.noisy_sgd.noisy_sgd import NoisySgd
-from dbdp.interfaces.python.database import connect
+from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.learning.compiled.arithmetic import SHRINK
 from dbdp.learning.noisy import NoisyTraining
 

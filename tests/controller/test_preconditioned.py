@@ -11,7 +11,7 @@ from memory import RowsInMemory
 from test_audit_of_releases import audited
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.noisy_sgd.preconditioning import (
+from dbdp.algorithms.families.preconditioned.preconditioning import (
     coordinates_of,
     matrix_of,
     moment_sensitivity,
@@ -21,9 +21,10 @@ from dbdp.algorithms.noisy_sgd.preconditioning import (
 from dbdp.algorithms.noisy_sums import measured_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.controller.rows import PackedRows, packed_rows
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.losses import HuberSvm
-from dbdp.learning.networks.networks import Network
+from dbdp.learning.networks.architecture import Network
 from dbdp.learning.objectives import Linear, Softmax
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.noise import streams

@@ -14,7 +14,7 @@ from acting import acting
 from pairs import others_slow
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 Register = Callable[..., str]
 LATE = 3600

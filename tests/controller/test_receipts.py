@@ -16,10 +16,10 @@ from short import FEW
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.scores.metrics import METRICS
-from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller.receipts import Receipt
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.registry.datasets import Dataset

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import chi2, laplace, norm
 
 import dbdp
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 
 pytestmark = pytest.mark.statistical
 

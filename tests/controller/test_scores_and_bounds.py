@@ -21,7 +21,7 @@ from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.controller import ChargedError, evaluation
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.tallies import STEPS
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.sessions.session import Session

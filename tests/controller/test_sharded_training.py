@@ -19,7 +19,8 @@ from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import ChargedError, rows
 from dbdp.deployment.cluster import TIMEOUT
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry import datasets

@@ -16,15 +16,16 @@ from sklearn.linear_model import LinearRegression
 from test_audit_of_releases import audited
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.noisy_sgd import preconditioned_gd
-from dbdp.algorithms.noisy_sgd.preconditioning import coordinates_of, moment_sensitivity
+from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.algorithms.families.preconditioned import preconditioned_gd
+from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, moment_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.summary import SummaryPlan
-from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.controller.rows import packed_rows
 from dbdp.controller.summaries import plan_of
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.summaries import Summary
 from dbdp.learning import second_moments
 from dbdp.learning.rows.features import CENTRED

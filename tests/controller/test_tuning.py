@@ -12,10 +12,10 @@ from pairs import a_third_quick, others_slow
 from released import released
 
 from dbdp.algorithms import PERTURBED_ONCE, Request
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError, rows
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.events import pure_divergence
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
 from dbdp.registry.releases import Model

@@ -10,7 +10,7 @@ import pytest
 from psycopg import conninfo
 
 from dbdp.deployment import installer
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 pytestmark = pytest.mark.usefixtures("pg_dump")
 

@@ -30,7 +30,7 @@ from dbdp.controller.charging import _workers
 from dbdp.deployment import installer
 from dbdp.deployment.doctor import FAULT, examine
 from dbdp.deployment.installer import InstallError
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.sessions import support
 from dbdp.sessions.client import Another, ClientSession

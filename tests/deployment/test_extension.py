@@ -13,7 +13,7 @@ from psycopg import conninfo
 
 from dbdp import __version__
 from dbdp.deployment import installer
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
 # A query calls these for each row, where a setting would cost as much as predicting: sql/functions/6-prediction.sql.

@@ -11,7 +11,7 @@ from pairs import each_value_quick
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 
 CHOSEN = "objective_perturbation"  # what `auto` chooses for a pure ε

@@ -18,7 +18,7 @@ from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
 from dbdp.deployment import installer
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import Budget
 
 STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from watch import SHARES
 
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
-from dbdp.learning.networks.networks import Network
+from dbdp.learning.networks.architecture import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks

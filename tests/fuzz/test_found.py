@@ -13,7 +13,7 @@ from values import Table
 from watch import Watch
 
 from dbdp.learning.losses import Logistic
-from dbdp.learning.networks.networks import Network
+from dbdp.learning.networks.architecture import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear
 from dbdp.learning.schedules import Constant

@@ -10,7 +10,7 @@ from values import Table, sound_requests, tables
 from watch import SHARES, Outcome, Watch, assert_silent, finite
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 INTERFACES = {
     "positive": ("predict", "predict_probability"),

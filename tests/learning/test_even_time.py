@@ -19,7 +19,7 @@ from pairs import pairwise
 from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.compiled import arithmetic
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Loss, Squared
-from dbdp.learning.networks.networks import Network
+from dbdp.learning.networks.architecture import Network
 from dbdp.learning.noisy import Noise, NoisyState, NoisyTraining
 from dbdp.learning.objectives import Linear, Softmax
 from dbdp.learning.rows import blocks, encoding

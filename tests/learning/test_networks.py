@@ -17,9 +17,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from dbdp.learning.networks import networks
+from dbdp.learning.networks import architecture
+from dbdp.learning.networks.architecture import LEAST_CLIP, MOST_LAYERS, MOST_PARAMETERS, Network, network_named
 from dbdp.learning.networks.layers import Convolution, Dense
-from dbdp.learning.networks.networks import LEAST_CLIP, MOST_LAYERS, MOST_PARAMETERS, Network, network_named
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import VectorEncoder, pack
@@ -179,7 +179,7 @@ def test_clipped_sums_are_those_of_rows_clipped_one_by_one(kind):
         result = network.gradient_sum(model, rows, clip=clip)
         assert np.linalg.norm(result - expected) <= 6 * clip * 2.0**-27
         assert (norms > clip).any() or share > 1
-        with patch.object(networks, "SHRINK", 1.0):
+        with patch.object(architecture, "SHRINK", 1.0):
             exact = network.gradient_sum(model, rows, clip=clip)
         assert np.linalg.norm(exact - expected) <= TINY * np.linalg.norm(expected)
 
@@ -306,7 +306,7 @@ def test_sums_do_not_depend_on_the_order_or_on_pieces(kind):
     whole = network.gradient_sum(model, rows, clip=0.5), network.loss_sums(np.array([model]), rows)
     shuffled = rows[np.random.default_rng().permutation(len(rows))]
     for memory in (1, 8 * 5 * sum(layer.peak_numbers for layer in network.layers), 2**24):
-        with patch.object(networks, "_MEMORY", memory):
+        with patch.object(architecture, "_MEMORY", memory):
             sums = network.gradient_sum(model, shuffled, clip=0.5), network.loss_sums(np.array([model]), shuffled)
             assert network.scores(model, rows) == pytest.approx(network.scores(model, rows[::-1])[::-1], rel=TINY)
         assert np.abs(sums[0] - whole[0]).max() <= TINY * len(rows)

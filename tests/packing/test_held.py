@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from servers import cancelling_once_charged
 
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.learning.losses import Logistic
 from dbdp.learning.rows import blocks

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 
 
 def reports(connection: psycopg.Connection, table: str, dataset: str, options: dict[str, object]) -> list[str]:

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.several.tuning import TuningRequest
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 from dbdp.packing import room
 from dbdp.privacy.shuffling import KeyedOrder, Section, section_rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pairs import each_value_quick
 from scipy.stats import norm
 
-from dbdp.algorithms.noisy_search.privgene import sampled_epsilon
+from dbdp.algorithms.families.selections.privgene import sampled_epsilon
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import (

@@ -15,7 +15,7 @@ from scipy import optimize, special, stats
 from textbook import gaussian_delta
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.perturbed_once.output_perturbation import MIXTURES
+from dbdp.algorithms.families.perturbed_once.shared import MIXTURES
 from dbdp.learning import kernels
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import Budget

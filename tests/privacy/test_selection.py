@@ -18,8 +18,8 @@ from pairs import a_third_quick, others_slow
 from scipy import special, stats
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, Request
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.tuning import METHODS, TuningRequest
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.tuning import METHODS, TuningRequest
 from dbdp.privacy import selection
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.composition import least_epsilon

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import (
     DisjointDpEvent,

@@ -22,8 +22,8 @@ from truth import (
 )
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import (
     DisjointDpEvent,

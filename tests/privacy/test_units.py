@@ -13,10 +13,10 @@ from pairs import each_value_quick, others_slow, pairwise
 from short import FEW
 
 from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan
-from dbdp.algorithms.perturbed_once.output_perturbation import MIXTURES
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.algorithms.families.perturbed_once.shared import MIXTURES
 from dbdp.algorithms.scores.confusion import ConfusionPlan
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.tuning import TuningRequest
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release
 from dbdp.privacy.accounting.groups import share

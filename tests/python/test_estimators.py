@@ -29,8 +29,8 @@ from sqlalchemy import MetaData, Table, select
 import dbdp
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python import loading
-from dbdp.interfaces.python.database import Database
-from dbdp.interfaces.python.estimators import linear
+from dbdp.interfaces.python.client.database import Database
+from dbdp.interfaces.python.estimators import base
 
 pandas = pytest.importorskip("pandas")
 pyarrow = pytest.importorskip("pyarrow")
@@ -266,7 +266,7 @@ def fail() -> None:
 )
 def test_nothing_is_left_behind_after(private, monkeypatch, action, error):
     features, labels = points()
-    monkeypatch.setattr(linear, "progress_bar", failing(action))
+    monkeypatch.setattr(base, "progress_bar", failing(action))
     model = dbdp.LogisticRegression(epsilon=1, bounds=2.0, algorithm="bolt_on")
     with pytest.raises(error):
         model.fit(features, labels)

@@ -8,7 +8,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
 from dbdp import orm
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 
 MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Summary, orm.Allowance, orm.Statistics)
 

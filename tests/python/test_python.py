@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 import dbdp
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.keywords import OfClassifiers, OfNetworks, OfRegressors
 
 
@@ -314,4 +314,4 @@ def test_mypy_reports_wrong_types_in_a_script(tmp_path):
     errors = [line.split(":") for line in result.splitlines() if line.startswith("script.py") and "error" in line]
     assert {int(number): text.rpartition("[")[2].rstrip("]") for _, number, *_, text in errors} == ERRORS, result
     assert result.count("dbdp.interfaces.python.estimators.linear.LogisticRegression") >= 1
-    assert result.count("dbdp.algorithms.several.tuning.TuningRequest") == 1
+    assert result.count("dbdp.algorithms.combined.tuning.TuningRequest") == 1

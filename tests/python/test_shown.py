@@ -12,7 +12,7 @@ from pairs import others_slow
 from released import released
 
 import dbdp
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.releases import Model, ReceiptData
 
 RECEIPT = {

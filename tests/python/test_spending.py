@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import dbdp
 from dbdp.interfaces.python import loading
-from dbdp.interfaces.python.database import embedded
+from dbdp.interfaces.python.client.connecting import embedded
 from dbdp.interfaces.python.estimators import odometer
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, GaussianDpEvent, Release

@@ -19,7 +19,8 @@ from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import ChargedError
 from dbdp.deployment.cluster import TIMEOUT, Cluster
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 

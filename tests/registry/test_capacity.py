@@ -22,7 +22,7 @@ from scipy.stats import chisquare
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError, baselines
 from dbdp.interfaces.cli.main import app
 from dbdp.learning.rows import blocks

@@ -11,7 +11,7 @@ from pairs import each_value_quick, others_slow
 
 from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SphericalLaplaceDpEvent

@@ -9,7 +9,8 @@ import pytest
 from servers import drop_datasets
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 
 ROLES = {"owner": "dbdp_data_owner", "eve": "dbdp_analyst", "alice": "dbdp_analyst", "app": "dbdp_predictor"}
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, delta => 1e-6, epochs => 1, name => %s)"

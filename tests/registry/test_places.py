@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.cli.output import console
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.registry import places
 from dbdp.registry.places import PREFIX, SCHEMES, checked, is_within, listed, parts
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.registry.declarations import Declaration

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.registry.registration import LONGEST_NAME, Registration
 

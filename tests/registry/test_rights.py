@@ -14,7 +14,7 @@ from pairs import each_value_quick
 from servers import cancelling_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, Budget
 from dbdp.privacy.accounting.events import Release
 

@@ -7,7 +7,7 @@ import pytest
 from acting import acting
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 

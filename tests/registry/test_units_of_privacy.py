@@ -21,7 +21,7 @@ from short import FEW
 from shuffles import SCALED, shuffled
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.main import app
 from dbdp.privacy.accounting.padding import padded_samples

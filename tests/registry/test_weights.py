@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from released import released
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 
 FEATURES = {"a": [0, 1], "b": ["u", "v"]}
 TABLE = """

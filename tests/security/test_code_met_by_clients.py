@@ -19,9 +19,10 @@ from pairs import a_third_quick, others_slow
 
 from dbdp import LogisticRegression
 from dbdp.algorithms import Request
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.sessions.client import ClientSession
 
 pytestmark = pytest.mark.security

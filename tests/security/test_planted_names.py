@@ -28,7 +28,8 @@ from dbdp.deployment import installer
 from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.routes import entry, metrics, pages, registering, rights, scores, trainings
 from dbdp.sessions import connections
 from dbdp.sessions.client import ClientSession

@@ -196,7 +196,7 @@ from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name
 def test_connection_limit_refuses_shards_uncharged(arena, admin, owner, dataset, spent):
     """A connection limit refuses parallel training before its charge."""
     from dbdp.algorithms import Request
-    from dbdp.interfaces.python.database import connect
+    from dbdp.interfaces.python.client.connecting import connect
 
     role = arena.names["owner"]
     admin.execute(f"alter role {role} connection limit 2")

@@ -470,7 +470,7 @@ def stored(session: Session, name: str, kind: str, planned: dict[str, Any], chan
 
     The size of the network's parameters is its own.
     """
-    from dbdp.learning.networks.networks import network_named
+    from dbdp.learning.networks.architecture import network_named
     from dbdp.registry import datasets, network_models
 
     dataset = datasets.load(session, name)

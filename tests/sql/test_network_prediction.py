@@ -18,7 +18,7 @@ from shuffles import shuffled
 
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.sql import scoring
-from dbdp.learning.networks.networks import Network, network_named
+from dbdp.learning.networks.architecture import Network, network_named
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.registry import datasets, network_models

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scored import OF_EVERY_TYPE as FEATURES
 from scored import PARALLEL
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.interfaces.sql import scoring
 

@@ -28,7 +28,7 @@ import sparks
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.interfaces.python.database import connect as connected
+from dbdp.interfaces.python.client.connecting import connect as connected
 from dbdp.learning.rows.features import SCALED
 from dbdp.packing.spark import files, packed, tables, workers
 from dbdp.packing.spark.engine import SparkEngine

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import psycopg
 from commands import run_here
 
-from dbdp.interfaces.python.database import connect
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.sessions.errors import ChargedError
 

@@ -111,7 +111,7 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
     from dbdp.algorithms import Request
-    from dbdp.algorithms.several import groups as by_groups
+    from dbdp.algorithms.combined import groups as by_groups
     from dbdp.controller.facts import facts
     from dbdp.controller.rows import packed_rows
     from dbdp.interfaces.sql.interface import session

@@ -19,7 +19,8 @@ import sparks
 from psycopg.conninfo import make_conninfo
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.packing.spark import packed, workers
 
 KEY = bytes(range(101, 133))

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dbdp.algorithms.noisy_sgd.preconditioning import usual_ridge
+from dbdp.algorithms.families.preconditioned.preconditioning import usual_ridge
 from dbdp.algorithms.scores.counting import LEVEL
 
 _QUANTILE = NormalDist().inv_cdf((1 + LEVEL) / 2)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.noisy_sgd.preconditioning import coordinates_of, moment_noise
+from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, moment_noise
 from dbdp.algorithms.plan import relation
 from dbdp.checks import whole
 from dbdp.learning.second_moments import MOST_DIMENSION

@@ -102,7 +102,7 @@ def web(
         from dbdp.interfaces.web.serving import serve
     except ModuleNotFoundError as error:
         raise ValueError(f"dbdp web needs {error.name}; in the source's folder run pip install '.[web]'") from None
-    from dbdp.interfaces.python.database import default_url
+    from dbdp.interfaces.python.client.connecting import default_url
 
     serve(url or default_url(), host, port, print_line, opening=opening, metrics_token=_token() if metrics else "")
 

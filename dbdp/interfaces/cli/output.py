@@ -19,7 +19,7 @@ from dbdp.interfaces.terminal import Terminal
 from dbdp.sessions.errors import NOT_ALLOWED
 
 if TYPE_CHECKING:
-    from dbdp.interfaces.python.database import Database
+    from dbdp.interfaces.python.client.database import Database
 
 console = Terminal()
 LONGEST_LIST = 12  # numbers that a table shows one by one
@@ -58,7 +58,7 @@ Delta = Annotated[float, option(help="δ of this release; 0 is pure ε.")]
 @contextmanager
 def opened(url: str | None) -> Iterator["Database"]:
     """Connect to a server, and close the connection at the end."""
-    from dbdp.interfaces.python.database import connect
+    from dbdp.interfaces.python.client.connecting import connect
 
     with connect(url) as database:
         yield database

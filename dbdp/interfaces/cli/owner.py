@@ -33,7 +33,7 @@ from dbdp.interfaces.cli.output import (
     show_mapping,
 )
 from dbdp.interfaces.cli.parameters import Argument, Commands, option
-from dbdp.interfaces.python.tables import quoted
+from dbdp.interfaces.python.client.database import quoted
 from dbdp.registry.registration import Registration
 
 app = Commands()

@@ -154,10 +154,10 @@ def predict(
     The column of predictions is `probability`, `class` or `value`; `predicted_probability` etc. if the table has a
     column of that name.
     """
-    from dbdp.interfaces.python import tables
+    from dbdp.interfaces.python.client.database import quoted
 
     with opened(url) as database:
-        predicted = database.predictions(model, tables.quoted(database, table), most=limit)
+        predicted = database.predictions(model, quoted(database, table), most=limit)
     answer = {"binary": "probability", "classes": "class"}.get(predicted.kind, "value")
     while any(answer in row for row in predicted.rows):
         answer = f"predicted_{answer}"

@@ -155,7 +155,7 @@ def tune(
     url: Url = None,
 ) -> None:
     """Choose among settings privately, and store the chosen model."""
-    from dbdp.algorithms.several.tuning import TuningRequest, parsed
+    from dbdp.algorithms.combined.tuning import TuningRequest, parsed
     from dbdp.interfaces.python.progress import progress_bar
 
     own = (method, repetitions, distribution, selection_epsilon)

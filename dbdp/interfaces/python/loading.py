@@ -15,7 +15,8 @@ import numpy as np
 from psycopg import errors, sql
 
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.database import Database, connect, embedded
+from dbdp.interfaces.python.client.connecting import connect, embedded
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import ROW, values_of
 from dbdp.interfaces.python.frames import Frame
 from dbdp.privacy.accounting.budget import LEAK_UNITS

@@ -7,9 +7,9 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.algorithms import Request
-from dbdp.algorithms.several import tuning
-from dbdp.algorithms.several.groups import GroupsRequest
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined import tuning
+from dbdp.algorithms.combined.groups import GroupsRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 
 _NESTS, _MOST_LEVELS = (list, dict), 100  # levels of JSON that is stored: more than any record of dbdp has
 

@@ -16,7 +16,7 @@ import pytest
 import sparks
 from test_spark_rows import KEY, in_numpy, trained
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(disturbed_spark.__file__)

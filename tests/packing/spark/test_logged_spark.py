@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from logged_spark import KEY, NUMBER, PASSWORD, TEXT, WHOLE
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 
 pytestmark = pytest.mark.slow
 LOGS = "driver.log", "everything.log"

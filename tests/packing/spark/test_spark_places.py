@@ -16,7 +16,8 @@ from servers import drop_datasets
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.cli.output import opened_on
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.packing.spark import files
 from dbdp.packing.spark.engine import SparkEngine
 from dbdp.registry import places
@@ -149,7 +150,7 @@ CALLS = {
 
 
 def _tuning() -> Any:
-    from dbdp.algorithms.several.tuning import TuningRequest
+    from dbdp.algorithms.combined.tuning import TuningRequest
 
     candidates = ({"regularisation": 0.1}, {"regularisation": 0.2})
     return TuningRequest(Request(20.0, 1e-6, algorithm="bolt_on"), candidates)

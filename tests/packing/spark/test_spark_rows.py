@@ -19,7 +19,7 @@ import pytest
 import sparks
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.perturbed_once.output_perturbation import PerturbedOnce
+from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.rows import Layout
 from dbdp.learning import kernels, second_moments
 from dbdp.learning.losses import Logistic

@@ -17,7 +17,8 @@ from test_spark_rows import CANARY, KEY, SLICES, in_numpy, read, state, trained
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import ChargedError
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows.features import SCALED
 from dbdp.packing.spark import packed, tables, workers
 from dbdp.registry import datasets

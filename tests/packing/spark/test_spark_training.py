@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.several.tuning import TuningRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.output import opened_on
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.interfaces.python.estimators.on_spark import PredictionTransformer
 from dbdp.packing.spark import workers

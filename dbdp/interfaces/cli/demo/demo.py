@@ -16,7 +16,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from dbdp.interfaces.cli.demo import adult
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression, design_matrix
 from dbdp.interfaces.terminal import Terminal
 from dbdp.registry.declarations import Declaration

@@ -32,7 +32,7 @@ from dbdp.interfaces.python.progress import progress_bar
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dbdp.interfaces.python.database import Database
+    from dbdp.interfaces.python.client.database import Database
 
 app = Commands()
 plot = Commands(no_args_is_help=True, help="Draw a plot as PNG or SVG, by the suffix of the file's name.")

@@ -15,9 +15,8 @@ import numpy as np
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.rows import Progress, silent
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database, quoted
 from dbdp.interfaces.python.frames import as_text
-from dbdp.interfaces.python.tables import quoted
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.releases import decisions
 from dbdp.sessions.session import Row

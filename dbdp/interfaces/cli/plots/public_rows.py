@@ -16,7 +16,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from dbdp.deployment import installer
-from dbdp.interfaces.python.database import Database, connect
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.declarations import Declaration, declare
 from dbdp.registry.registration import Registration
 from dbdp.sessions.connections import opened

@@ -17,7 +17,8 @@ import numpy as np
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.python import loading
-from dbdp.interfaces.python.database import Database, connect, embedded
+from dbdp.interfaces.python.client.connecting import connect, embedded
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import ROW
 from dbdp.interfaces.python.frames import Column, Frame, as_text
 

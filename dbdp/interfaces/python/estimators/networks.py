@@ -7,7 +7,9 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.estimators.linear import OF_CLASSES, Probabilistic, initialiser, texts_of
+from dbdp.interfaces.python.estimators.design import texts_of
+from dbdp.interfaces.python.estimators.linear import Probabilistic
+from dbdp.interfaces.python.keywords import OF_CLASSES, initialiser
 from dbdp.learning.rows.features import Categorical
 from dbdp.registry import network_models
 from dbdp.registry.declarations import Declaration

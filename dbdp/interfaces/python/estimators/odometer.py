@@ -5,13 +5,13 @@ that outlives it, so its guarantee is counted here.
 """
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
 from typing import Any
 
+from dbdp.interfaces.python.estimators.inputs import warn
 from dbdp.privacy.accounting.budget import Budget, largest_epsilon
 from dbdp.privacy.accounting.events import Release
 
@@ -179,12 +179,11 @@ def charge(columns: Sequence[str], release: Release) -> None:
         fits, epsilon, delta = total.fits, float(total.epsilon), float(total.delta)
     if fits > 1 and not fits & (fits - 1) and not is_limited:
         named = ", ".join(columns[:_SHOWN]) + (", …" if len(columns) > _SHOWN else "")
-        warnings.warn(
+        warn(
             f"{fits} fits of this process on rows with the columns {named} spend epsilon = {epsilon:g}, delta = "
             f"{delta:g} together, as far as they are the same rows; dbdp.spending() has the sum, dbdp.SpendingLimit "
             "sets a limit, and Database.tune chooses among settings for one charge",
             PrivacySpendingWarning,
-            stacklevel=5,
         )
 
 

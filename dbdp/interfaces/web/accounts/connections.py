@@ -9,7 +9,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.views.refusals import Crowded, Refusal, closed, lost
 from dbdp.sessions.connections import connected, libpq_url
 from dbdp.sessions.errors import NOT_ALLOWED, PREFIX, PUBLIC_SQLSTATE, ChargedError

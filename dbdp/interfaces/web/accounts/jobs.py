@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.accounts.connections import Server
 from dbdp.interfaces.web.views.refusals import Refusal
 

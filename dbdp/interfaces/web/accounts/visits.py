@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 from psycopg.errors import Diagnostic
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.accounts.connections import Server
 from dbdp.interfaces.web.accounts.jobs import Jobs
 from dbdp.interfaces.web.accounts.links import Links

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.views.refusals import Refusal, missing_dataset
 from dbdp.sessions.session import Row
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.accounts.visits import Visitor, jobs_of
 from dbdp.interfaces.web.routes import lists
 from dbdp.interfaces.web.views import bars, charts, receipts

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.accounts.visits import Visitor
 from dbdp.interfaces.web.guards import check_form
 from dbdp.interfaces.web.routes import lists

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms.scores.metrics import METRICS
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.accounts.links import drawn
 from dbdp.interfaces.web.accounts.visits import Sent, Visitor, jobs_of
 from dbdp.interfaces.web.routes import lists

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms import Request as Training
-from dbdp.interfaces.python.database import Database
+from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.accounts.links import drawn
 from dbdp.interfaces.web.accounts.visits import Sent, Visitor, jobs_of
 from dbdp.interfaces.web.routes import lists, plan_form

@@ -1,0 +1,1 @@
+"""The published algorithms, a folder for each class of proof."""

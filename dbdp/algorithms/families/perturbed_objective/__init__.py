@@ -1,0 +1,1 @@
+"""Algorithms that add noise once, to the objective that they minimise."""

@@ -1,0 +1,1 @@
+"""Algorithms that add noise once, to the exact result of a training."""

@@ -1,0 +1,1 @@
+"""Gradient descent over all rows, in the coordinates of a noisy second moment."""

@@ -1,0 +1,354 @@
+"""Privately preconditioned gradient descent: noisy steps over all rows, in coordinates where they vary alike.
+
+privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
+from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
+and W times the mean of the last half of the iterates is released. Classes are learned by softmax with one clip for
+all of them. Shapes: the K models are one vector of P = K·d parameters.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.families.preconditioned.preconditioning import (
+    Preconditioner,
+    moment_noise,
+    noisy_second_moment,
+    preconditioner_of,
+    ridge_of,
+)
+from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
+from dbdp.algorithms.options import Options, OwnSettings, anything, automatic, own_settings
+from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
+from dbdp.algorithms.rows import Progress, Rows, silent
+from dbdp.checks import between, whole
+from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
+from dbdp.learning.objectives import Linear, Softmax, projected
+from dbdp.learning.second_moments import MOST_DIMENSION
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release
+from dbdp.privacy.mechanisms import ROOM, Gaussian
+
+MOST_PASSES = 1000
+MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
+FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
+STRONG = 20  # … longer steps too
+STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
+RIDGE_OF_SEVERAL = 2  # times the usual ridge: noise in a direction that the moment does not show counts for every class
+SOFTMAX_LIPSCHITZ = 1.5  # above √2, the most of ‖p - e_y‖
+
+
+@dataclass(frozen=True)
+class Settings(OwnSettings):
+    """What only preconditioned_gd has."""
+
+    passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 10, 16, 20 or 40")
+    moment_share: float | None = automatic(
+        1e-6, 0.99, "fraction of μ² for the second moment; by default .3, .15 or .2, and 0 with a summary"
+    )
+    clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4")
+
+
+OPTIONS = Options(
+    {
+        **anything("huber_width", "positive_weight", "step_size", "radius", "summary"),
+        "mechanism": (Gaussian.name,),
+    },
+    {
+        "epochs": "give passes in settings",
+        "clip_norm": "give clip in settings",
+        "regularisation": "leave it out: the coordinates regularise",
+    },
+    Settings,
+    least_signal=0.1,
+)
+
+
+# --- the public rule -------------------------------------------------------------------------------------
+
+
+def signal_of(multiplier: float, facts: Facts) -> float:
+    """Return nμ/d, μ = 1/multiplier: how far a unit of privacy is below what all rows say, by public facts (§16.6)."""
+    return facts.rows / (multiplier * facts.dimension)
+
+
+def usual_passes(signal: float, facts: Facts) -> int:
+    """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
+    if facts.outputs > 1:
+        return 40 if signal > STRONG_OF_SEVERAL else 20
+    return 16 if signal > FAIR or not facts.is_classifier else 10
+
+
+def usual_clip(signal: float, facts: Facts) -> float:
+    """Return c: with a weak signal, gradients clipped short have less noise than they lose (§16.6).
+
+    Residuals of numbers are mostly short, and so are the gradients of several classes together: they bear a longer
+    clip later.
+    """
+    if facts.outputs > 1:
+        return 0.25
+    if not facts.is_classifier:
+        return min(0.4, 0.13 * (signal / 10) ** 0.4)
+    return 0.15 if signal < 5 else 0.4 if signal > FAIR else 0.25
+
+
+def usual_step(objective: Linear | Softmax, signal: float) -> float:
+    """Return η: 1/β, 2/β of the logistic loss with a strong signal, 4/β of softmax: their curvature is seldom β."""
+    if isinstance(objective, Softmax):
+        return 4 / objective.smoothness
+    often = 2 if objective.loss.name == Logistic.name and signal > STRONG else 1
+    return often / objective.loss.smoothness
+
+
+def usual_moment_share(facts: Facts) -> float:
+    """Return the share of μ² for the second moment: less where steps have more noise, for several classes (§16.6)."""
+    if facts.outputs > 1:
+        return 0.15
+    return 0.3 if facts.is_classifier else 0.2
+
+
+def predicted_loss(signal: float, facts: Facts) -> str:
+    """Return what the noise is expected to cost, from public facts: an experience, on which no guarantee depends.
+
+    On the tables of docs/experiments.md the loss against a linear model without noise was about 15√K/(nμ/d) points of
+    accuracy for K models, or 100/(nμ/d) per cent of the root mean squared error, from half to twice that.
+    """
+    if facts.is_classifier:
+        loss, of = 15 * math.sqrt(facts.outputs) / signal, "points of accuracy"
+    else:
+        loss, of = 100 / signal, "% of the root mean squared error"
+    return f"about {loss:.2g} {of}, half to twice that elsewhere"
+
+
+def accumulated_noise(passes: int, averaged: int) -> float:
+    """Return the deviation of the mean of the last iterates, for steps of 1 with noise of 1 alone, and momentum β.
+
+    Noise in step t moves iterate t + k by r_k = 1 + β + … + β^(k-1), and the mean of the last A of T by the mean of
+    their r. With a curvature of 0 ≤ h ≤ 2(1 + β) of steps of 1, which pulls back, it is at most as much. Proof. Then
+    r_k = β^((k-1)/2)·U_(k-1)(x), U Chebyshev's polynomial of the second kind and x = (1 + β - h)/2√β, and |x| is at
+    most its value at h = 0, which is at least 1: there |U| is largest. ∎
+    """
+    moved = np.concatenate([np.zeros(passes), (1 - MOMENTUM ** np.arange(1, passes + 1)) / (1 - MOMENTUM)])
+    last = np.arange(passes - averaged, passes)[:, None]  # iterate s has the noise of steps t ≤ s, both from 0
+    means = moved[passes + last - np.arange(passes)].mean(axis=0)
+    return float(np.linalg.norm(means))
+
+
+# --- the plan --------------------------------------------------------------------------------------------
+
+
+def plan(request: Request, facts: Facts) -> "PreconditionedPlan":
+    """Return the plan of a privately preconditioned descent.
+
+    Proof (privacy.md §16.1, §16.3). Given what was released before, the second moment and each of the T sums of
+    clipped gradients are Gaussian releases, whose sums move by at most √2 and by 2C where one record is replaced. C
+    may depend on what was released before, since the quotients of sensitivity and deviation, μ_A and μ_g, do not.
+    Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² (§13), and that is at most 1/z², z
+    the analytic multiplier of (ε, δ). With a summary, which was released and charged before, μ_A = 0. ∎
+
+    Raises
+    ------
+    ValueError
+        If the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    if request.delta == 0:
+        raise ValueError(
+            f"delta = 0: algorithm {request.algorithm!r} adds Gaussian noise and needs a delta > 0; give one, or "
+            "choose objective_perturbation"
+        )
+    whole("features", facts.dimension, 1, MOST_DIMENSION, "give a projection_dimension, or choose dp_sgd")
+    descent = _descent(request, facts, own_settings(request, Settings))
+    guarantee = Release(GaussianDpEvent(descent.multiplier), request.epsilon, request.delta)
+    return PreconditionedPlan(request, facts, guarantee, descent.described(), descent)
+
+
+def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDescent":
+    objective = _objective(request, facts)
+    multiplier = analytic_noise_multiplier(request.epsilon, request.delta)
+    signal = signal_of(multiplier, facts)
+    return PreconditionedDescent(
+        objective=objective,
+        facts=facts,
+        multiplier=multiplier,
+        moment_share=_moment_share(request, facts, own),
+        passes=own.passes or usual_passes(signal, facts),
+        clip=own.clip or usual_clip(signal, facts),
+        step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
+        radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
+    )
+
+
+def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
+    """Return the share of μ² for the second moment: none if a summary has it."""
+    if request.summary is None:
+        return own.moment_share or usual_moment_share(facts)
+    if own.moment_share:
+        raise ValueError(
+            f"moment_share = {own.moment_share} has no effect with summary {request.summary}; drop one of them"
+        )
+    return 0.0
+
+
+def _step_given(size: float) -> float:
+    """Return the step size that was given: no model of T steps is beyond all floats, or below the normal ones."""
+    between("step_size", settings.positive_step(size), 1 / LARGEST, LARGEST)
+    return size
+
+
+def _objective(request: Request, facts: Facts) -> Linear | Softmax:
+    """Return the objective: one model, K by softmax, or K of Huber SVM against the rest with one clip."""
+    loss = settings.loss_of(request, facts)
+    if facts.outputs == 1 or loss.name == HuberSvm.name:
+        return Linear(loss, facts.dimension, facts.outputs)
+    remedy = "leave it out, or choose loss huber_svm"
+    settings.refuse_given(
+        request, "positive_weight", of="softmax, which learns several classes together,", remedy=remedy
+    )
+    return Softmax(facts.dimension, facts.outputs)
+
+
+@dataclass(frozen=True)
+class PreconditionedPlan(NoisyWhileTraining):
+    """The plan of a privately preconditioned descent, whose release says how noisy each coefficient is."""
+
+    method: "PreconditionedDescent"
+
+    def run(self, rows: Rows, progress: Progress = silent) -> Released:
+        """Pack the rows, train, and return the noisy models, with what follows from the released second moment."""
+        return self.method.released(rows, progress)
+
+
+@dataclass(frozen=True)
+class PreconditionedDescent:
+    """The release as it is planned: public facts only.
+
+    Attributes
+    ----------
+    multiplier : float
+        z = 1/μ of the whole run.
+    moment_share : float
+        Share of μ² for the second moment, 0 if a summary has it; each of the steps has an equal part of the rest.
+    passes : int
+        T.
+    clip : float
+        c: gradients in x̃ are clipped to C = c·√d_eff.
+    step_size : float
+        η, in x̃.
+    radius : float
+        The released model is projected onto ‖w‖ ≤ radius; infinity: it is not.
+    """
+
+    objective: Linear | Softmax
+    facts: Facts
+    multiplier: float
+    moment_share: float
+    passes: int
+    clip: float
+    step_size: float
+    radius: float
+
+    @property
+    def moment_multiplier(self) -> float:
+        """σ_A/√2 = 1/μ_A, rounded up."""
+        return self.multiplier / math.sqrt(self.moment_share) * ROOM
+
+    @property
+    def step_multiplier(self) -> float:
+        """σ_g/2C = 1/μ_g, rounded up."""
+        return self.multiplier * math.sqrt(self.passes / (1 - self.moment_share)) * ROOM
+
+    @property
+    def averaged(self) -> int:
+        """How many of the iterates, the last ones, make up the model."""
+        return -(-self.passes // 2)
+
+    def described(self) -> dict[str, Any]:
+        """Return what `explain` shows of it."""
+        return {
+            "predicted_loss": predicted_loss(signal_of(self.multiplier, self.facts), self.facts),
+            "sampling": "all rows",
+            "sampling_rate": 1.0,
+            "steps": self.passes,
+            "expected_passes": self._passes_before + self.passes,
+            "optimiser": "preconditioned gradient descent",
+            "parameters": self.objective.parameters,
+            "moment_share": self.moment_share,
+            "clip": self.clip,
+            "step_size": self.step_size,
+            "momentum": MOMENTUM,
+            "averaged_steps": self.averaged,
+            **self._moment_described(),
+            "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
+            **({"radius": self.radius} if self.radius < math.inf else {}),
+        }
+
+    def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
+        """Return the noisy models as one vector, shape (P,)."""
+        return self.released(rows, progress).models.ravel()
+
+    def released(self, rows: Rows, progress: Progress) -> Released:
+        """Return the noisy models after a public number of passes, and what follows from the second moment."""
+        rows.pack()
+        way, before = self._preconditioner(rows), self._passes_before
+        rows.transform(way.matrix)
+        progress("pass", before, before + self.passes)
+        largest = self.clip * math.sqrt(way.effective_dimension)
+        noise, step = self._step_noise(largest / way.scale), self.step_size * way.scale**2 / self.facts.rows
+        model, moved, total = np.zeros((3, self.objective.parameters))
+        for done in range(self.passes):
+            gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest / way.scale, noise=noise)
+            moved = MOMENTUM * moved - step * gradients
+            model = model + moved
+            if done >= self.passes - self.averaged:
+                total += model
+            progress("pass", before + done + 1, before + self.passes)
+        mean = (total / self.averaged).reshape(-1, self.facts.dimension)
+        return Released(
+            projected(mean @ way.matrix, self.radius),
+            {"effective_dimension": way.effective_dimension, "clip_norm": largest},
+            step * noise.noise_scale * accumulated_noise(self.passes, self.averaged) * way.matrix,
+        )
+
+    @property
+    def _passes_before(self) -> int:
+        """Passes before the first step: the second moment, if it has a share, and the change of coordinates."""
+        return 2 if self.moment_share else 1
+
+    def _moment_described(self) -> dict[str, Any]:
+        """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
+        if not self.moment_share:
+            known = {"ridge": self._ridge(self.facts.moment.ridge)} if self.facts.moment else {}
+            return known | {"mechanism": Gaussian.name}
+        noise = self._moment_noise()
+        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
+
+    def _preconditioner(self, rows: Rows) -> Preconditioner:
+        """Return what follows from a second moment that is released now, or that a summary has released before."""
+        if not self.moment_share:
+            if self.facts.moment is None:
+                raise AssertionError("a request that names a summary has its second moment among its facts")
+            return preconditioner_of(self.facts.moment.mean, self._ridge(self.facts.moment.ridge))
+        noise = self._moment_noise()
+        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
+
+    def _ridge(self, usual: float) -> float:
+        """Return κ from that of one model."""
+        return usual * RIDGE_OF_SEVERAL if self.facts.outputs > 1 else usual
+
+    def _moment_noise(self) -> Gaussian:
+        return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
+
+    def _step_noise(self, clip: float) -> Gaussian:
+        """Return the noise of a sum of gradients, each of norm at most `clip` (`measured_sensitivity` has the proof).
+
+        The rows keep their places from one neighbour to the other, and BLAS computes each by its place and its own
+        numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
+        """
+        largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
+        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
+        return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)

@@ -1,0 +1,1 @@
+"""Algorithms that select a whole model privately: from the classes, or from a population."""

@@ -1,1 +1,0 @@
-"""Algorithms that choose their steps or models by private selections: DP-AGD, line searches, PrivGene."""

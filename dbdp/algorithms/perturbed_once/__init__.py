@@ -1,1 +1,0 @@
-"""Algorithms that add noise once: to the result, or to the objective."""

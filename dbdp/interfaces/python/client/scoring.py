@@ -1,0 +1,266 @@
+"""Methods that use a released model or release figures: predictions, scores, bounds and summaries."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import sql
+
+from dbdp.interfaces.python.client.calls import Calls
+from dbdp.interfaces.python.summaries import Summary
+from dbdp.sessions.session import Row
+
+# Predictions for rows that the server reads, by internal functions: the table's owner defines the type of a row.
+_PREDICTED = """
+select r.shown,
+       coalesce(
+           {predictor}($4::int8, r.row_type, r.features),
+           case
+               when dbdp_internal.knows($4::int8, r.row_type, {kind}) then null
+               when dbdp_internal.learn(
+                   $4::int8, r.row_type, dbdp_internal.model_description($4::int8, r.row_type), {kind})
+               then {predictor}($4::int8, r.row_type, r.features)
+           end
+       ) as answer
+from dbdp_internal.table_rows($1::text::regclass, $2, $3::int8) as r
+"""
+_PREDICTORS = {"binary": "probability", "classes": "predict_class", "real": "predict_value"}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Rows of a table and a model's prediction for each.
+
+    Attributes
+    ----------
+    kind : str
+        Kind of the label: "binary", "classes" or "real".
+    rows : list of dict
+        The rows, each with the JSON values of its columns by name.
+    answers : list, shape (n,)
+        For each row the probability of the positive class (binary), the name of a class (classes) or a number (real).
+    """
+
+    kind: str
+    rows: list[Row]
+    answers: list[Any]
+
+
+class Scoring(Calls):
+    """The methods of an application, and of anyone who judges a model."""
+
+    def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
+        """Return rows of a table and a model's prediction for each.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+        table : str
+            Name of the table as SQL writes it. Without a schema it is looked up along the search_path.
+        most : int
+            Largest number of rows to return.
+
+        Returns
+        -------
+        Predictions
+            Rows, as `table_rows` returns them, and predictions.
+        """
+        from dbdp.registry.declarations import Declaration
+
+        query = (
+            "select id, declaration::text as declaration from dbdp.model "
+            "where id = dbdp_internal.model_number($1::text)"
+        )
+        found = self._of_model(query, model)
+        declaration = Declaration.from_json(found["declaration"])
+        vector = declaration.vector and declaration.vector.column
+        statement = sql.SQL(_PREDICTED).format(
+            predictor=sql.Identifier("dbdp_internal", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
+        )
+        rows = self.query(statement.as_string(), self.table(table) or table, vector, most, found["id"])
+        return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
+
+    def score(
+        self,
+        model: int | str,
+        dataset: str,
+        metric: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        bins: int = 50,
+        positive: str | None = None,
+    ) -> dict[str, Any]:
+        """Score a released model on a dataset, with noise, charged to the dataset's budget.
+
+        It is computed in the server, or on Spark after `on_spark`. docs/evaluation.md describes the results.
+
+        Parameters
+        ----------
+        model : int or str
+            Number of a released model, its name, or `name@version`.
+        dataset : str
+            Name of the dataset.
+        metric : str
+            accuracy, confusion, auc, calibration, mean_absolute_error or mean_squared_error.
+        epsilon, delta : float
+            The guarantee of this score. δ = 0 is pure ε-differential privacy.
+        bins : int
+            Number of bins of the histogram that auc and calibration use.
+        positive : str, optional
+            Among several classes, the class for auc or calibration.
+
+        Returns
+        -------
+        dict
+            The score, the error that its noise may cause, and the receipt.
+        """
+        if (here := self._evaluation_here(dataset)) is not None:
+            request = here.ScoreRequest(metric, float(epsilon), float(delta), bins, positive)
+            return dict(here.score(self._session, str(model), dataset, request))
+        query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
+        return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
+
+    def evaluate(
+        self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0, bins: int = 20
+    ) -> list[Row]:
+        """Evaluate a released classifier on a dataset, with noise, for one charge to the dataset's budget.
+
+        Parameters
+        ----------
+        model, dataset, epsilon, delta
+            As in `score`.
+        bins : int
+            Bins of the histogram behind the figures of a binary label, an even number: more bins, more noise.
+
+        Returns
+        -------
+        list of dict
+            `figure` (accuracy, majority_share and, of a binary label, auc), its `value`, and `plus_minus`, half the
+            width of the 95 % interval that the noise needs, or None if the noise leaves no rows.
+        """
+        if (here := self._evaluation_here(dataset)) is not None:
+            options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins}
+            return list(here.evaluate(self._session, str(model), dataset, **options))
+        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4)"
+        return self.query(query, str(model), dataset, float(epsilon), float(delta), bins)
+
+    def explain_score(
+        self,
+        dataset: str,
+        metric: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        bins: int = 50,
+        positive: str | None = None,
+    ) -> dict[str, Any]:
+        """Return plan, noise and charge of a score, of `class_balance` or of `bounds`, without reading or spending.
+
+        Parameters
+        ----------
+        dataset, epsilon, delta, bins, positive
+            As in `score`.
+        metric : str
+            A metric of `score`, or "evaluation", "class_balance", "bounds" or "summary".
+        """
+        query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
+        return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["plan"]
+
+    def confusion(self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+        """Return a released model's confusion matrix with noise: `score` with that metric.
+
+        Parameters
+        ----------
+        model, dataset, epsilon, delta
+            As in `score`.
+
+        Returns
+        -------
+        dict
+            `matrix` of shape (classes, classes), true × predicted, figures that follow from it, and the receipt.
+        """
+        return self.score(model, dataset, "confusion", epsilon=epsilon, delta=delta)
+
+    def bounds(
+        self, dataset: str, column: str, *, epsilon: float, delta: float = 0.0, beta: float = 1e-3
+    ) -> dict[str, Any]:
+        """Estimate bounds of a numeric column with noise, as the role that registered the dataset.
+
+        Parameters
+        ----------
+        dataset, epsilon, delta
+            As in `score`.
+        column : str
+            A numeric column of its table.
+        beta : float
+            Probability that an empty bin is counted as occupied, which makes the bounds too wide.
+
+        Returns
+        -------
+        dict
+            The bounds, the bins behind them, and the receipt.
+        """
+        query = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as bounds"
+        return self.query(query, dataset, column, float(epsilon), float(delta), float(beta))[0]["bounds"]
+
+    def class_balance(self, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
+        """Return how many rows each class has, with noise, and the positive_weight that balances a binary label.
+
+        Parameters
+        ----------
+        dataset, epsilon, delta
+            As in `score`.
+
+        Returns
+        -------
+        dict
+            Counts and shares of the classes, the noise of each, and the receipt.
+        """
+        if (here := self._evaluation_here(dataset)) is not None:
+            return dict(here.class_balance(self._session, dataset, epsilon=float(epsilon), delta=float(delta)))
+        query = "select dbdp.dp_class_balance($1, $2, $3) as balance"
+        return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
+
+    def summarize(self, dataset: str, *, epsilon: float, delta: float) -> Summary:
+        """Release a noisy second moment of a dataset's rows and labels, for one charge, computed in the server.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        epsilon, delta : float
+            The guarantee of this release. δ must be above 0.
+
+        Returns
+        -------
+        dbdp.interfaces.python.summaries.Summary
+            The summary. `linreg`, `pca`, `correlations` and its use in training cost nothing.
+        """
+        query = "select summary from dbdp.dp_summarize($1, $2, $3)"
+        return self.summary(self.query(query, dataset, float(epsilon), float(delta))[0]["summary"])
+
+    def summary(self, number: int) -> Summary:
+        """Return a released summary that this role may use.
+
+        Parameters
+        ----------
+        number : int
+            Its number in dbdp.summaries.
+        """
+        rows = self.query("select receipt from dbdp.summaries_details where id = $1", number)
+        if not rows:
+            raise ValueError(f"summary {number} does not exist; see dbdp.summaries")
+        return Summary(number, rows[0]["receipt"], self.query)
+
+    def summaries(self) -> list[Row]:
+        """Return dbdp.summaries: the released summaries that this role may use."""
+        return self.query("select * from dbdp.summaries_details order by id")
+
+    def _evaluation_here(self, dataset: str) -> Any:
+        """Return the module that scores on Spark, None where scores run in the server; raise as `_trains_here` does."""
+        if self._session.engine is None or not self._trains_here(dataset):
+            return None
+        from dbdp.controller import evaluation
+
+        return evaluation
