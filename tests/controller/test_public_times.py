@@ -123,17 +123,6 @@ def test_a_plan_states_the_answer_time_and_is_itself_not_delayed(connection, nam
         assert row == (LATE,)
 
 
-def test_a_cancel_ends_the_wait_and_the_charge_stands(connection, name, spent):
-    connection.execute(TRAIN, (name,))
-    before = spent(name)[0]
-    connection.execute(SET, (name, LATE))
-    connection.execute("set statement_timeout = '2s'")
-    with pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled"):
-        connection.execute(TRAIN, (name,))
-    connection.execute("reset statement_timeout")
-    assert spent(name)[0] == 2 * before
-
-
 def test_the_activity_hides_whether_a_call_waits(server_url, connection, name):
     """The control is PostgreSQL's own sleep."""
     connection.execute(SET, (name, LATE))

@@ -12,7 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import each_value_quick, others_slow
-from servers import cancelling_once_charged
+from servers import stopping_once_charged
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
@@ -82,22 +82,6 @@ def test_the_table_of_charges_is_that_of_the_law():
     assert renyi.cost(guarantee) == (math.ceil(exact * (1 + 1e-12) * CHARGE_UNITS), 0)
     assert cost(BUDGETS["basic"], 0.5, 0.0) == (500_000_000, 0)
     assert cost(BUDGETS["basic"], 0.5, 1e-7) == (500_000_000, 100_000_000_000)
-
-
-def test_a_rollback_keeps_the_charge(connection, table, register, spent):
-    name = register(table)
-    with connection.transaction(force_rollback=True):
-        assert connection.execute(TRAIN, (name, 1.0, 0.0)).fetchone()[0] > 0
-    assert spent(name) == (CHARGE_UNITS, 0)
-    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
-
-
-def test_a_client_that_rolls_back_keeps_the_charge(server_url, table, register, spent):
-    name = register(table)
-    with psycopg.connect(server_url) as other:
-        fit(connect(other), name, 1.0, 0.0)
-        other.rollback()
-    assert spent(name) == (CHARGE_UNITS, 0)
 
 
 def test_releases_of_one_statement_are_charged_each(connection, table, register, spent):
@@ -204,7 +188,7 @@ def test_cancelled_training_keeps_charge_leaves_no_table(connection, server_url,
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
     stopped = pytest.raises(psycopg.Error, match=r"the charge is not refunded: it was cancelled")
-    with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, name):
+    with stopped, stopping_once_charged(server_url, connection.info.backend_pid, name):
         by(connection, "server", name, algorithm, **LASTING[algorithm])
     assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
     assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 from pairs import each_value_quick
-from servers import cancelling_once_charged
+from servers import stopping_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.interfaces.python.client.connecting import connect
@@ -372,7 +372,7 @@ def test_a_cancelled_training_is_charged_to_both(stage):
     stage.register()
     stage.grant("alice", 1.0)
     with stage.session("alice") as alice:
-        cancelling = cancelling_once_charged(stage.url, alice.info.backend_pid, stage.name)
+        cancelling = stopping_once_charged(stage.url, alice.info.backend_pid, stage.name)
         with refused("not refunded: it was cancelled"), cancelling:
             alice.execute("select dbdp.dp_logreg(%s, 0.6, epochs => 100000, batch_size => 20)", (stage.name,))
     assert stage.spent("alice") == stage.spent() == 600_000_000

@@ -355,13 +355,6 @@ def test_a_charge_is_in_the_ledger_and_on_the_odometers(place, connection, name,
     assert spent(name) == (CHARGE_UNITS // 2, 0)
 
 
-def test_a_charge_survives_a_rollback(place, connection, name, spent):
-    with connection.transaction(force_rollback=True):
-        place.run(charge, name, plan(0.5))
-    assert outcomes(connection, name) == []
-    assert spent(name) == (CHARGE_UNITS // 2, 0)
-
-
 def refusal_of_charge(session: Session, name: str, planned: dict[str, Any]) -> Any:
     from dbdp.registry import datasets
 
