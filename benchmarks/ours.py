@@ -16,15 +16,16 @@ from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.plan import AUTO, Released
-from dbdp.controller import charging, release, requests
+from dbdp.controller import charging, requests, storing
+from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.rows import packed_rows
 from dbdp.interfaces.cli.demo import adult
 from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing.writers import temporary_blocks
 from dbdp.registry.datasets import Dataset, load
+from dbdp.registry.spending.odometers import Price
 from dbdp.sessions.client import ClientSession
 
 SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""
@@ -186,7 +187,7 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
     with packed_rows(session, dataset, planned.layout) as rows:
         rows.shuffle()
         planned.exact(rows)
-    release.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
+    storing.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
 
 
 def plan_of(dataset: Dataset) -> PerturbedOnce:
@@ -207,7 +208,8 @@ def private_part(connection: psycopg.Connection, table: Table) -> float:
 
     def steps() -> None:
         planned = plan_of(dataset)
-        charge = charging.charge_for(session, dataset, planned.explain(), planned.mechanism.guarantee)
+        price = Price.of(dataset.budget, planned.mechanism.guarantee)
+        charge = charging.charge_for(session, dataset, planned.explain(), price)
         session.await_durable(charge)
         planned.mechanism.release(np.zeros(planned.facts.dimension))
 

@@ -17,7 +17,7 @@ from dbdp.algorithms import Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
 from dbdp.algorithms.noisy_sums import gaussian_sum, sampled_sensitivity
 from dbdp.algorithms.rows import Layout
-from dbdp.controller.rows import PackedRows, packed_rows
+from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.learning.losses import Logistic
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear

@@ -268,7 +268,7 @@ def _option(option: Any) -> str:
 
 def python_page() -> str:
     """Return the reference of Python, to be filled from docstrings."""
-    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.releases.Model"]
+    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.results.models.Model"]
     entries = "\n\n".join(f"::: {place}" for place in places)
     return f"""# Python reference
 

@@ -170,7 +170,7 @@ def test_only_the_session_and_the_server_know_plpy():
 
 
 def test_only_sessions_know_where_they_run():
-    sessions = {"ServerSession", "ClientSession"}
+    sessions = {"SpiSession", "ServerSession", "ClientSession"}
     for name, tree in TREES.items():
         nodes = list(ast.walk(tree))
         assert "in_server" not in {node.attr for node in nodes if isinstance(node, ast.Attribute)}, name

@@ -21,7 +21,7 @@ from benchmarks.reproduce.values import accuracy, loss_of, objective
 from dbdp.algorithms import plan
 from dbdp.algorithms.families.noisy_search import line_search
 from dbdp.controller.facts import facts
-from dbdp.controller.rows import packed_rows
+from dbdp.controller.packed_rows import packed_rows
 from dbdp.privacy.accounting.filters import Filter
 from dbdp.registry.datasets import load
 from dbdp.sessions.client import ClientSession

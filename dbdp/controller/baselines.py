@@ -14,10 +14,11 @@ from dbdp.algorithms.families.perturbed_objective.minimisation import minimise
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.rows import Layout
 from dbdp.controller.facts import facts, paired
-from dbdp.controller.rows import PackedRows, packed_rows
+from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.learning.objectives import Linear, Objective
-from dbdp.registry import datasets, releases
+from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
+from dbdp.registry.results.column_units import in_column_units
 from dbdp.sessions.session import Session
 
 LEAST_PENALTY = 0.1  # nλ of a baseline: the best linear model without noise needs next to none
@@ -85,7 +86,7 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     with packed_rows(session, dataset, layout) as rows:
         models = minimise(rows, objective, regularisation, public.rows).reshape(public.shape)
         scores = _exact_scores(rows, models, dataset) if public.is_classifier else (None, None, None)
-    units = releases.in_column_units(dataset.declaration, models, request.projection)
+    units = in_column_units(dataset.declaration, models, request.projection)
     coefficients, intercepts = (each.tolist() for each in units)
     return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, *scores)
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.controller import release
+from dbdp.controller import storing
 from dbdp.controller.receipts import Receipt
 from dbdp.packing.options import Share, check_share
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.shuffling import section_rows
 from dbdp.registry.datasets import Dataset
+from dbdp.registry.spending.odometers import Price
 from dbdp.sessions.errors import ChargedError, public_failure
 from dbdp.sessions.session import Charge, Session
 
@@ -29,7 +30,7 @@ def check_trainable(session: Session, dataset: Dataset, request: Request, layout
     A score packs rows as a training does, and so calls it too. Groups need a file of `staged` bytes for their records.
     """
     if request.network is not None:
-        release.network_of(dataset, request)
+        storing.network_of(dataset, request)
     session.check_rows(dataset)
     if session.engine is None:
         _check_session(session, dataset, request)
@@ -94,7 +95,7 @@ def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Ch
         After the charge, if anything fails in the block.
     """
     with session.in_one_session():
-        charge = charge_for(session, dataset, receipt.plan, receipt.guarantee)
+        charge = charge_for(session, dataset, receipt.plan, receipt.price)
         try:
             with _failure_noted(session, charge.ledger):
                 yield charge
@@ -114,9 +115,10 @@ def answering(session: Session, dataset: Dataset, charge: Charge) -> Iterator[No
     session.await_durable(charge)
 
 
-def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], guarantee: Release) -> Charge:
+def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], price: Price) -> Charge:
     """Charge a release, before a row is read; raises as `Session.charge` does."""
-    return session.charge(dataset, described | dataset.relation | {"guarantee": guarantee.as_data()})
+    plan = described | dataset.relation | {"guarantee": price.release.as_data()}
+    return session.charge(dataset, plan, price)
 
 
 @contextmanager
@@ -135,11 +137,11 @@ def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
 
 def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
     """Return the plan and its cost as data, also in allowances; with the dataset's answer time if it has one."""
-    notes: dict[str, Any] = {}
+    receipt, notes = Receipt.of(dataset, described, guarantee), dict[str, Any]()
     if dataset.allowance_orders:
         orders = dataset.allowance_orders.items()
-        costs = {role: replace(dataset.budget, order=order).cost(guarantee)[0] for role, order in orders}
+        costs = {role: receipt.price.at(replace(dataset.budget, order=order))[0] for role, order in orders}
         notes["allowance_charges"] = {role: cost / CHARGE_UNITS for role, cost in costs.items()}
     if dataset.answer_seconds is not None:
         notes["answer_seconds"] = dataset.answer_seconds
-    return Receipt.of(dataset, described, guarantee).noting(notes).as_data()
+    return receipt.noting(notes).as_data()

@@ -9,6 +9,7 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.attacks import attack_powers
 from dbdp.registry.datasets import Dataset
+from dbdp.registry.spending.odometers import Price
 
 
 @dataclass(frozen=True)
@@ -21,18 +22,10 @@ class Receipt:
         Name of the dataset.
     plan : dict[str, Any]
         What is done: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details.
-    guarantee : Release
-        The guarantee that is charged.
+    price : Price
+        The guarantee that is charged, the budget, and the cost in it.
     relation : Mapping[str, Any]
         The neighbouring relation and the unit; empty if the unit is one row.
-    mode : str
-        How the charges of the dataset compose.
-    order : float | None
-        The Rényi order α of the dataset's budget; None in other modes.
-    charge : float
-        In the unit of the mode.
-    leak : float
-        Part of the budget's δ.
     notes : Mapping[str, Any]
         Other public facts: the chosen candidate, the plans of all groups, the answer time.
     ledger : int | None
@@ -43,12 +36,8 @@ class Receipt:
 
     dataset: str
     plan: dict[str, Any]
-    guarantee: Release
+    price: Price
     relation: Mapping[str, Any]
-    mode: str
-    order: float | None
-    charge: float
-    leak: float
     notes: Mapping[str, Any] = field(default_factory=dict)
     ledger: int | None = None
     version: str | None = None
@@ -56,11 +45,8 @@ class Receipt:
     @classmethod
     def of(cls, dataset: Dataset, plan: dict[str, Any], guarantee: Release) -> "Receipt":
         """Return the receipt of a planned release, before its charge."""
-        budget = dataset.budget
-        charge, leak = budget.cost(guarantee)
-        cost = charge / CHARGE_UNITS, leak / LEAK_UNITS
-        notes = _warning(plan, guarantee.delta, budget.delta)
-        return cls(dataset.name, plan, guarantee, dataset.relation, budget.mode, budget.order, *cost, notes)
+        notes = _warning(plan, guarantee.delta, dataset.budget.delta)
+        return cls(dataset.name, plan, Price.of(dataset.budget, guarantee), dataset.relation, notes)
 
     def charged(self, ledger: int) -> "Receipt":
         """Return the receipt with the id of its charge in the ledger."""
@@ -78,8 +64,9 @@ class Receipt:
     def as_data(self) -> dict[str, Any]:
         """Return all entries by name, as users see them and as dbdp.model stores them."""
         paid = {} if self.ledger is None else {"ledger": self.ledger, "version": self.version}
-        cost = {"mode": self.mode, "order": self.order, "charge": self.charge, "leak": self.leak}
-        attacks = {"attack_power": attack_powers(self.guarantee)}
+        budget, (charge, leak) = self.price.budget, self.price.costs
+        cost = {"mode": budget.mode, "order": budget.order, "charge": charge / CHARGE_UNITS, "leak": leak / LEAK_UNITS}
+        attacks = {"attack_power": attack_powers(self.price.release)}
         return {"dataset": self.dataset, **self._planned, **self.relation, **cost, **attacks, **self.notes, **paid}
 
     @property

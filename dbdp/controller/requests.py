@@ -16,17 +16,17 @@ from dbdp.algorithms.combined.groups import GroupsPlan, GroupsRequest
 from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
-from dbdp.controller import release
+from dbdp.controller import storing
 from dbdp.controller.charging import answering, charged, check_trainable, explained
 from dbdp.controller.facts import paired, paired_for_several
+from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.rows import PackedRows, packed_rows
-from dbdp.controller.summaries import known
+from dbdp.controller.statistics.summary_requests import known
 from dbdp.packing import grouping
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.releases import Model
+from dbdp.registry.results.models import Model
 from dbdp.sessions.session import Charge, Session
 
 
@@ -108,8 +108,8 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     job = Planned.of(session, name, request)
     with job.charged(session) as (charge, receipt):
         with job.rows(session, charge, progress) as rows:
-            released = release.with_standard_errors(job.dataset, job.request, job.plan.run(rows, progress))
-        return release.store(session, job.dataset, job.request, released, receipt)
+            released = storing.with_standard_errors(job.dataset, job.request, job.plan.run(rows, progress))
+        return storing.store(session, job.dataset, job.request, released, receipt)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
@@ -118,7 +118,7 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
     with job.charged(session) as (charge, receipt):
         with job.rows(session, charge, progress) as rows:
             chosen, models = job.plan.run(rows, progress)
-        return release.store(session, job.dataset, job.request, Released(models), receipt.noting({"chosen": chosen}))
+        return storing.store(session, job.dataset, job.request, Released(models), receipt.noting({"chosen": chosen}))
 
 
 def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
@@ -133,7 +133,7 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
         receipts = [receipt.of_group(of_group) for of_group in job.plan.explain_each()]
         with session.atomic():
             models = [
-                release.store(session, job.dataset, job.request, *each) for each in zip(released, receipts, strict=True)
+                storing.store(session, job.dataset, job.request, *each) for each in zip(released, receipts, strict=True)
             ]
         return dict(zip(request.groups, models, strict=True))
 
@@ -159,4 +159,4 @@ def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, pr
 
 def _model_of_group(session: Session, group: Dataset, base: Request, plan: algorithms.Plan) -> Released:
     with packed_rows(session, group, plan.layout) as rows:
-        return release.with_standard_errors(group, base, plan.run(rows))
+        return storing.with_standard_errors(group, base, plan.run(rows))

@@ -13,14 +13,14 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from dbdp.algorithms.combined.groups import MOST_GROUPS, GroupsRequest
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.packing.memory import pack_memory
-from dbdp.packing.stores import Buckets, RecordFile
+from dbdp.packing.record_store import Buckets, RecordFile
 from dbdp.packing.writers import table_name, temporary_blocks
-from dbdp.registry import registering
+from dbdp.registry import register
 from dbdp.registry.datasets import Dataset, Group
 from dbdp.registry.tables import records
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 # So many groups are packed into one table, one after the other. Each truncation leaves a dead row in pg_class, which
@@ -79,13 +79,13 @@ def _check_private(dataset: Dataset, group_by: str, groups: Sequence[str]) -> No
         )
 
 
-def count(session: ServerSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
+def count(session: SpiSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
     """Return the public number of rows of each group; raises as `sizes` does.
 
     With a capacity the numbers of rows are private, and it is divided equally among the groups.
     """
     _check(dataset, group_by, groups)
-    registering.check_canonical(session, "group", group_by, dataset.column_types[group_by], groups)
+    register.check_canonical(session, "group", group_by, dataset.column_types[group_by], groups)
     if dataset.capacity is not None:
         return [_share(dataset.capacity, len(groups))] * len(groups)
     return records.count_groups(session, dataset, group_by, groups)
@@ -124,7 +124,7 @@ def each_group(
 
 
 def distribute(
-    session: ServerSession,
+    session: SpiSession,
     dataset: Dataset,
     table: str,
     group_by: str,
@@ -139,7 +139,7 @@ def distribute(
     encoder, memory = records.encoder_of(session, dataset), pack_memory(session)
     file = RecordFile.beside(session, table, encoder.record_bytes, sum(counted))
     row_counts = np.zeros(len(groups), np.int64)
-    key, buckets = held.hold(table_name(table), file), Buckets(file, counted)
+    key, buckets = resident.hold(table_name(table), file), Buckets(file, counted)
     for piece in records.read_by_group(session, dataset, encoder, group_by, groups, counted, memory=memory):
         row_counts += np.bincount(piece["group"], minlength=len(groups))
         if np.any(row_counts > counted):
@@ -154,4 +154,4 @@ def distribute(
     together = max(1, memory // 16 // encoder.record_bytes)
     for bucket, (begin, end) in enumerate(pairwise([0, *accumulate(counted)])):
         for first in range(begin, end, together):
-            session.query(_INSERT.format(table), bucket, held.reference(key, first, min(first + together, end)))
+            session.query(_INSERT.format(table), bucket, resident.reference(key, first, min(first + together, end)))

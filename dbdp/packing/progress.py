@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dbdp.algorithms.rows import Progress, silent
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 _MOST_PARTS, _ROWS_OF_A_PART = 100, 1000
@@ -42,7 +42,7 @@ def _receiver(progress: Progress) -> Callable[[str], None]:
 class ProgressReporter:
     """Reports the progress of each stage in equal parts, each part once and in order."""
 
-    def __init__(self, session: ServerSession, rows: int, *, enabled: bool) -> None:
+    def __init__(self, session: SpiSession, rows: int, *, enabled: bool) -> None:
         self._session = session
         self._parts = max(1, min(_MOST_PARTS, rows // _ROWS_OF_A_PART)) if enabled else 0
         self._reported: dict[str, int] = {}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning.rows import blocks
-from dbdp.packing import held
-from dbdp.packing.stores import RecordFile, RecordsInMemory
+from dbdp.packing import resident
+from dbdp.packing.record_store import RecordFile, RecordsInMemory
 from dbdp.registry.datasets import Dataset
 from dbdp.sessions.errors import INVALID_NAME
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session, temporary_table
 
 BLOCK_COLUMNS = "block_no int8 not null, block bytea not null"
@@ -26,7 +26,7 @@ where c.oid = to_regclass($1)
 """
 
 
-def named(session: ServerSession, argument: str, table: str, columns: str) -> str:
+def named(session: SpiSession, argument: str, table: str, columns: str) -> str:
     """Return the name of a table as statements write it: qualified, and quoted by the server."""
     try:
         rows = session.query(_NAME, table)
@@ -76,7 +76,7 @@ class BlockWriter:
 
     Parameters
     ----------
-    session : ServerSession
+    session : SpiSession
         Runs the inserts.
     table : str
         Qualified, quoted name of a table with `BLOCK_COLUMNS`.
@@ -96,7 +96,7 @@ class BlockWriter:
 
     def __init__(
         self,
-        session: ServerSession,
+        session: SpiSession,
         table: str,
         dimension: int,
         cuts: Sequence[int] = (),
@@ -120,24 +120,24 @@ class BlockWriter:
 
     def _forget_dropped(self) -> None:
         """Free rows that this table referred to, and those of tables that a client dropped without `forget_blocks`."""
-        held.forget(self._name)
-        if tables := held.tables():
+        resident.forget(self._name)
+        if tables := resident.tables():
             for row in self._session.query(_DROPPED, tables):
-                held.forget(row["name"])
+                resident.forget(row["name"])
 
     def write_all(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
         """Write all rows of the table, as they are or those of an order; where there is room, they stay in memory."""
-        if not self._held or rows.nbytes > self._room - held.size(self._copy):
+        if not self._held or rows.nbytes > self._room - resident.size(self._copy):
             self.write(rows, order)
             return
         kept = rows if order is None else rows[order]
-        self._key = held.hold(self._name, RecordsInMemory(kept))
+        self._key = resident.hold(self._name, RecordsInMemory(kept))
         self._append(len(kept), lambda first, last: None)
 
     def hold_steps(self, rows: np.ndarray, ends: np.ndarray) -> None:
         """Hold the rows of Poisson steps in memory, as one block; each step ends after so many of them."""
-        key = held.hold(self._name, RecordsInMemory(rows, ends))
-        self._session.query(self._insert, self._number, held.reference(key, 0, len(rows)))
+        key = resident.hold(self._name, RecordsInMemory(rows, ends))
+        self._session.query(self._insert, self._number, resident.reference(key, 0, len(rows)))
         self._number += 1
 
     def write(self, rows: np.ndarray, order: np.ndarray | None = None) -> None:
@@ -145,7 +145,7 @@ class BlockWriter:
         if self._held and self._file is None:
             row_bytes = blocks.row_bytes(self._dimension)
             self._file = RecordFile.beside(self._session, self._table, row_bytes, self._rows)
-            self._key = held.hold(self._name, self._file)
+            self._key = resident.hold(self._name, self._file)
         if order is None:
             self._append(len(rows), lambda first, last: self._keep(rows[first:last]))
         else:
@@ -179,7 +179,7 @@ class BlockWriter:
     def end_block(self) -> None:
         """Write the open block, if it has rows."""
         if self._written > self._begin:
-            block = held.reference(self._key, self._begin, self._written) if self._held else b"".join(self._open)
+            block = resident.reference(self._key, self._begin, self._written) if self._held else b"".join(self._open)
             self._session.query(self._insert, self._number, block)
             self._number += 1
             self._open, self._begin = [], self._written

@@ -14,8 +14,8 @@ from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
 from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.spending import identities
-from dbdp.registry.tables import units
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.tables import privacy_units
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 
@@ -312,15 +312,15 @@ def column_types(session: Session, source_oid: int) -> dict[str, str]:
     return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 
 
-def count(session: ServerSession, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
+def count(session: SpiSession, source: str, unit: Unit | None, types: Mapping[str, str]) -> int:
     """Return the public size of a table: its number of rows, or of units."""
     if unit:
-        return units.count(session, source, unit, types)
+        return privacy_units.count(session, source, unit, types)
     with session.reading(source):
         return int(session.query(f"select count(*) as number from {source} as source")[0]["number"])
 
 
-def check_rows(session: ServerSession, dataset: Dataset) -> None:
+def check_rows(session: SpiSession, dataset: Dataset) -> None:
     """Raise ValueError if the rows are elsewhere, or no longer have their registered, public number, or that of units.
 
     With a capacity their number is private and may be any; only the right to read the table is checked.

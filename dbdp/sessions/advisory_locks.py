@@ -7,7 +7,7 @@ holds one, nor whether until its end or until that of the transaction.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 
 _SHARED = {"ShareLock": "_shared", "ExclusiveLock": ""}
 _HELD = """
@@ -26,7 +26,7 @@ Lock = tuple[str, str]  # what its functions' names end in, and their arguments
 
 
 @contextmanager
-def preserved(session: ServerSession) -> Iterator[None]:
+def preserved(session: SpiSession) -> Iterator[None]:
     """Leave the session at the end of the block with the advisory locks that it held at the beginning.
 
     Proof that no other session acquires one of them meanwhile. While session locks are counted or released, a lock of
@@ -46,7 +46,7 @@ def preserved(session: ServerSession) -> Iterator[None]:
                 _lock(session, before, counts)
 
 
-def _held(session: ServerSession) -> list[Lock]:
+def _held(session: SpiSession) -> list[Lock]:
     return [
         (_SHARED[row["mode"]], _arguments(row["form"], row["first"], row["second"])) for row in session.query(_HELD)
     ]
@@ -63,7 +63,7 @@ def _signed(number: int, bits: int) -> str:
     return f"({number - (1 << bits) if number >> (bits - 1) else number})"
 
 
-def _counted(session: ServerSession, locks: list[Lock]) -> list[int]:
+def _counted(session: SpiSession, locks: list[Lock]) -> list[int]:
     """Return how often the session holds each lock: count how often it can be unlocked, then lock it again."""
     counts = []
     with session.undone():
@@ -77,12 +77,12 @@ def _counted(session: ServerSession, locks: list[Lock]) -> list[int]:
     return counts
 
 
-def _hold(session: ServerSession, locks: list[Lock]) -> None:
+def _hold(session: SpiSession, locks: list[Lock]) -> None:
     for shared, key in locks:
         session.query(f"select pg_catalog.pg_try_advisory_xact_lock{shared}({key})")
 
 
-def _lock(session: ServerSession, locks: list[Lock], counts: list[int]) -> None:
+def _lock(session: SpiSession, locks: list[Lock], counts: list[int]) -> None:
     for (shared, key), count in zip(locks, counts, strict=True):
         for _ in range(count):
             session.query(f"select pg_catalog.pg_try_advisory_lock{shared}({key})")

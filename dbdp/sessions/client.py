@@ -291,7 +291,7 @@ class ClientSession:
     def check_exact_results(self) -> None:
         """Do nothing: rows are read with the caller's own rights."""
 
-    def charge(self, dataset: Registered, plan: Json) -> Charge:
+    def charge(self, dataset: Registered, plan: Json, price: Any = None) -> Charge:
         """Call dbdp_internal.charge."""
         return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
 

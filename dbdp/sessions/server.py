@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from itertools import count
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from dbdp.sessions.backend import (
     LOCAL_USER,
@@ -28,7 +28,7 @@ from dbdp.sessions.backend import (
 from dbdp.sessions.callers import OpenCursors
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, is_cancel
 from dbdp.sessions.planner import PLANNED, SET_PLANNER
-from dbdp.sessions.session import FLUSHED, Charge, Json, Registered, Row, Session, postgres_type, wait_until
+from dbdp.sessions.session import FLUSHED, Charge, Row, Session, postgres_type, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards
 
@@ -98,40 +98,13 @@ class _Undo(Exception):
     """Raised to roll back a subtransaction."""
 
 
-class Registry(Protocol):
-    """The registry's functions that the server's session calls; each dataset is a `datasets.Dataset`.
-
-    Those that write run as dbdp_owner. Parameters, results and errors are those of `Session`.
-    """
-
-    def check_rows(self, session: "ServerSession", dataset: Any) -> None:
-        """Check the number of rows, with the rights of the current role."""
-
-    def charge(self, session: "ServerSession", dataset: Any, plan: Json) -> Charge:
-        """Advance the odometers and write the ledger's row."""
-
-    def note(self, session: "ServerSession", ledger: int, outcome: str) -> None:
-        """Write an outcome."""
-
-    def store_release(
-        self, session: "ServerSession", dataset: Any, coefficients: list[Any], intercepts: list[float], receipt: Json
-    ) -> Json:
-        """Write linear models, and record them as the outcome of their charge."""
-
-    def store_network(
-        self, session: "ServerSession", dataset: Any, network: Json, parameters: list[float], receipt: Json
-    ) -> Json:
-        """Write a network, and record it as the outcome of its charge."""
-
-
-class ServerSession:
-    """A session inside a backend: SPI, in the caller's transaction."""
+class SpiSession(Session):
+    """A session inside a backend: SPI, in the caller's transaction; `registry.border` adds the registry."""
 
     engine = None  # rows are read where they are stored
 
-    def __init__(self, plpy: ModuleType, registry: Registry) -> None:
+    def __init__(self, plpy: ModuleType) -> None:
         self._plpy = plpy
-        self._registry = registry
         self._prepared = lru_cache(_MOST_PLANS)(plpy.prepare)  # a plan that leaves the cache is freed
         self._suspended: dict[str, Iterator[bytes]] = {}
         self._receivers: dict[str, Callable[[bytes | None], bool]] = {}
@@ -362,17 +335,9 @@ class ServerSession:
         """Do nothing: a backend sends messages and receives none."""
         return nullcontext()
 
-    def check_rows(self, dataset: Registered) -> None:
-        """Count the rows, or the units, and compare the number with the registered one."""
-        self._registry.check_rows(self, dataset)
-
     def check_exact_results(self) -> None:
         """Raise ValueError: no result without noise may be computed in the server."""
         raise ValueError("the baseline is not private and runs in a client that may read the table; call it from there")
-
-    def charge(self, dataset: Registered, plan: Json) -> Charge:
-        """Charge through the registry; this session runs as dbdp_owner already."""
-        return self._registry.charge(self, dataset, plan)
 
     @contextmanager
     def leaving_at_multiples(self, seconds: int | None) -> Iterator[None]:
@@ -424,21 +389,6 @@ class ServerSession:
             )
         counted = re.match(r"\s*(?:(?:first|any)\s+)?(\d+)\s*\(", row["names"], re.IGNORECASE)
         return int(counted[1]) if counted else 1
-
-    def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:
-        """Write an outcome, but not a failure: the error rolls back the ledger's row too."""
-        if outcome != "failed":
-            self._registry.note(self, ledger, outcome)
-
-    def store_release(
-        self, dataset: Registered, coefficients: list[Any], intercepts: list[float], receipt: Json
-    ) -> Json:
-        """Write the models through the registry; this session runs as dbdp_owner already."""
-        return self._registry.store_release(self, dataset, coefficients, intercepts, receipt)
-
-    def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:
-        """Write the network through the registry; this session runs as dbdp_owner already."""
-        return self._registry.store_network(self, dataset, network, parameters, receipt)
 
     @contextmanager
     def warning(self) -> Iterator[list[str]]:

@@ -116,8 +116,11 @@ class Session(Protocol):
     def check_exact_results(self) -> None:
         """Raise ValueError unless results without noise may be computed here: by a caller that may read the rows."""
 
-    def charge(self, dataset: Registered, plan: Json) -> Charge:
+    def charge(self, dataset: Registered, plan: Json, price: Any = None) -> Charge:
         """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
+
+        `price` is its `registry.spending.odometers.Price`, which spares the server a second computation. Only the
+        server's own process passes it on: for a client the server computes the cost from the plan.
 
         Raises
         ------

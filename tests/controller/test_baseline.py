@@ -12,8 +12,7 @@ from scipy.optimize import minimize
 from dbdp.algorithms import Request
 from dbdp.controller import baselines
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 
 ROWS, FEATURES = 400, 3
 
@@ -73,7 +72,7 @@ def test_an_analyst_has_no_baseline(dataset, database, connection):
 
 
 def test_the_server_itself_refuses_one():
-    server = ServerSession(SimpleNamespace(prepare=str), ServerRegistry())
+    server = ServerSession(SimpleNamespace(prepare=str))
     with pytest.raises(ValueError, match="runs in a client"):
         baselines.minimum(server, "baseline", Request(1.0))
 

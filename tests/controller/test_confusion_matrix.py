@@ -15,12 +15,12 @@ from pairs import pairwise
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.controller import ChargedError
-from dbdp.controller.evaluation import in_packed_coordinates, score
+from dbdp.controller.statistics.noisy_scores import score
 from dbdp.interfaces.cli.main import app
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry.declarations import declare
-from dbdp.registry.releases import in_column_units
+from dbdp.registry.results.column_units import in_column_units, in_packed_coordinates
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 

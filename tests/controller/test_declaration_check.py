@@ -11,8 +11,7 @@ from commands import run
 
 from dbdp.controller import declaration_check
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 
 FEATURES = {"age": [0, 100], "flat": [0, 9], "ward": ["A", "B", "C"], "old": ["true", "false"], "code": ["1", "2"]}
 ROWS = """
@@ -149,7 +148,7 @@ def test_who_may_not_read_the_table_learns_nothing(database, connection, visits)
 
 
 def test_the_server_itself_refuses_one():
-    server = ServerSession(SimpleNamespace(prepare=str), ServerRegistry())
+    server = ServerSession(SimpleNamespace(prepare=str))
     with pytest.raises(ValueError, match="runs in a client"):
         declaration_check.check(server, "visits")
 

@@ -19,7 +19,7 @@ from dbdp.interfaces.python.client.connecting import connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import Release
-from dbdp.registry.releases import Model
+from dbdp.registry.results.models import Model
 
 Register = Callable[..., str]
 SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}

@@ -19,7 +19,7 @@ import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
 from dbdp.algorithms.rows import Rows
-from dbdp.controller.rows import PackedRows
+from dbdp.controller.packed_rows import PackedRows
 from dbdp.deployment.installer import Source
 from dbdp.privacy.mechanisms import MECHANISMS
 
@@ -191,17 +191,17 @@ def texts(path: Path) -> Iterator[str]:
 def test_only_packed_rows_request_exact_sums():
     """And only what runs a plan, or tallies for a score, and the baseline of the owner's client, has packed rows."""
     asking = {path.stem for path in PACKAGE.rglob("*.py") for text in texts(path) if ASKED.search(text)}
-    assert asking == {"rows"}
-    assert set(calls("PackedRows")) == {("rows", "slice"), ("rows", "_together"), ("rows", "_side_by_side")}
+    assert asking == {"packed_rows"}
+    assert set(calls("PackedRows")) == {("packed_rows", name) for name in ("slice", "_together", "_side_by_side")}
     assert set(calls("packed_rows")) == {
         *(("requests", name) for name in ("rows", "_model_of_group")),
         *(("baselines", name) for name in ("minimum", "descent")),
-        ("evaluation", "_tallied"),
-        ("summaries", "summarize"),
+        ("noisy_scores", "_tallied"),
+        ("summary_requests", "summarize"),
     }
     assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["requests"]
     assert public_methods(PackedRows) - PROMISED == {"tally", "joint_moment"}  # of the scores
-    assert {module for module, _ in calls("tally")} == {"evaluation"}
+    assert {module for module, _ in calls("tally")} == {"noisy_scores"}
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 
@@ -232,7 +232,7 @@ def test_every_caller_of_an_exact_sum_is_listed():
         "label_counts": {"majority.__call__"},
         "second_moment": {"preconditioning.noisy_second_moment"},
         # noise is drawn in the scan itself
-        "scan": {"noisy_steps.__call__", "noisy_steps.scan", "rows.scan_samples"},
+        "scan": {"noisy_steps.__call__", "noisy_steps.scan", "packed_rows.scan_samples"},
         "scan_samples": {"noisy_steps.scan"},
     }
     assert {name for name, _ in calls("minimise")} == {"baselines"}
@@ -289,9 +289,9 @@ def test_no_server_interface_reaches_the_baseline():
     result = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")), *algorithms)
     assert {
         "dbdp.controller.requests",
-        "dbdp.controller.rows",
+        "dbdp.controller.packed_rows",
         "dbdp.algorithms.families.selections.privgene",
-        "dbdp.controller.evaluation",
+        "dbdp.controller.statistics.noisy_scores",
     } <= result
     assert not result & {
         "dbdp.controller.baselines",

@@ -20,7 +20,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 )
 from dbdp.algorithms.noisy_sums import measured_sensitivity
 from dbdp.algorithms.rows import Layout
-from dbdp.controller.rows import PackedRows, packed_rows
+from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.losses import HuberSvm

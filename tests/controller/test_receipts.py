@@ -192,8 +192,8 @@ def test_a_receipt_is_charged_without_being_changed():
     planned = plan(Request(0.5, 1e-7, batch_size=10), Facts(ROWS, declaration.dimension))
     receipt = Receipt.of(dataset, planned.explain(), planned.guarantee)
     charge, leak = dataset.budget.cost(planned.guarantee)
-    assert (receipt.charge, receipt.leak) == (charge / CHARGE_UNITS, leak / LEAK_UNITS)
     before = receipt.as_data()
+    assert (before["charge"], before["leak"]) == (charge / CHARGE_UNITS, leak / LEAK_UNITS)
     charged = receipt.charged(7).noting({"chosen": None})
     assert charged.as_data() == before | {"chosen": None, "ledger": 7, "version": dbdp.__version__}
     assert list(charged.as_data())[-3:] == ["chosen", "ledger", "version"]

@@ -18,7 +18,8 @@ from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
 from dbdp.algorithms.scores.metrics import METRICS, ScoreRequest
 from dbdp.algorithms.scores.score_bins import BINS
-from dbdp.controller import ChargedError, evaluation
+from dbdp.controller import ChargedError
+from dbdp.controller.statistics import noisy_scores
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
@@ -295,8 +296,8 @@ def test_a_replaced_number_moves_two_counts_by_one(database, table, register):
     session = Watched(database.connection)
     for value in (None, 0.0, -1e308, 1e308, math.nan, math.inf, 3.0):
         database.connection.execute("update t set u = %s where id = 0", (value,))
-        dataset = evaluation.datasets.load(session, name)
-        found.append(evaluation.records.binned(session, dataset, "u", "double precision", EDGES))
+        dataset = noisy_scores.datasets.load(session, name)
+        found.append(noisy_scores.records.binned(session, dataset, "u", "double precision", EDGES))
     moved = {int(np.abs(one - other).sum()) for one in found for other in found}
     assert moved == {0, 1, 2}
     assert BoundsPlan(1.0, 0.0, ROWS).mechanism.sensitivity == 2
@@ -382,10 +383,10 @@ def test_defaults_are_the_same_in_every_interface(database):
 def direct(session: Session, interface: str, name: str, model: int) -> dict[str, Any]:
     """A call of an internal function, in a session that is watched."""
     if interface == "bounds":
-        return evaluation.bounds(session, name, "u", epsilon=1.0, delta=0.0, beta=BETA)
+        return noisy_scores.bounds(session, name, "u", epsilon=1.0, delta=0.0, beta=BETA)
     if interface == "class_balance":
-        return evaluation.class_balance(session, name, epsilon=1.0, delta=0.0)
-    return evaluation.score(session, model, name, ScoreRequest(interface, 1.0))
+        return noisy_scores.class_balance(session, name, epsilon=1.0, delta=0.0)
+    return noisy_scores.score(session, model, name, ScoreRequest(interface, 1.0))
 
 
 READS = {"accuracy": "dbdp_internal.shuffle(", "bounds": "float8send("}

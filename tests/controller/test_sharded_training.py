@@ -17,7 +17,7 @@ from released import released
 
 from dbdp.algorithms import Facts, Plan, Request, plan
 from dbdp.algorithms.rows import Layout
-from dbdp.controller import ChargedError, rows
+from dbdp.controller import ChargedError, packed_rows
 from dbdp.deployment.cluster import TIMEOUT
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
@@ -88,7 +88,7 @@ def assert_nothing_stays(connection: psycopg.Connection, opened: Opened) -> None
 SCALED = {"encoding": "scaled"}  # numbers from 0 to 1, of rows that keep their length
 
 
-def packed(part: rows.Slice) -> list[int]:
+def packed(part: packed_rows.Slice) -> list[int]:
     """The numbers of the rows of a part, in its order."""
     sql = f"select block from {part.table} where block_no >= $1 and block_no < $2 order by block_no"
     found = part.session.query(sql, part.first, part.last)
@@ -99,13 +99,13 @@ def packed(part: rows.Slice) -> list[int]:
 def spread(database: Database, name: str, sizes: tuple[int, ...]) -> list[list[int]]:
     session = ClientSession(database.connection)
     dataset = datasets.load(session, name)
-    with rows.packed_rows(session, dataset, Layout(1, sizes, side_by_side=True, coding=SCALED)) as made:
+    with packed_rows.packed_rows(session, dataset, Layout(1, sizes, side_by_side=True, coding=SCALED)) as made:
         made._pack({"held": False})  # as shuffle does, but for blocks that a test can read
         return [packed(part) for part in made.slices]
 
 
 def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -> np.ndarray:
-    with rows.packed_rows(session, dataset, plan.layout) as made:
+    with packed_rows.packed_rows(session, dataset, plan.layout) as made:
         made.shuffle()
         return plan.exact(made)
 
@@ -121,14 +121,14 @@ def test_parts_are_disjoint_complete_and_of_public_sizes(database, numbered, siz
 
 def test_each_shard_works_in_a_session_at_the_same_time(connection, database, numbered, opened, monkeypatch):
     """No epoch begins before all shards are about to begin theirs: one after another they would wait for ever."""
-    together, epoch, at_work = threading.Barrier(3), rows.Slice.epoch, set()
+    together, epoch, at_work = threading.Barrier(3), packed_rows.Slice.epoch, set()
 
-    def meeting(part: rows.Slice, states: list[bytes]) -> list[bytes]:
+    def meeting(part: packed_rows.Slice, states: list[bytes]) -> list[bytes]:
         together.wait(timeout=TIMEOUT)
         at_work.add(part.session.query("select pg_backend_pid() as pid")[0]["pid"])
         return epoch(part, states)
 
-    monkeypatch.setattr(rows.Slice, "epoch", meeting)
+    monkeypatch.setattr(packed_rows.Slice, "epoch", meeting)
     database.train(numbered, Request(epsilon=1.0, shards=3, epochs=3))
     assert len(at_work) == 3
     assert at_work <= set(opened.pids)
@@ -143,7 +143,7 @@ ALIKE = "create table alike as select array[0.3, -0.4, 0.5]::float8[] x, {label}
 def test_without_noise_workers_learn_what_one_session_learns(connection, schema, register, numbered, monkeypatch, when):
     """With the same key, every row is in the same place of the same shard."""
     key = os.urandom(32)
-    monkeypatch.setattr(rows.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
+    monkeypatch.setattr(packed_rows.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
     settings = {"epsilon": 1.0, "shards": 3, "shard_averaging": when, "batch_size": 7, "epochs": 3}
     session = ClientSession(connection)
     dataset = datasets.load(session, numbered)
@@ -232,9 +232,9 @@ def until_over(server_url: str, action: Callable[[psycopg.Connection], None]) ->
 @pytest.mark.parametrize("how", [pytest.param("pg_cancel_backend", marks=pytest.mark.slow), "pg_terminate_backend"])
 def test_a_stopped_worker_stops_the_others(server_url, connection, database, numbered, spent, opened, monkeypatch, how):
     chosen: list[int] = []
-    begun, epoch = [], rows.Slice.epoch
+    begun, epoch = [], packed_rows.Slice.epoch
 
-    def counted(part: rows.Slice, states: list[bytes]) -> list[bytes]:
+    def counted(part: packed_rows.Slice, states: list[bytes]) -> list[bytes]:
         begun.append(part)
         return epoch(part, states)
 
@@ -244,7 +244,7 @@ def test_a_stopped_worker_stops_the_others(server_url, connection, database, num
         if chosen:
             other.execute(f"select {how}(%s)", chosen)
 
-    monkeypatch.setattr(rows.Slice, "epoch", counted)
+    monkeypatch.setattr(packed_rows.Slice, "epoch", counted)
     with until_over(server_url, stop), pytest.raises(ChargedError, match="it was cancelled, or the server was stopped"):
         database.train(numbered, Request(epsilon=1.0, shards=3, **LONG))
     assert len(begun) < 2 * LONG["epochs"]  # the two others had not made all of theirs

@@ -21,8 +21,8 @@ from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, moment_sensitivity
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.summary import SummaryPlan
-from dbdp.controller.rows import packed_rows
-from dbdp.controller.summaries import plan_of
+from dbdp.controller.packed_rows import packed_rows
+from dbdp.controller.statistics.summary_requests import plan_of
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
@@ -32,7 +32,8 @@ from dbdp.learning.rows.features import CENTRED
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.noise import streams
-from dbdp.registry import datasets, summaries
+from dbdp.registry import datasets
+from dbdp.registry.results import stored_summaries
 
 Register = Callable[..., str]
 EXACT = {"epsilon": 9e5, "delta": 1e-3}  # hardly any noise
@@ -394,7 +395,7 @@ def test_a_training_reads_no_second_moment_and_uses_the_summarys(database, summa
     database.train(name, Request(1.0, 1e-6, **TRAIN, loss=LOSSES[kind], summary=summary.id))
     far = np.linalg.norm(used[0] - exact) / np.linalg.norm(exact)
     assert far < (1e-4 if kind == "real" else 0.15)
-    assert used[0] == pytest.approx(summaries.load(database._session, summary.id).moment_for(dataset).mean)
+    assert used[0] == pytest.approx(stored_summaries.load(database._session, summary.id).moment_for(dataset).mean)
 
 
 def test_classes_have_the_summarys_second_moment_exactly(database, register, table):
@@ -403,7 +404,7 @@ def test_classes_have_the_summarys_second_moment_exactly(database, register, tab
     features = {"flag": [0, 1], "ward": ["a", "b", "c"]}
     name = register("t", features=features, epsilon=1e6, delta=0.5, **LABELS["binary"])
     summary, dataset = database.summarize(name, **EXACT), datasets.load(database._session, name)
-    moment = summaries.load(database._session, summary.id).moment_for(dataset)
+    moment = stored_summaries.load(database._session, summary.id).moment_for(dataset)
     shares = [(table.ward == ward).mean() for ward in "abc"]
     units = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 1], [1, 0, 0, 1, 1]]) / math.sqrt(3)
     assert moment.mean == pytest.approx(units.T @ (units * np.array(shares)[:, None]), abs=1e-4)

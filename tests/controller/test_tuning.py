@@ -14,11 +14,11 @@ from released import released
 from dbdp.algorithms import PERTURBED_ONCE, Request
 from dbdp.algorithms.combined import tuning
 from dbdp.algorithms.combined.tuning import TuningRequest
-from dbdp.controller import ChargedError, rows
+from dbdp.controller import ChargedError, packed_rows
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.events import pure_divergence
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
-from dbdp.registry.releases import Model
+from dbdp.registry.results.models import Model
 
 Register = Callable[..., str]
 ROWS, FEATURES = 600, 4
@@ -195,13 +195,13 @@ def test_nothing_but_the_chosen_model_is_stored(connection, database, dataset, m
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The errors that the last portion gave, for each call."""
-    found, original = [], rows.PackedRows.errors
+    found, original = [], packed_rows.PackedRows.errors
 
-    def errors(self: rows.PackedRows, *arguments: Any) -> int:
+    def errors(self: packed_rows.PackedRows, *arguments: Any) -> int:
         found.append(original(self, *arguments))
         return found[-1]
 
-    monkeypatch.setattr(rows.PackedRows, "errors", errors)
+    monkeypatch.setattr(packed_rows.PackedRows, "errors", errors)
     return found
 
 
@@ -235,13 +235,13 @@ class Runs:
     """What a repetition does: reports, epochs, and a number of runs that is fixed instead of drawn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch, self._epoch = monkeypatch, rows.Slice.epoch
+        self._monkeypatch, self._epoch = monkeypatch, packed_rows.Slice.epoch
         self.epochs = 0
         self.reports: list[tuple[str, int, int]] = []
-        monkeypatch.setattr(rows.Slice, "epoch", self._counting())
+        monkeypatch.setattr(packed_rows.Slice, "epoch", self._counting())
 
     def _counting(self) -> Callable[..., list[bytes]]:
-        def epoch(part: rows.Slice, states: list[bytes]) -> list[bytes]:
+        def epoch(part: packed_rows.Slice, states: list[bytes]) -> list[bytes]:
             self.epochs += 1
             return self._epoch(part, states)
 

@@ -16,7 +16,7 @@ from scipy import stats
 from shuffles import growth, multiset
 
 from dbdp.learning.rows import blocks
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.options import Coding, Poisson, Share
 from dbdp.packing.packer import shuffle_and_pack
@@ -204,8 +204,8 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way
 def held_steps(connection: psycopg.Connection, together: int) -> list[np.ndarray]:
     """The rows of each step that this process holds, without what fills them; what shows is their public number."""
     ((number, block),) = connection.execute("select block_no, block from packed").fetchall()
-    steps = held.steps(block, 1)
-    held.forget("packed")
+    steps = resident.steps(block, 1)
+    resident.forget("packed")
     assert number == 0
     assert steps is not None
     rows, ends = steps

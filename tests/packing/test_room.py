@@ -26,13 +26,13 @@ ROWS, COLUMNS = 3000, 12
 WATCH = """
 create function pg_temp.watch() returns void language plpython3u as $$
 import os
-from dbdp.packing import stores
+from dbdp.packing import record_store
 if "peak" not in GD:
-    write = stores.RecordFile.write
+    write = record_store.RecordFile.write
     def watched(self, *arguments):
         write(self, *arguments)
-        GD["peak"] = max(GD["peak"], sum(os.fstat(each._file.fileno()).st_size for each in stores._files))
-    stores.RecordFile.write = watched
+        GD["peak"] = max(GD["peak"], sum(os.fstat(each._file.fileno()).st_size for each in record_store._files))
+    record_store.RecordFile.write = watched
 GD["peak"] = 0
 $$;
 create function pg_temp.peak() returns int8 language plpython3u as $$ return GD["peak"] $$;

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 import dbdp
 from dbdp.interfaces.python import loading
-from dbdp.registry import network_models
+from dbdp.registry.results import network_models
 
 NEAR_EXACT: dict[str, Any] = {
     "epsilon": 1e5,

@@ -13,7 +13,8 @@ from released import released
 
 import dbdp
 from dbdp.interfaces.python.client.database import Database
-from dbdp.registry.releases import Model, ReceiptData
+from dbdp.registry.results.html import ReceiptData
+from dbdp.registry.results.models import Model
 
 RECEIPT = {
     "algorithm": "bolt_on",

@@ -45,7 +45,7 @@ def python(connection: psycopg.Connection) -> Iterator[Callable[[str], None]]:
 
 RECORD = """
 from dbdp.registry.tables import reading
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 if not hasattr(ServerSession, 'whole'):
     ServerSession.whole, ServerSession.pieces = ServerSession.scan, []
     def scan(self, source, least, value, rows, receive, *given):
@@ -57,14 +57,14 @@ if not hasattr(ServerSession, 'whole'):
 ServerSession.pieces.clear()
 """
 RESTORE = """
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 if hasattr(ServerSession, 'whole'):
     ServerSession.scan = ServerSession.whole
     del ServerSession.whole
 """
 TOLD = """
 import plpy
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.border import ServerSession
 plpy.execute(plpy.prepare("select set_config('tests.pieces', $1, false)", ["text"]), [repr(ServerSession.pieces)])
 """
 
@@ -266,10 +266,9 @@ def test_parameters_are_pinned_only_within_a_read(connection, schema):
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy
-from dbdp.interfaces.sql.server_registry import ServerRegistry
 from dbdp.sessions.planner import PLANNED
-from dbdp.sessions.server import ServerSession
-session = ServerSession(plpy, ServerRegistry())
+from dbdp.registry.border import ServerSession
+session = ServerSession(plpy)
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
 before = {name: now(name) for name in PLANNED}
@@ -296,9 +295,8 @@ from dataclasses import replace
 import plpy
 from dbdp.registry import datasets
 from dbdp.registry.tables import reading, records
-from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.sessions.server import ServerSession
-session = ServerSession(plpy, ServerRegistry())
+from dbdp.registry.border import ServerSession
+session = ServerSession(plpy)
 dataset = datasets.load(session, NAME)
 encoder = records.encoder_of(session, replace(dataset, declaration=replace(dataset.declaration, encoding="scaled")))
 whole, calls = reading.stored_at, []

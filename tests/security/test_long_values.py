@@ -15,9 +15,9 @@ from attacker import Arena, allow
 from observing import most_memory
 from pairs import others_slow
 
-from dbdp.registry import registering
+from dbdp.registry import register
 from dbdp.registry.datasets import LONGEST_PADDED
-from dbdp.registry.tables.units import UNIT_TYPES
+from dbdp.registry.tables.privacy_units import UNIT_TYPES
 
 pytestmark = pytest.mark.security
 LONG = 100_000_000  # bytes of a text, of which 1.1 MB are stored
@@ -51,13 +51,13 @@ GROUPS = "select model from dbdp.dp_train_groups(%(name)s, 'c', %(groups)s, 1, b
 Part = tuple[tuple[str, ...], Callable[[str, str], dict[str, Any]], str]
 # The types that a column c may have in each part, what is declared of it with its two values, and the training.
 PARTS: dict[str, Part] = {
-    "number": (registering.NUMERIC_TYPES, lambda *_: {"features": {"c": [0, 1]}}, TRAIN),
-    "category": (registering._CATEGORY_TYPES, lambda *both: {"features": {"c": both}}, TRAIN),
-    "vector": (registering._VECTOR_TYPES, lambda *_: {"features": {"c": {"length": LENGTH, "norm": 1}}}, TRAIN),
-    "label": (registering._LABEL_TYPES, lambda *both: {"label": "c", "negative": both[0], "positive": both[1]}, TRAIN),
-    "real label": (registering.NUMERIC_TYPES, lambda *_: {"label": "c", "label_bounds": [0, 1]}, REGRESS),
-    "public column": (registering._KEY_TYPES, lambda *_: {"public_columns": ["c"]}, GROUPS),
-    "private group": (registering._CATEGORY_TYPES, lambda *both: {"features": {"c": both}, "capacity": 80}, GROUPS),
+    "number": (register.NUMERIC_TYPES, lambda *_: {"features": {"c": [0, 1]}}, TRAIN),
+    "category": (register._CATEGORY_TYPES, lambda *both: {"features": {"c": both}}, TRAIN),
+    "vector": (register._VECTOR_TYPES, lambda *_: {"features": {"c": {"length": LENGTH, "norm": 1}}}, TRAIN),
+    "label": (register._LABEL_TYPES, lambda *both: {"label": "c", "negative": both[0], "positive": both[1]}, TRAIN),
+    "real label": (register.NUMERIC_TYPES, lambda *_: {"label": "c", "label_bounds": [0, 1]}, REGRESS),
+    "public column": (register._KEY_TYPES, lambda *_: {"public_columns": ["c"]}, GROUPS),
+    "private group": (register._CATEGORY_TYPES, lambda *both: {"features": {"c": both}, "capacity": 80}, GROUPS),
     "unit": (tuple(UNIT_TYPES), lambda *_: {"unit": "c", "max_rows": 20, "capacity": 9}, TRAIN),
 }
 CASES = [(part, kind) for part, (kinds, _, _) in PARTS.items() for kind in kinds]

@@ -464,7 +464,8 @@ def stored(session: Session, name: str, kind: str, planned: dict[str, Any], chan
     The size of the network's parameters is its own.
     """
     from dbdp.learning.networks.architecture import network_named
-    from dbdp.registry import datasets, network_models
+    from dbdp.registry import datasets
+    from dbdp.registry.results import network_models
 
     dataset = datasets.load(session, name)
     declaration = dataset.declaration

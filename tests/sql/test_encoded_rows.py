@@ -11,7 +11,7 @@ from shuffles import shuffled
 from dbdp.interfaces.python.estimators import design_matrix
 from dbdp.learning.rows.pairs import written
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import decisions, in_column_units
+from dbdp.registry.results.column_units import decisions, in_column_units
 
 COUNT = 80
 TABLE = f"""

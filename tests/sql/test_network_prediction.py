@@ -21,9 +21,10 @@ from dbdp.interfaces.sql import scoring
 from dbdp.learning.networks.architecture import Network, network_named
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.registry import datasets, network_models
+from dbdp.registry import datasets
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model
+from dbdp.registry.results import network_models
+from dbdp.registry.results.models import Model
 from dbdp.sessions.client import ClientSession
 
 Register = Callable[..., str]

@@ -46,7 +46,7 @@ $exact$;
 
 def in_secret_order(session: Any, dataset: Any, plan: Any) -> Any:
     """Return the exact models of a plan over rows in a secret order."""
-    from dbdp.controller.rows import packed_rows
+    from dbdp.controller.packed_rows import packed_rows
 
     with packed_rows(session, dataset, plan.layout) as rows:
         rows.shuffle()
@@ -73,7 +73,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
         sys.path.insert(0, "DIRECTORY")
     from dbdp import algorithms
     from dbdp.controller.facts import facts
-    from dbdp.controller.rows import packed_rows
+    from dbdp.controller.packed_rows import packed_rows
     from dbdp.interfaces.sql.interface import session
     from dbdp.learning import kernels
     from dbdp.registry import datasets
@@ -113,7 +113,7 @@ def train_groups_exactly(name: str, request: str, group_by: str, groups: list[st
     from dbdp.algorithms import Request
     from dbdp.algorithms.combined import groups as by_groups
     from dbdp.controller.facts import facts
-    from dbdp.controller.rows import packed_rows
+    from dbdp.controller.packed_rows import packed_rows
     from dbdp.interfaces.sql.interface import session
     from dbdp.packing import grouping
     from dbdp.registry import datasets

@@ -42,15 +42,15 @@ def train_on_record(name: str, request: str) -> str:
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
     from dbdp import algorithms
-    from dbdp.controller import rows
+    from dbdp.controller import packed_rows
     from dbdp.controller.facts import facts
     from dbdp.interfaces.sql.interface import session
-    from dbdp.packing import held
+    from dbdp.packing import resident
     from dbdp.privacy.noise import streams
     from dbdp.registry import datasets
 
     noise, packed = list[Any](), list[Any]()
-    draw, pack = streams.draw, rows.Packing.fill
+    draw, pack = streams.draw, packed_rows.Packing.fill
 
     def drawing(*arguments: Any) -> Any:
         noise.extend((record := draw(*arguments)).tolist())
@@ -61,7 +61,7 @@ def train_on_record(name: str, request: str) -> str:
         query = f"select block from {self.table} order by block_no"
         blocks, poisson, ends = [row["block"] for row in session.query(query)], how.get("poisson", {}), None
         if poisson.get("together"):
-            record, ends = held.steps(blocks[0], plan.layout.dimension)
+            record, ends = resident.steps(blocks[0], plan.layout.dimension)
             blocks, ends = [record[at : at + 1000].tobytes() for at in range(0, len(record), 1000)], ends.tolist()
         elif poisson:
             ends = [poisson["size"] * (step + 1) for step in range(poisson["steps"])]
@@ -69,10 +69,10 @@ def train_on_record(name: str, request: str) -> str:
 
     dataset = datasets.load(session, name)
     plan = algorithms.plan(wanted := algorithms.Request(**json.loads(request)), facts(dataset, wanted))
-    with ExitStack() as stack, rows.packed_rows(session, dataset, plan.layout) as packed_rows:
-        for each in ((streams, "draw", drawing), (rows.Packing, "fill", packing)):
+    with ExitStack() as stack, packed_rows.packed_rows(session, dataset, plan.layout) as rows:
+        for each in ((streams, "draw", drawing), (packed_rows.Packing, "fill", packing)):
             stack.enter_context(patch.object(*each))
-        model = plan.run(packed_rows).models
+        model = plan.run(rows).models
     return json.dumps({"model": model.tolist(), "noise": noise, "packed": packed})
 
 

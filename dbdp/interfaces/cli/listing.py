@@ -78,7 +78,7 @@ def models(as_json: AsJson = False, url: Url = None) -> None:
     with opened(url) as database:
         rows = database.models()
     if not as_json:
-        from dbdp.registry.releases import dataset_shown
+        from dbdp.registry.results.html import dataset_shown
 
         rows = [{k: row[k] for k in shown} | {"dataset": dataset_shown(row["dataset"])} for row in rows]
     show(rows, as_json, "models")

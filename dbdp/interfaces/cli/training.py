@@ -29,7 +29,7 @@ from dbdp.interfaces.cli.parameters import Argument, Commands, option
 from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:
-    from dbdp.registry.releases import Model
+    from dbdp.registry.results.models import Model
 
 app = Commands()
 

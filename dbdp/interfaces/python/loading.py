@@ -1,15 +1,16 @@
-"""Load a caller's rows into a temporary dataset of the private server, for one training.
+"""Load rows into tables, and a caller's rows into a temporary dataset of the private server, for one training.
 
-The table is dropped at the end, also after an error or Ctrl-C; the next call drops the table of a killed process. The
-charge and the released model stay in the private server's history.
+The table of such a dataset is dropped at the end, also after an error or Ctrl-C; the next call drops the table of a
+killed process. The charge and the released model stay in the private server's history.
 """
 
 import re
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from psycopg import errors, sql
@@ -22,7 +23,7 @@ from dbdp.interfaces.python.frames import Frame
 from dbdp.privacy.accounting.budget import LEAK_UNITS
 from dbdp.privacy.accounting.events import MAX_EPSILON, check_epsilon_delta
 from dbdp.registry.registration import Registration
-from dbdp.registry.releases import OF_ROWS
+from dbdp.registry.results.html import OF_ROWS
 
 LABEL = "label"
 SCHEMA = "dbdp_rows"  # schema of the tables, and prefix of their names
@@ -49,46 +50,115 @@ where n.nspname = $1
 """
 
 
-@contextmanager
-def temporary_dataset(
-    frame: Frame, labels: np.ndarray, features: Mapping[str, Any], request: Request, **declared: Any
-) -> Iterator[tuple[Database, str]]:
-    """Load rows into the private server and register them with a budget for one release.
+class Given(Protocol):
+    """A caller's rows, in memory or in Spark."""
 
-    Parameters
+    def written(
+        self, database: Database, name: str, features: Mapping[str, Any]
+    ) -> AbstractContextManager[tuple[Database, dict[str, Any]]]:
+        """Write the rows under a claimed name; in the block there are a database that trains, their source and label.
+
+        What is written elsewhere than in the table of that name is deleted at the end.
+        """
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Rows in the memory of this process.
+
+    Attributes
     ----------
     frame : Frame
         The rows.
     labels : array, shape (n,)
         float64 or texts.
+    """
+
+    frame: Frame
+    labels: np.ndarray
+
+    @contextmanager
+    def written(
+        self, database: Database, name: str, features: Mapping[str, Any]
+    ) -> Iterator[tuple[Database, dict[str, Any]]]:
+        """Create a table and copy the rows into it."""
+        label = LABEL
+        while label in self.frame:
+            label += "_"
+        if isinstance(features.get(ROW), Mapping):
+            kinds, columns = {ROW: "float8[]"}, [values_of(self.frame).tolist()]
+        else:
+            kinds = {name: "text" if column.is_text else "float8" for name, column in self.frame.items()}
+            columns = [column.values.tolist() for column in self.frame.values()]
+        kinds[label] = "text" if self.labels.dtype == object else "float8"
+        create_table(database, (SCHEMA, name), kinds, zip(*columns, self.labels.tolist(), strict=True), form="binary")
+        yield database, {"source": f"{SCHEMA}.{name}", "label": label}
+
+
+@contextmanager
+def temporary_dataset(
+    given: Given, features: Mapping[str, Any], request: Request, **declared: Any
+) -> Iterator[tuple[Database, str]]:
+    """Write a caller's rows and register them in the private server, with a budget for one release.
+
+    Parameters
+    ----------
+    given : Given
+        The rows.
     features : mapping
         As `Registration` takes them.
     request : Request
         Options of the training, for its ε and δ.
     **declared
         Other fields of a `Registration`.
+
+    Yields
+    ------
+    tuple of Database and str
+        A connection that trains on the rows, and the name of the dataset.
+
+    Raises
+    ------
+    ValueError
+        If the declaration is not accepted, or the rows cannot be written.
     """
-    with connect(embedded()) as database:
-        name = claimed_name(database)
+    with connect(embedded()) as here:
+        name = _claimed_name(here)
         try:
-            label = _load(database, name, frame, labels, as_array=isinstance(features.get(ROW), Mapping))
-            stated = {"label": label, "features": features} | declared
-            register(database, request, name=name, source=f"{SCHEMA}.{name}", **stated)
-            yield database, name
+            with given.written(here, name, features) as (database, place):
+                stated = {"name": name, **place, "features": features, **declared, **_budget(request)}
+                with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
+                    database.register(Registration(**stated))
+                yield database, name
         finally:
-            drop(database, SCHEMA, name)
+            _drop(here, SCHEMA, name)
 
 
-def register(database: Database, request: Request, **stated: Any) -> None:
-    """Register rows, by the other fields of a `Registration`, with a budget for one release."""
-    with warnings.catch_warnings(action="ignore"):  # the plan's own warning is of the same δ
-        database.register(Registration(**stated, **_budget(request)))
+def create_table(
+    database: Database,
+    name: tuple[str, str],
+    kinds: Mapping[str, str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    form: Literal["text", "binary"],
+) -> None:
+    """Create a table, with the types of its columns, and copy rows into it."""
+    place = sql.Identifier(*name)
+    columns = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind)) for column, kind in kinds.items()]
+    statement = sql.SQL("create table {} ({})").format(place, sql.SQL(", ").join(columns))
+    database.query(statement.as_string(database.connection))
+    filling = sql.SQL("copy {} from stdin (format {})").format(place, sql.SQL(form))
+    with database.connection.cursor().copy(filling) as copy:
+        if form == "binary":
+            copy.set_types(list(kinds.values()))
+        for row in rows:
+            copy.write_row(row)
 
 
-def claimed_name(database: Database) -> str:
+def _claimed_name(database: Database) -> str:
     """Return a name for a new dataset, locked for the connection; drop the tables of killed processes."""
     for row in database.query(_ABANDONED, OF_ROWS, SCHEMA):
-        drop(database, row["schema"], row["name"])
+        _drop(database, row["schema"], row["name"])
     name = f"{SCHEMA}_{secrets.token_hex(8)}"
     database.query("select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))", name)
     _make_schema(database)
@@ -125,31 +195,7 @@ def _budget(request: Request) -> dict[str, Any]:
     return {"epsilon": epsilon, "delta": delta, "mode": "basic"}
 
 
-def _load(database: Database, table: str, frame: Frame, labels: np.ndarray, *, as_array: bool) -> str:
-    """Create the table and copy the rows into it; return the name of the label's column."""
-    label = LABEL
-    while label in frame:
-        label += "_"
-    if as_array:
-        names, kinds, columns = [ROW], ["float8[]"], [values_of(frame).tolist()]
-    else:
-        names, kinds = list(frame), ["text" if column.is_text else "float8" for column in frame.values()]
-        columns = [column.values.tolist() for column in frame.values()]
-    kinds.append("text" if labels.dtype == object else "float8")
-    place = sql.Identifier(SCHEMA, table)
-    definitions = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
-        for column, kind in zip([*names, label], kinds, strict=True)
-    )
-    database.query(sql.SQL("create table {} ({})").format(place, definitions).as_string(database.connection))
-    with database.connection.cursor().copy(sql.SQL("copy {} from stdin (format binary)").format(place)) as copy:
-        copy.set_types(kinds)
-        for row in zip(*columns, labels.tolist(), strict=True):
-            copy.write_row(row)
-    return label
-
-
-def drop(database: Database, schema: str, name: str) -> None:
+def _drop(database: Database, schema: str, name: str) -> None:
     """Close the dataset and drop its table; do nothing if the connection is lost."""
     database.recover()
     if database.connection.closed:

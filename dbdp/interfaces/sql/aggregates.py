@@ -21,7 +21,7 @@ from dbdp.learning.objectives import Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
 from dbdp.learning.tallies import Labels
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 
@@ -32,7 +32,7 @@ _LONG = 1 << 18  # parameters of a model whose noise takes as long; that of fewe
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """Update each of the models by the mini-batches of one block."""
     states = State.decode_each(initial if state is None else state)
-    rows = held.decode(block, states[0].dimension)
+    rows = resident.decode(block, states[0].dimension)
     return b"".join(each.encode() for each in kernels.transition_of_each(states, rows))
 
 
@@ -45,9 +45,9 @@ def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes
     """Update the model by the noisy updates of one block; the noise's key exists in this call only."""
     current = NoisyState.decode(initial if state is None else state)
     inputs = current.training.objective.inputs
-    steps = held.steps(block, inputs)
+    steps = resident.steps(block, inputs)
     if steps is None:
-        return noisy.transition(current, held.decode(block, inputs), draw=_draw).encode()
+        return noisy.transition(current, resident.decode(block, inputs), draw=_draw).encode()
     rows, ends = steps
     together, done = _BLOCKS * blocks.rows_per_block(inputs), 0
     for first in range(0, len(rows), together):
@@ -79,7 +79,7 @@ def gradient_transition(total: bytes | None, block: bytes, model: bytes, objecti
     parsed, vector = objective_from(objective), np.frombuffer(model, "<f8")
     if len(vector) != parsed.parameters:
         raise ValueError(f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; pass as many")
-    gradients = parsed.gradient_sum(vector, held.decode(block, parsed.inputs), clip=clip)
+    gradients = parsed.gradient_sum(vector, resident.decode(block, parsed.inputs), clip=clip)
     return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
 
 
@@ -90,7 +90,7 @@ def measured_gradient_transition(
     parsed, vector, bounds = objective_from(objective), np.frombuffer(model, "<f8"), np.frombuffer(lengths, "<f4")
     if not isinstance(parsed, (Linear, Softmax)):
         raise ValueError("a network has no gradients in other coordinates; choose a linear objective")
-    rows = held.decode(block, parsed.inputs)
+    rows = resident.decode(block, parsed.inputs)
     if len(vector) != parsed.parameters or len(bounds) != len(rows):
         raise ValueError(
             f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; the block has {len(rows)} "
@@ -104,14 +104,14 @@ def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective
     """Add the clipped losses of the rows of one block, for each of several models."""
     parsed = objective_from(objective)
     candidates = np.frombuffer(models, "<f8").reshape(-1, parsed.parameters)
-    losses = parsed.loss_sums(candidates, held.decode(block, parsed.inputs), limit=limit)
+    losses = parsed.loss_sums(candidates, resident.decode(block, parsed.inputs), limit=limit)
     return (losses if totals is None else np.frombuffer(totals, "<f8") + losses).tobytes()
 
 
 def second_moment_transition(total: bytes | None, block: bytes, dimension: int) -> bytes:
     """One block: add the products of all pairs of coordinates of each of its rows."""
     checks.whole("dimension", dimension, 1, second_moments.MOST_DIMENSION)
-    moment = second_moments.second_moment(held.decode(block, dimension), dimension)
+    moment = second_moments.second_moment(resident.decode(block, dimension), dimension)
     return (moment if total is None else _square(total, dimension) + moment).tobytes()
 
 
@@ -119,7 +119,7 @@ def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, l
     """One block: add the products of all pairs of coordinates of each of its rows with its label."""
     for name, value in (("dimension", dimension), ("labels", labels), ("dimension + labels", dimension + labels)):
         checks.whole(name, value, 1, second_moments.MOST_DIMENSION)
-    moment = second_moments.joint_moment(held.decode(block, dimension), dimension, labels, weight)
+    moment = second_moments.joint_moment(resident.decode(block, dimension), dimension, labels, weight)
     return (moment if total is None else _square(total, dimension + labels) + moment).tobytes()
 
 
@@ -127,7 +127,7 @@ def lengths(block: bytes, matrix: bytes) -> bytes:
     """One block: bounds on the lengths of its rows times a matrix."""
     dimension = math.isqrt(len(matrix) // 8)
     checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
-    return second_moments.lengths(held.decode(block, dimension), _square(matrix, dimension)).tobytes()
+    return second_moments.lengths(resident.decode(block, dimension), _square(matrix, dimension)).tobytes()
 
 
 def _square(matrix: bytes, dimension: int) -> np.ndarray:
@@ -140,7 +140,7 @@ def _square(matrix: bytes, dimension: int) -> np.ndarray:
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """Add the numbers of rows of each label in one block."""
     checks.whole("classes", classes, 1, MAX_CLASSES)
-    rows = held.decode(block, dimension)
+    rows = resident.decode(block, dimension)
     of_block = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
     return [one + other for one, other in zip(counts or [0] * len(of_block), of_block, strict=True)]
 
@@ -149,13 +149,13 @@ def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: i
     """Add the number of rows of one block that the models classify wrongly."""
     checks.whole("outputs", outputs, 1, MAX_CLASSES)
     vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
-    return errors + kernels.count_errors(vectors, held.decode(block, vectors.shape[1]))
+    return errors + kernels.count_errors(vectors, resident.decode(block, vectors.shape[1]))
 
 
 def tally_transition(counts: bytes | None, block: bytes, models: bytes, description: str) -> bytes:
     """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far."""
     parsed = _parsed(description)
-    vectors, rows = np.frombuffer(models, "<f8"), held.decode(block, parsed["dimension"])
+    vectors, rows = np.frombuffer(models, "<f8"), resident.decode(block, parsed["dimension"])
     added = tallies.tally_of_rows(vectors, rows, parsed)
     return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
 

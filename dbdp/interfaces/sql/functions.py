@@ -23,7 +23,8 @@ import numpy as np
 from dbdp.algorithms.rows import RecursiveStages
 from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.algorithms.settings import NOISE_WINS
-from dbdp.controller import evaluation, requests, summaries
+from dbdp.controller import requests
+from dbdp.controller.statistics import noisy_scores, summary_requests
 from dbdp.deployment import about as runtime
 from dbdp.interfaces.sql.arguments import (
     by_field,
@@ -36,13 +37,15 @@ from dbdp.interfaces.sql.arguments import (
     tuning_request,
 )
 from dbdp.learning.objectives import Linear, objective_from
-from dbdp.packing import draws, grouping, held, room, stores
+from dbdp.packing import grouping, record_store, resident, room, sampling
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.options import Share
 from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.writers import named, table_name
-from dbdp.registry import amendments, datasets, registering, releases
+from dbdp.registry import changes, datasets, register
 from dbdp.registry.registration import Registration
+from dbdp.registry.results import reports
+from dbdp.registry.results.models import Model
 from dbdp.registry.spending import budgets, identities, ledger, names, rights
 from dbdp.registry.tables import reading, records
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
@@ -59,21 +62,21 @@ def register_dataset(*values: Any) -> None:
     """dbdp.register_dataset, with the caller's rights and as dbdp_owner."""
     arguments = by_field(Registration, values)
     features = json_value("features", arguments["features"])
-    registering.register(session, Registration(**arguments | {"features": features}))
+    register.register(session, Registration(**arguments | {"features": features}))
 
 
 @interface(in_own_transaction, session.as_owner)
 def place_dataset(name: str, place: str, digest: str) -> None:
     """dbdp_internal.place_dataset, as dbdp_owner."""
     check_not_null(dataset=name, place=place, digest=digest)
-    amendments.place(session, name, place, digest)
+    changes.place(session, name, place, digest)
 
 
 @refusing(in_own_transaction)
 def drop_dataset(name: str) -> None:
     """dbdp.drop_dataset, as dbdp_owner and with the caller's rights."""
     check_not_null(name=name)
-    registering.drop(session, name)
+    register.drop(session, name)
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -122,21 +125,21 @@ def retire_role(former: str) -> None:
 def renew_budget(name: str, reason: str, epsilon: float | None, delta: float | None, capacity: int | None) -> None:
     """dbdp.renew_budget, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason)
-    amendments.renew(session, name, reason, epsilon, delta, capacity)
+    changes.renew(session, name, reason, epsilon, delta, capacity)
 
 
 @refusing(in_own_transaction, session.as_owner)
 def raise_capacity(name: str, reason: str, capacity: int) -> None:
     """dbdp.raise_capacity, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason, capacity=capacity)
-    amendments.raise_capacity(session, name, reason, capacity)
+    changes.raise_capacity(session, name, reason, capacity)
 
 
 @refusing(in_own_transaction, session.as_owner)
 def answer_at_multiples(name: str, reason: str, seconds: int | None) -> None:
     """dbdp.answer_at_multiples, as dbdp_owner."""
     check_not_null(dataset=name, reason=reason)
-    amendments.answer_at_multiples(session, name, reason, seconds)
+    changes.answer_at_multiples(session, name, reason, seconds)
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -158,7 +161,7 @@ def redeclare(
         "classes": classes,
         "label_bounds": label_bounds,
     }
-    amendments.redeclare(session, name, reason, corrections)
+    changes.redeclare(session, name, reason, corrections)
 
 
 @refusing(session.as_owner)
@@ -206,7 +209,7 @@ def charge(name: str, plan: str) -> dict[str, Any]:
     """dbdp_internal.charge, as dbdp_owner."""
     check_not_null(plan=plan)
     dataset = datasets.load(session, name)
-    registering.check_may_read(session, dataset.source)
+    register.check_may_read(session, dataset.source)
     charged = session.charge(dataset, json_object("plan", plan))
     return {"ledger_id": charged.ledger, "wal_position": charged.position}
 
@@ -231,16 +234,16 @@ def shuffle(name: str, table: str, options: str) -> None:
 def check_room(rows: int, dimension: int, staged: int, sessions: int) -> None:
     """dbdp_internal.check_room, of the caller's session."""
     check_not_null(rows=rows, dimension=dimension, staged=staged, sessions=sessions)
-    if stores.planned():
+    if record_store.planned():
         gc.collect()  # a cancel may have left a file open that nobody uses
-    room.check(session, rows, dimension, staged, sessions, (held.size(), stores.planned()))
+    room.check(session, rows, dimension, staged, sessions, (resident.size(), record_store.planned()))
 
 
 @interface()
 def forget_blocks(table: str) -> None:
     """dbdp_internal.forget_blocks: free the memory that the caller's own session holds for a table."""
     check_not_null(blocks=table)
-    held.forget(table_name(table))
+    resident.forget(table_name(table))
 
 
 @interface(in_own_transaction)
@@ -268,7 +271,7 @@ def recursive_stages(table: str, model: bytes, centre: bytes, objective: str, st
             f"model and centre have {len(begin)} and {len(middle)} numbers; pass as many as a linear objective has"
         )
     blocks_table = named(session, "blocks", table, "block_no int8, block bytea")
-    return draws.recursive_stages(session, blocks_table, parsed, begin, middle, how).tobytes()
+    return sampling.recursive_stages(session, blocks_table, parsed, begin, middle, how).tobytes()
 
 
 def _stages(text: str) -> RecursiveStages:
@@ -310,7 +313,7 @@ def store_release(name: str, coefficients: list[Any], intercepts: list[float], r
     """dbdp_internal.store_release, as dbdp_owner."""
     check_not_null(coefficients=coefficients, intercepts=intercepts, receipt=receipt)
     dataset = datasets.load(session, name)
-    registering.check_may_read(session, dataset.source)
+    register.check_may_read(session, dataset.source)
     return json.dumps(session.store_release(dataset, coefficients, intercepts, client_receipt(receipt)))
 
 
@@ -319,7 +322,7 @@ def store_network(name: str, network: str, parameters: list[float], receipt: str
     """dbdp_internal.store_network, as dbdp_owner."""
     check_not_null(network=network, parameters=parameters, receipt=receipt)
     dataset = datasets.load(session, name)
-    registering.check_may_read(session, dataset.source)
+    register.check_may_read(session, dataset.source)
     checked = client_receipt(receipt)
     return json.dumps(session.store_network(dataset, json_object("network", network), parameters, checked))
 
@@ -402,42 +405,42 @@ def dp_score(
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return _shown(evaluation.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return _shown(noisy_scores.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def evaluate(model: int | str, dataset: str, epsilon: float, delta: float, bins: int) -> list[dict[str, Any]]:
     """dbdp.evaluate, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, epsilon=epsilon, delta=delta, bins=bins)
-    return evaluation.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+    return noisy_scores.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
 
 
 @refusing(session.as_owner)
 def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     check_not_null(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return _shown(evaluation.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return _shown(noisy_scores.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_bounds(dataset: str, column: str, epsilon: float, delta: float, beta: float) -> str:
     """dbdp.dp_bounds, as dbdp_owner."""
     check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta, beta=beta)
-    return _in_lines(evaluation.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
+    return _in_lines(noisy_scores.bounds(session, dataset, column, epsilon=epsilon, delta=delta, beta=beta))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
     """dbdp.dp_class_balance, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
-    return _in_lines(evaluation.class_balance(session, dataset, epsilon=epsilon, delta=delta))
+    return _in_lines(noisy_scores.class_balance(session, dataset, epsilon=epsilon, delta=delta))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     """dbdp.dp_summarize, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
-    stored = summaries.summarize(session, dataset, epsilon=epsilon, delta=delta)
+    stored = summary_requests.summarize(session, dataset, epsilon=epsilon, delta=delta)
     receipt = stored["receipt"]
     return {"summary": stored["id"], "coordinates": receipt["coordinates"], "noise_scale": receipt["noise_scale"]}
 
@@ -446,39 +449,39 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
 def weights(model: int | str) -> list[dict[str, Any]]:
     """dbdp.weights, with the caller's rights."""
     check_not_null(model=model)
-    return releases.weights(session, names.number(session, model))
+    return reports.weights(session, names.number(session, model))
 
 
 @refusing()
 def receipt(model: int | str) -> list[dict[str, Any]]:
     """dbdp.receipt, with the caller's rights."""
     check_not_null(model=model)
-    entries = releases.receipt(session, names.number(session, model))
-    return [{"entry": name, "value": releases.written(value)} for name, value in entries.items()]
+    entries = reports.receipt(session, names.number(session, model))
+    return [{"entry": name, "value": reports.written(value)} for name, value in entries.items()]
 
 
 @refusing()
 def summary_linreg(summary: int, target: str, features: list[str] | None, regularisation: float | None) -> str:
     """dbdp.summary_linreg, with the caller's rights."""
     check_not_null(summary=summary, target=target)
-    return _in_lines(summaries.linreg(session, summary, target, features, regularisation))
+    return _in_lines(summary_requests.linreg(session, summary, target, features, regularisation))
 
 
 @refusing()
 def summary_pca(summary: int, components: int) -> str:
     """dbdp.summary_pca, with the caller's rights."""
     check_not_null(summary=summary, components=components)
-    return _in_lines(summaries.pca(session, summary, components))
+    return _in_lines(summary_requests.pca(session, summary, components))
 
 
 @refusing()
 def summary_correlations(summary: int) -> str:
     """dbdp.summary_correlations, with the caller's rights."""
     check_not_null(summary=summary)
-    return _in_lines(summaries.correlations(session, summary))
+    return _in_lines(summary_requests.correlations(session, summary))
 
 
-def _released(model: releases.Model) -> dict[str, Any]:
+def _released(model: Model) -> dict[str, Any]:
     """Return what is shown of a model at once; `dbdp.receipt` and `dbdp.weights` have the rest."""
     receipt = model.receipt
     _warn(receipt)

@@ -17,17 +17,17 @@ import plpy  # exists inside PostgreSQL only
 
 from dbdp.interfaces.sql import outcomes
 from dbdp.interfaces.sql.outcomes import Outcome
-from dbdp.interfaces.sql.server_registry import ServerRegistry
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.privacy import sensitivity
+from dbdp.registry.border import ServerSession
 from dbdp.sessions import advisory_locks, support
 from dbdp.sessions.backend import check_has_postmaster, check_meters, unmetered
 from dbdp.sessions.callers import Transactions
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, ChargedError
-from dbdp.sessions.server import ServerSession, read_any_error
+from dbdp.sessions.server import read_any_error
 
 read_any_error()
-session = ServerSession(plpy, ServerRegistry())
+session = ServerSession(plpy)
 _transactions = Transactions(session)
 _LONGEST_ERROR = 4000  # characters
 
@@ -82,7 +82,7 @@ def refusing(*contexts: Callable[[], AbstractContextManager[None]]) -> Callable[
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
-            with held.forgotten(), session.warning() as warnings:
+            with resident.forgotten(), session.warning() as warnings:
                 try:
                     with plpy.subtransaction():
                         result, outcome = answer(*arguments), Outcome()

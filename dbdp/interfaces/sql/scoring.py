@@ -684,7 +684,7 @@ def try_learn(*arguments: Any) -> bool | None:
 def _of_network(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
     """Return the scorer of a network, which calls Python in either form."""
     threads.limit_blas_to_one()
-    from dbdp.registry import network_models
+    from dbdp.registry.results import network_models
 
     if row_type:
         types = _types(declaration, described)

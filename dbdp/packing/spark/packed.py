@@ -155,7 +155,7 @@ class SparkRows:
         return int(self.sum_of(partial(_errors, models), "<i8").item())
 
     def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
-        """Return the exact tally of the rows by their labels and their scores; see `dbdp.controller.evaluation`."""
+        """Return the exact tally of the rows by their labels and scores; see `controller.statistics.noisy_scores`."""
         return self.sum_of(partial(_tally, vectors, tally), "<i8")
 
     def sum_of(

@@ -5,7 +5,7 @@ about roles that concern its own tables only, and only that a role is the one of
 """
 
 from dbdp.checks import nearest
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row, Session
 
 # The grants to $2: to the role that has this name now, or as views show it; or to one that had it and is gone.
@@ -21,7 +21,7 @@ and f.confirmed_at is null
 _IS_SUPERUSER = "select pg_has_role(session_user, 'dbdp_owner', dbdp_internal.membership()) as may"
 
 
-def check_confirmed(session: ServerSession, role: str | None = None) -> None:
+def check_confirmed(session: SpiSession, role: str | None = None) -> None:
     """Raise PermissionError if a role, by default the caller, may be one of a restored dump, and nobody decided yet.
 
     Otherwise one role would have two identities, and an allowance for each.
@@ -53,7 +53,7 @@ and (i.is_unconfirmed and i.role_name = $1::name or i.identity = $1::name and (i
 _LISTED = "select u.role_name::text as role_name from dbdp.unconfirmed_roles as u order by u.role_name"
 
 
-def _former(session: ServerSession, name: str) -> Row:
+def _former(session: SpiSession, name: str) -> Row:
     """Return a former role by its name or identity; raise an error if none waits, or the caller may not decide."""
     is_superuser = session.query(_IS_SUPERUSER)[0]["may"]
     rows = session.query(_FORMER, name, is_superuser)
@@ -98,7 +98,7 @@ where f.role is null
 """
 
 
-def confirm(session: ServerSession, former: str, role: str | None) -> None:
+def confirm(session: SpiSession, former: str, role: str | None) -> None:
     """Give a role the rights of a former one; by default the role of the same name."""
     row = _former(session, former)
     chosen = role or row["role_name"] or former
@@ -118,6 +118,6 @@ def confirm(session: ServerSession, former: str, role: str | None) -> None:
     session.query(_DECIDE, row["identity"], found[0]["oid"])
 
 
-def retire(session: ServerSession, former: str) -> None:
+def retire(session: SpiSession, former: str) -> None:
     """Record that no role is a former one: its rights end for good; raises as `confirm` does."""
     session.query(_DECIDE, _former(session, former)["identity"], None)

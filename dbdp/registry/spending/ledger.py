@@ -17,8 +17,8 @@ from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.spending import identities, names, rights
-from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts, NotCoveredError
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts, NotCoveredError, Price
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Charge, Session
 
 Result = TypeVar("Result")
@@ -29,8 +29,8 @@ _LONGEST_DETAIL = 1000
 _CHANNEL, _ALARM_SHARE = "dbdp_budget", 0.8
 
 
-def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]) -> Charge:
-    """Advance the odometers and write the ledger's row (as dbdp_owner).
+def record_charge(session: SpiSession, dataset: Dataset, plan: dict[str, Any], price: Price | None = None) -> Charge:
+    """Advance the odometers and write the ledger's row (as dbdp_owner); without a price its cost is computed here.
 
     Raises
     ------
@@ -42,12 +42,14 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the algorithm's name")
     identities.check_confirmed(session)
     session.synchronous_standbys()  # raises before the charge if the standbys could not be awaited after it
-    release = Release.from_data(plan.get("guarantee"))
-    costs, plan_json = dataset.budget.cost(release), json.dumps(plan)
+    if price is None:
+        price = Price.of(dataset.budget, Release.from_data(plan.get("guarantee")))
+    price.release.event.check_parts()
+    release, plan_json = price.release, json.dumps(plan)
     with session.undone():
         _lock_releases(session, plan.get("summary"), plan.get("model"))
     version = names.reserve(session, dataset, plan.get("name"))
-    spent = _locked(session, dataset, lambda allowances: _advance(session, dataset, release, allowances))
+    spent = _locked(session, dataset, lambda allowances: _advance(session, dataset, price, allowances))
     _notify(session, dataset.id, spent)
     (_, after), *of_allowance = spent
     row = session.query(
@@ -58,7 +60,7 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
         plan["algorithm"],
         release.epsilon,
         release.delta,
-        *costs,
+        *price.at(dataset.budget),
         of_allowance[0][0].id if of_allowance else None,
         plan_json,
         *after,
@@ -69,14 +71,14 @@ def record_charge(session: ServerSession, dataset: Dataset, plan: dict[str, Any]
     return Charge(row["id"], position)  # of before the message, whose own last page may not be flushed for long
 
 
-def _lock_releases(session: ServerSession, *releases: Any) -> None:
+def _lock_releases(session: SpiSession, *releases: Any) -> None:
     """Lock the caller's grants of a summary or model, if it is the number of one: a client's plan may have anything."""
     for release in releases:
         if type(release) is int and 0 <= release < 2**63:
             rights.lock_predictions(session, release)
 
 
-def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list[Account]], Result]) -> Result:
+def _locked(session: SpiSession, dataset: Dataset, action: Callable[[list[Account]], Result]) -> Result:
     """Run the action under locks that dbdp_owner alone can take, and release them directly afterwards.
 
     The locks are on the rows of the caller's allowances and of the dataset, so that no other role can block them. They
@@ -92,18 +94,18 @@ def _locked(session: ServerSession, dataset: Dataset, action: Callable[[list[Acc
         return action(allowances)
 
 
-def _advance(session: Session, dataset: Dataset, release: Release, allowances: list[Account]) -> Spent:
+def _advance(session: Session, dataset: Dataset, price: Price, allowances: list[Account]) -> Spent:
     """Advance the dataset's odometers and those of the allowance that is used, all or none, and return them."""
     title = f"the budget of dataset {dataset.name!r}"
     recorded = height(session, dataset.id)
     parameters = dataset.declaration.parameters
     budget = Account(title, OF_DATASET, dataset.id, dataset.budget, dataset.budget.epsilon, recorded, parameters)
     try:
-        spent = [(budget, budget.after(session, release))]
+        spent = [(budget, budget.after(session, price))]
         if allowances:
-            spent.append(_first_that_covers(session, allowances, release))
+            spent.append(_first_that_covers(session, allowances, price))
     except NotCoveredError as refusal:
-        raise ValueError(f"{refusal}; {_remedy(session, budget, allowances, release.delta)}") from None
+        raise ValueError(f"{refusal}; {_remedy(session, budget, allowances, price.release.delta)}") from None
     for account, total in spent:
         account.set(session, total)
     return spent
@@ -165,12 +167,12 @@ def _allowances(session: Session, dataset: Dataset) -> list[Account]:
     ]
 
 
-def _first_that_covers(session: Session, allowances: list[Account], release: Release) -> tuple[Account, Amounts]:
+def _first_that_covers(session: Session, allowances: list[Account], price: Price) -> tuple[Account, Amounts]:
     """Return the first account that covers a release, and its odometers after it; else raise the first one's error."""
     refusals = []
     for account in allowances:
         try:
-            return account, account.after(session, release)
+            return account, account.after(session, price)
         except ValueError as refusal:
             refusals.append(refusal)
     raise refusals[0]
@@ -196,7 +198,7 @@ def height(session: Session, dataset_id: int) -> Amounts:
 
 
 def note(
-    session: ServerSession, ledger: int, outcome: str, *, model: int | None = None, detail: str | None = None
+    session: SpiSession, ledger: int, outcome: str, *, model: int | None = None, detail: str | None = None
 ) -> None:
     """Write the outcome of a charge: `released`, with the model, or `shown`, or `failed`."""
     sql = "insert into dbdp.outcome (ledger_id, outcome, model, detail) values ($1, $2, $3::int8, $4)"
@@ -220,7 +222,7 @@ def check_own(session: Session, ledger: Any, dataset_id: int | None = None) -> N
         raise ValueError(f"charge {ledger} is of another dataset, or of a budget that has ended; see dbdp.history")
 
 
-def record_outcome(session: ServerSession, ledger: int, outcome: str, detail: str | None) -> None:
+def record_outcome(session: SpiSession, ledger: int, outcome: str, detail: str | None) -> None:
     """Write the outcome of a client's charge, once (in the server, as dbdp_owner)."""
     if outcome not in ("failed", "shown"):
         raise ValueError(f"outcome {outcome!r} must be failed or shown; storing a model records released")

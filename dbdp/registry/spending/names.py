@@ -11,7 +11,7 @@ from dbdp import checks
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.spending import identities, spelling
 from dbdp.sessions.errors import LOCK_NOT_AVAILABLE
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 _MOST_WAIT = 2000  # milliseconds that a reservation waits for another transaction's
@@ -61,7 +61,7 @@ _OWN_DATASET = (
 )
 
 
-def reserve(session: ServerSession, dataset: Dataset, name: Any) -> Version:
+def reserve(session: SpiSession, dataset: Dataset, name: Any) -> Version:
     """Reserve the next version of a name for the caller's training; called before the charge.
 
     The first use inserts the name, and each locks its row until the transaction ends, so that two transactions never
@@ -89,7 +89,7 @@ def reserve(session: ServerSession, dataset: Dataset, name: Any) -> Version:
     raise ValueError(f"name {name!r} belongs to another role; choose another name")
 
 
-def _check_spelling(session: ServerSession, name: str) -> None:
+def _check_spelling(session: SpiSession, name: str) -> None:
     """Raise ValueError for a new name that people could take for another, or not see; an old one stays usable."""
     others = {row["name"]: row["folded"] for row in session.query(_ALIKE, name, spelling.folded(name))}
     if name in others:
@@ -102,7 +102,7 @@ def _check_spelling(session: ServerSession, name: str) -> None:
         )
 
 
-def reserved(session: ServerSession, ledger: int) -> Version:
+def reserved(session: SpiSession, ledger: int) -> Version:
     """Return the version that a charge reserved; none if a model has it already."""
     rows = session.query(
         "select l.model_name as name, l.model_version as version from dbdp.ledger as l where l.id = $1 and not exists "
@@ -136,7 +136,7 @@ where n.name = $1
 """
 
 
-def check_own(session: ServerSession, name: str, *, action: str) -> None:
+def check_own(session: SpiSession, name: str, *, action: str) -> None:
     """Raise ValueError if the caller sees no model of the name, PermissionError if it may not grant it."""
     rows = session.query(_NAMED, name)
     if not rows or not rows[0]["own"]:
@@ -147,13 +147,13 @@ def check_own(session: ServerSession, name: str, *, action: str) -> None:
         )
 
 
-def grant(session: ServerSession, name: str, role: str) -> None:
+def grant(session: SpiSession, name: str, role: str) -> None:
     """Let a role predict with all models of a name; raises as `check_own` does."""
     check_own(session, name, action="grant prediction with it")
     session.query("insert into dbdp.name_grant (name, role) values ($1, $2::name) on conflict do nothing", name, role)
 
 
-def revoke(session: ServerSession, name: str, role: str) -> None:
+def revoke(session: SpiSession, name: str, role: str) -> None:
     """End a role's right to predict with the models of a name; raises as `check_own` does."""
     check_own(session, name, action="revoke prediction with it")
     sql = f"delete from dbdp.name_grant where name = $1 and {identities.NAMED} returning name"

@@ -22,6 +22,25 @@ class NotCoveredError(ValueError):
 
 
 @dataclass(frozen=True)
+class Price:
+    """A release and its charge and leak in a dataset's budget, computed once."""
+
+    release: Release
+    budget: Budget
+    costs: Amounts
+
+    @classmethod
+    def of(cls, budget: Budget, release: Release) -> "Price":
+        """Return the price of a release."""
+        return cls(release, budget, budget.cost(release))
+
+    def at(self, budget: Budget) -> Amounts:
+        """Return the costs in a budget or an allowance, which may have another order than the dataset."""
+        same = all(getattr(budget, name) == getattr(self.budget, name) for name in ("mode", "order", "epsilon"))
+        return self.costs if same else budget.cost(self.release)
+
+
+@dataclass(frozen=True)
 class Account:
     """An account that is charged: a dataset's budget, or an allowance of it.
 
@@ -63,7 +82,7 @@ class Account:
         title = f"the allowance of role {row['role']!r} on dataset {dataset!r}"
         return cls(title, OF_ALLOWANCE, row["id"], own, row["epsilon"], parameters=parameters)
 
-    def after(self, session: Session, release: Release) -> Amounts:
+    def after(self, session: Session, price: Price) -> Amounts:
         """Return the odometers after a release.
 
         Raises
@@ -73,7 +92,7 @@ class Account:
         ValueError
             If the amount spent is unknown.
         """
-        spent, costs = self._spent(session), self.budget.cost(release)
+        spent, costs = self._spent(session), price.at(self.budget)
         limits = self.budget.charge_limit, self.budget.leak_limit
         for before, cost, limit, of in zip(spent, costs, limits, ("", " of its delta"), strict=True):
             if self.epsilon is not None and before + cost > limit:

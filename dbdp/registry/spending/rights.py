@@ -8,7 +8,7 @@ from typing import Any
 
 from dbdp.registry import datasets
 from dbdp.registry.spending import identities, names, odometers
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
 _REGISTERED = """
@@ -30,7 +30,7 @@ and d.id in (select o.id from dbdp.open_datasets as o)
 """
 
 
-def registered(session: ServerSession, name: str, *, action: str) -> Row:
+def registered(session: SpiSession, name: str, *, action: str) -> Row:
     """Return the row of a dataset that the caller's role registered; `action` is what only that role may do."""
     rows = session.query(_REGISTERED, name)
     if not rows:
@@ -67,7 +67,7 @@ where id = $1
 """
 
 
-def grant_training(session: ServerSession, name: str, role: str, epsilon: float | None) -> None:
+def grant_training(session: SpiSession, name: str, role: str, epsilon: float | None) -> None:
     """Let a role train on a dataset; with an ε, all its releases together are (ε, δ)-DP by themselves.
 
     The order of its charges is chosen while nothing is spent, and fixed from the first charge on: an order that was
@@ -88,7 +88,7 @@ def grant_training(session: ServerSession, name: str, role: str, epsilon: float 
     _warn_without(session, role, "dbdp_analyst", "train")
 
 
-def revoke_training(session: ServerSession, name: str, role: str) -> None:
+def revoke_training(session: SpiSession, name: str, role: str) -> None:
     """End a role's right to train on a dataset; its odometers stay."""
     row = registered(session, name, action="revoke training on it")
     ended = session.query(
@@ -101,7 +101,7 @@ def revoke_training(session: ServerSession, name: str, role: str) -> None:
         raise ValueError(f"role {role!r} was not granted training on dataset {name!r}; see dbdp.allowances")
 
 
-def grant_prediction(session: ServerSession, model: int | str, role: str) -> None:
+def grant_prediction(session: SpiSession, model: int | str, role: str) -> None:
     """Let a role predict with a model, by number or `name@version`, or with all models of a name."""
     _check_role(session, role)
     if names.is_name(model):
@@ -116,7 +116,7 @@ def grant_prediction(session: ServerSession, model: int | str, role: str) -> Non
     _warn_without(session, role, "dbdp_predictor", "predict")
 
 
-def revoke_prediction(session: ServerSession, model: int | str, role: str) -> None:
+def revoke_prediction(session: SpiSession, model: int | str, role: str) -> None:
     """End a role's right to predict with a model, by number or `name@version`, or with all models of a name."""
     if names.is_name(model):
         names.revoke(session, str(model), role)
@@ -144,7 +144,7 @@ for key share
 """
 
 
-def lock_predictions(session: ServerSession, release: int) -> None:
+def lock_predictions(session: SpiSession, release: int) -> None:
     """Lock the caller's grants of prediction with a model, or of a summary, before a charge that uses it.
 
     A grant that was revoked since an old snapshot cannot be locked: PostgreSQL raises 40001, before anything is spent.
@@ -163,7 +163,7 @@ where m.id = $1
 """
 
 
-def _check_released(session: ServerSession, model: int, *, action: str) -> None:
+def _check_released(session: SpiSession, model: int, *, action: str) -> None:
     """Raise ValueError if the caller sees no such model, PermissionError unless it released it or owns its dataset."""
     rows = session.query(_RELEASED, model)
     if not rows:
@@ -175,7 +175,7 @@ def _check_released(session: ServerSession, model: int, *, action: str) -> None:
         )
 
 
-def _check_role(session: ServerSession, role: str) -> None:
+def _check_role(session: SpiSession, role: str) -> None:
     if not session.query("select from pg_roles where rolname = $1::name", role):
         raise ValueError(f"role {role!r} does not exist; create it first, or write its name as in pg_roles")
     if role == "dbdp_owner":
@@ -183,7 +183,7 @@ def _check_role(session: ServerSession, role: str) -> None:
     identities.check_confirmed(session, role)
 
 
-def _warn_without(session: ServerSession, role: str, needed: str, action: str) -> None:
+def _warn_without(session: SpiSession, role: str, needed: str, action: str) -> None:
     """Warn the caller if a role may not call the functions that its new right is for."""
     is_member = "select pg_has_role($1::name, $2::name, dbdp_internal.membership()) as may"
     if not session.query(is_member, role, needed)[0]["may"]:

@@ -8,7 +8,7 @@ in the server, where search_path is pinned to pg_catalog.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
 MOST_BYTES = 1 << 28  # of records in memory at a time, whatever the setting: a value has 1 GB at most
@@ -94,7 +94,7 @@ Keep = Callable[[bytes], bytes]
 
 
 def records(
-    session: ServerSession,
+    session: SpiSession,
     source: str,
     record: Record,
     *,
@@ -114,7 +114,7 @@ def records(
 
     Parameters
     ----------
-    session : ServerSession
+    session : SpiSession
         Reads the table as its owner.
     source : str
         Qualified, quoted name of the table.
@@ -153,7 +153,7 @@ def records(
 
 
 def scan(
-    session: ServerSession,
+    session: SpiSession,
     source: str,
     record: Record,
     receive: Callable[[bytes], None],
@@ -172,7 +172,7 @@ def scan(
 
 
 def _scan(
-    session: ServerSession,
+    session: SpiSession,
     source: str,
     record: Record,
     asked: int,
@@ -201,7 +201,7 @@ def _room(memory: int) -> int:
     return min(memory // 4, MOST_BYTES)
 
 
-def _tables_and_pages(session: ServerSession, source: str, record: Record, memory: int) -> tuple[int, int]:
+def _tables_and_pages(session: SpiSession, source: str, record: Record, memory: int) -> tuple[int, int]:
     """Return how many tables a table consists of, and how many of their pages are read together; public facts.
 
     The second number is 0 if the records of one page may be too many.
@@ -212,17 +212,17 @@ def _tables_and_pages(session: ServerSession, source: str, record: Record, memor
     return tables, _room(memory) // each
 
 
-def leaves(session: ServerSession, source: str) -> list[int]:
+def leaves(session: SpiSession, source: str) -> list[int]:
     """Return the oids, ascending, of the tables that store the rows of a table: its partitions, or itself."""
     return list(session.query(_TABLES, source)[0]["tables"])
 
 
-def pages_together(session: ServerSession, source: str, record: Record, memory: int) -> int:
+def pages_together(session: SpiSession, source: str, record: Record, memory: int) -> int:
     """Return of how many pages the records may be joined."""
     return max(1, _tables_and_pages(session, source, record, memory)[1])
 
 
-def counted_by_pages(session: ServerSession, source: str, pages: int) -> list[int]:
+def counted_by_pages(session: SpiSession, source: str, pages: int) -> list[int]:
     """Return the number of rows on each so many pages, in the order of storage."""
     first, last = EVERY_PAGE
     sql = _COUNT_BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
@@ -230,7 +230,7 @@ def counted_by_pages(session: ServerSession, source: str, pages: int) -> list[in
     return [row["raw"] for batch in batches for row in batch]
 
 
-def stored_at(session: ServerSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
+def stored_at(session: SpiSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
     """Return the records of the rows at increasing places (ctid) of one table, joined in that order."""
     sql = _BY_PLACES.format(record=record.sql, source=source)
     with session.reading(source):
@@ -251,7 +251,7 @@ where c.oid = $1::regclass
 _SHOWN = "select row_to_json(t.*)::text as shown, {features} as features from {source} as t limit $1::int8"
 
 
-def shown(session: ServerSession, source: str, vector: str | None, most: int | None) -> list[Row]:
+def shown(session: SpiSession, source: str, vector: str | None, most: int | None) -> list[Row]:
     """Return rows of a table for a role that may read it: each as JSON, with the bytes that a prediction needs.
 
     The table is read as its owner: in a query of the reader's own, the owner's code in its indexes would have the

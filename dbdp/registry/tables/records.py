@@ -27,9 +27,9 @@ from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.privacy.shuffling import Subset
 from dbdp.registry.datasets import Dataset, count
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.tables import reading, units
+from dbdp.registry.tables import privacy_units, reading
 from dbdp.registry.tables.reading import Record
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 TEXT_TYPES = ("text", "character varying", "character")
@@ -65,7 +65,7 @@ def labels_of(declaration: Declaration) -> Labels:
 
 
 def read(
-    session: ServerSession, dataset: Dataset, encoder: Encoder, *, memory: int, key: bytes | None = None
+    session: SpiSession, dataset: Dataset, encoder: Encoder, *, memory: int, key: bytes | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
@@ -82,13 +82,13 @@ def read(
     _check_seen(dataset, seen)
 
 
-def counted_by_pages(session: ServerSession, dataset: Dataset, memory: int) -> tuple[int, list[int]]:
+def counted_by_pages(session: SpiSession, dataset: Dataset, memory: int) -> tuple[int, list[int]]:
     """Return how many pages `on_pages` reads at once, and the rows on each so many pages, in the order of storage."""
     _, pages = _record_by_row(session, dataset, memory)
     return pages, reading.counted_by_pages(session, dataset.source, pages)
 
 
-def on_pages(session: ServerSession, dataset: Dataset, first: int, last: int, memory: int) -> bytes:
+def on_pages(session: SpiSession, dataset: Dataset, first: int, last: int, memory: int) -> bytes:
     """Return the raw records of the rows on pages first, …, last - 1.
 
     In one snapshot every session returns them in one order, whatever its settings: each reads by one plan.
@@ -99,7 +99,7 @@ def on_pages(session: ServerSession, dataset: Dataset, first: int, last: int, me
     return b"".join(reading.records(session, dataset.source, record, most=0, memory=memory, within=(first, last)))
 
 
-def _record_by_row(session: ServerSession, dataset: Dataset, memory: int) -> tuple[Record, int]:
+def _record_by_row(session: SpiSession, dataset: Dataset, memory: int) -> tuple[Record, int]:
     """Return the record of a dataset whose rows are its units, and of how many pages records are joined."""
     check_by_row(dataset)
     record = _record(session, dataset, encoder_of(session, dataset))
@@ -116,11 +116,11 @@ def check_by_row(dataset: Dataset) -> None:
         )
 
 
-def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
+def _slots(session: SpiSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
     """Yield a record for each slot, some at a time; with a capacity as many as it has, whatever the table contains."""
     if dataset.unit:
         public = dataset.source, dataset.unit, dataset.column_types, record
-        return units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
+        return privacy_units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
     if dataset.capacity is not None:
         drawn = _drawn(session, dataset, record, key, memory)
         return session.in_one_snapshot(_filled(drawn, record, dataset.rows, memory))
@@ -128,9 +128,11 @@ def _slots(session: ServerSession, dataset: Dataset, record: Record, key: bytes 
     return reading.records(session, dataset.source, record, most=dataset.rows, memory=memory, one_order=ordered)
 
 
-def _drawn(session: ServerSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
+def _drawn(session: SpiSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
     """Yield the records of at most as many rows as the capacity, a uniformly random subset of them (privacy.md §18)."""
-    secret = hashlib.shake_256((key or os.urandom(units.KEY_BYTES)) + b"capacity").digest(units.KEY_BYTES)
+    secret = hashlib.shake_256((key or os.urandom(privacy_units.KEY_BYTES)) + b"capacity").digest(
+        privacy_units.KEY_BYTES
+    )
     row_count = count(session, dataset.source, None, dataset.column_types)
     subset, seen = Subset.of(secret, row_count, dataset.rows), 0
 
@@ -191,7 +193,7 @@ def _held(record_bytes: int, width: int, dimension: int) -> int:
 
 
 def read_by_group(
-    session: ServerSession,
+    session: SpiSession,
     dataset: Dataset,
     encoder: Encoder,
     column: str,
@@ -228,11 +230,13 @@ def read_by_group(
 
 
 def _drawn_by_group(
-    session: ServerSession, dataset: Dataset, column: str, sizes: Mapping[str, int], numbered: Record, memory: int
+    session: SpiSession, dataset: Dataset, column: str, sizes: Mapping[str, int], numbered: Record, memory: int
 ) -> Iterator[bytes]:
     """Yield as many records of each group as its size: a uniformly random subset of them, or all and blank ones."""
     counts = count_groups(session, dataset, column, list(sizes))
-    subsets = [Subset.of(os.urandom(units.KEY_BYTES), *each) for each in zip(counts, sizes.values(), strict=True)]
+    subsets = [
+        Subset.of(os.urandom(privacy_units.KEY_BYTES), *each) for each in zip(counts, sizes.values(), strict=True)
+    ]
     seen = np.zeros(len(sizes), np.int64)
 
     def chosen(raw: bytes) -> bytes:
@@ -250,7 +254,7 @@ def _drawn_by_group(
         yield from _filled(iter(()), blank, max(0, size - row_count), memory)
 
 
-def count_groups(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
+def count_groups(session: SpiSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
     """Return the number of rows with each of some values of a column."""
     number, counts = _group_number(session, dataset, column, groups), np.zeros(len(groups), np.int64)
     record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
@@ -266,7 +270,7 @@ def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(groups), [str(number) for number in range(len(groups))]
 
 
-def _group_number(session: ServerSession, dataset: Dataset, column: str, groups: Sequence[str]) -> str:
+def _group_number(session: SpiSession, dataset: Dataset, column: str, groups: Sequence[str]) -> str:
     """Return SQL for the number of the group of the row `source`, null for none, looked up in a JSON object.
 
     A text that is longer than each group's is none of them, and is not fetched.
@@ -281,7 +285,7 @@ def _group_number(session: ServerSession, dataset: Dataset, column: str, groups:
     return f"case when octet_length({key}) <= {longest} then ((select jsonb_object($4, $5)) ->> {key})::int4 end"
 
 
-def _record(session: ServerSession, dataset: Dataset, encoder: Encoder, *, blank: str = "$1") -> Record:
+def _record(session: SpiSession, dataset: Dataset, encoder: Encoder, *, blank: str = "$1") -> Record:
     """Return a dataset's record, label and array; all zero, a parameter, if the array's length is not the declared one.
 
     Only an array of exactly the declared length is fetched and unpacked.
@@ -291,7 +295,7 @@ def _record(session: ServerSession, dataset: Dataset, encoder: Encoder, *, blank
     return Record(f"coalesce(({label}) || ({elements}), {blank})", bytes(encoder.record_bytes), held)
 
 
-def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
+def _columns(session: SpiSession, dataset: Dataset) -> list[str]:
     """Return SQL for the label and the feature columns of the row `source`."""
     names = session.query(
         "select quote_ident(n) as n from unnest($1) with ordinality as u(n, i) order by i",
@@ -300,7 +304,7 @@ def _columns(session: ServerSession, dataset: Dataset) -> list[str]:
     return [f"source.{row['n']}" for row in names]
 
 
-def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
+def record_sql(session: SpiSession, dataset: Dataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
     """Return SQL for the bytes of a record's label and of its array, from SQL for the label and the feature columns."""
     declaration = dataset.declaration
     label, *columns = values
@@ -316,7 +320,7 @@ def record_sql(session: ServerSession, dataset: Dataset, encoder: Encoder, value
     return _label(session, dataset, label), elements
 
 
-def _label(session: ServerSession, dataset: Dataset, column: str) -> str:
+def _label(session: SpiSession, dataset: Dataset, column: str) -> str:
     """Return SQL for the bytes of the label as the encoder reads them."""
     declaration = dataset.declaration
     type_name = dataset.column_types[declaration.label]
@@ -404,7 +408,7 @@ def category_numbers(session: Session, categories: tuple[str, ...]) -> tuple[flo
 
 
 def binned(
-    session: ServerSession,
+    session: SpiSession,
     dataset: Dataset,
     column: str,
     type_name: str,

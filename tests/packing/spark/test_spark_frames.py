@@ -41,7 +41,6 @@ def frame(
 ) -> Iterator[Any]:
     """The rows in Spark; the private server is that of the tests, and their own scratch folder is empty at the end."""
     monkeypatch.setattr(loading, "embedded", lambda: server_url)
-    monkeypatch.setattr(freezing, "embedded", lambda: server_url)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     yield spark.createDataFrame(rows)
     assert not list(tmp_path.glob("dbdp-*/*"))

@@ -18,7 +18,7 @@ from dbdp.algorithms.rows import Progress, silent
 from dbdp.interfaces.python.client.database import Database, quoted
 from dbdp.interfaces.python.frames import as_text
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import decisions
+from dbdp.registry.results.column_units import decisions
 from dbdp.sessions.session import Row
 
 ONCE = tuple(PERTURBED_ONCE)

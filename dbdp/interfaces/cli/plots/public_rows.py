@@ -5,7 +5,7 @@ It is dropped at the end, also after an error or Ctrl-C; the next call drops the
 
 import csv
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from dbdp.deployment import installer
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
+from dbdp.interfaces.python.loading import create_table
 from dbdp.registry.declarations import Declaration, declare
 from dbdp.registry.registration import Registration
 from dbdp.sessions.connections import opened
@@ -104,7 +105,8 @@ def scratch_database(target: str | None, rows: PublicRows, *, epsilon: float, de
     read = rows.read()
     with connect(target) as admin, _created(admin) as url, connect_fresh(url) as database:
         for table, part in zip((TRAINED, HELD_OUT), read, strict=True):
-            _load(database.connection, table, rows.declaration, part)
+            schema, _, name = table.partition(".")
+            create_table(database, (schema, name), _kinds(rows.declaration), part, form="text")
         stated = {"epsilon": epsilon, "delta": delta, "mode": "basic", **rows.described}
         database.register(Registration(name=DATASET, source=TRAINED, **stated))
         yield database
@@ -160,21 +162,11 @@ def _check_superuser(admin: Database) -> None:
         )
 
 
-def _load(
-    connection: psycopg.Connection, table: str, declaration: Declaration, rows: Sequence[Sequence[str | None]]
-) -> None:
+def _kinds(declaration: Declaration) -> dict[str, str]:
+    """Return the types of the declared columns, and of the label at the end."""
     numeric = {each.column for each in declaration.numeric}
     if declaration.label_bounds:
         numeric.add(declaration.label)
-    kinds = ["float8" if name in numeric else "text" for name in [*declaration.columns, declaration.label]]
-    if declaration.vector:
-        kinds[0] = "float8[]"
-    columns = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
-        for name, kind in zip([*declaration.columns, declaration.label], kinds, strict=True)
-    ]
-    place = sql.Identifier(*table.split("."))
-    connection.execute(sql.SQL("create table {} ({})").format(place, sql.SQL(", ").join(columns)))
-    with connection.cursor().copy(sql.SQL("copy {} from stdin").format(place)) as copy:
-        for row in rows:
-            copy.write_row(row)
+    names = [*declaration.columns, declaration.label]
+    kinds = {name: "float8" if name in numeric else "text" for name in names}
+    return kinds | ({names[0]: "float8[]"} if declaration.vector else {})

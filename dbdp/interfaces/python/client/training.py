@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dbdp.controller.baselines import Baseline, Descent
     from dbdp.controller.declaration_check import DeclarationCheck
     from dbdp.privacy.accounting.events import Release
-    from dbdp.registry.releases import Model
+    from dbdp.registry.results.models import Model
 
 
 class Training(Calls):
@@ -138,7 +138,7 @@ class Training(Calls):
 
         Returns
         -------
-        dbdp.registry.releases.Model
+        dbdp.registry.results.models.Model
             The released model.
         """
         from dbdp.algorithms.plan import Request
@@ -213,7 +213,7 @@ class Training(Calls):
 
         Returns
         -------
-        dict of str to dbdp.registry.releases.Model
+        dict of str to dbdp.registry.results.models.Model
             The released model of each group.
         """
         from dbdp.algorithms.combined.groups import GroupsRequest
@@ -325,7 +325,7 @@ class Training(Calls):
         return baselines.descent(self._session, dataset, request)
 
     def _stored(self, dataset: str, number: int) -> Model:
-        from dbdp.registry.releases import Model
+        from dbdp.registry.results.models import Model
 
         text = (
             "select feature_names, coefficients, intercept, intercepts, receipt, network, parameters "

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,12 +22,14 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import PrivacyLeakWarning, features_of
 from dbdp.interfaces.python.estimators import inputs, odometer
 from dbdp.interfaces.python.estimators.design import design_matrix, shaped
-from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels, Load, warn
+from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels, warn
 from dbdp.interfaces.python.frames import Frame, is_spark
 from dbdp.interfaces.python.keywords import EXPLAINED
+from dbdp.interfaces.python.loading import Given, InMemory, temporary_dataset
 from dbdp.interfaces.python.progress import progress_bar
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model, decisions
+from dbdp.registry.results.column_units import decisions
+from dbdp.registry.results.models import Model
 
 try:
     from sklearn.utils.validation import validate_data
@@ -163,7 +164,7 @@ class Estimator(BaseEstimator, ABC):
             raise ValueError(
                 f"name = {self.name!r} is of models of a registered dataset, and these are rows; leave it out"
             )
-        rows, load = self._frozen(X, y) if is_spark(X) else self._in_memory(X, y)
+        rows, given = self._frozen(X, y) if is_spark(X) else self._checked(X, y)
         if leaks := rows.labels.leaks + rows.features.leaks:
             listed = ", ".join(leaks[:5]) + (", …" if len(leaks) > 5 else "")
             warn(
@@ -173,31 +174,24 @@ class Estimator(BaseEstimator, ABC):
         for misfit in rows.misfits:
             warn(f"{misfit}; check spelling, case and units")
         declared = {"intercept": self.intercept, **rows.labels.declared}
-        with load(rows.features.features, self.request, **declared) as (database, dataset):
+        with temporary_dataset(given, rows.features.features, self.request, **declared) as (database, dataset):
             odometer.check_process(self._limited_in)
             odometer.charge(list(rows.frame), database.guarantee(dataset, self.request))
             yield database, dataset, rows
 
-    def _in_memory(self, X: Any, y: Any) -> tuple[GivenRows, Load]:
-        """Return in-memory data, and how it is loaded."""
-        from dbdp.interfaces.python.loading import temporary_dataset
-
-        rows = self._checked(X, y)
-        return rows, partial(temporary_dataset, rows.frame, rows.labels.stored)
-
-    def _frozen(self, X: Any, y: Any) -> tuple[GivenRows, Load]:
-        """Return the columns of a DataFrame of Spark with what was read of them, and how its rows are frozen."""
-        from dbdp.interfaces.python.estimators.freezing import Frozen, frozen_dataset
+    def _frozen(self, X: Any, y: Any) -> tuple[GivenRows, Given]:
+        """Return the columns of a DataFrame of Spark with what was read of them, and its rows to be frozen."""
+        from dbdp.interfaces.python.estimators.freezing import Freezing, Frozen
 
         frozen = Frozen.of(X, y)
         frame, stated = frozen.frame(self.bounds), getattr(self, self._of_label)
         self.n_features_in_, self.feature_names_in_ = len(frame), np.array(list(frame), dtype=object)
         labels = self._labels(frozen.label_values(stated, are_classes=self._of_label == "classes"), None)
         rows = GivenRows(frame, labels, features_of(frame, self.bounds), are_extremes=True)
-        return rows, partial(frozen_dataset, frozen, labels.classes)
+        return rows, Freezing(frozen, labels.classes)
 
-    def _checked(self, X: Any, y: Any) -> GivenRows:
-        """Return rows and labels that can be trained on."""
+    def _checked(self, X: Any, y: Any) -> tuple[GivenRows, Given]:
+        """Return rows and labels that can be trained on, and as they are loaded."""
         if isinstance(y, str):
             inputs.check_is_no_feature(y, self.bounds, self._of_label)
             X, y = frames.without(X, y)
@@ -214,7 +208,8 @@ class Estimator(BaseEstimator, ABC):
             X, y = validate_data(self, X, y, dtype=np.float64)
             frame = frames.of_array(X, [f"x{place}" for place in range(X.shape[1])])
         features = features_of(frame, self.bounds)
-        return GivenRows(frame, self._labels(y, declared), features)
+        rows = GivenRows(frame, self._labels(y, declared), features)
+        return rows, InMemory(frame, rows.labels.stored)
 
     def _checked_frame(self, X: Any) -> Frame:
         frame = frames.frame_of(X)

@@ -1,13 +1,13 @@
 """The matrix that coefficients of a linear model multiply, from rows as a caller has them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from dbdp.interfaces.python import frames
 from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, positions, sides
-from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.learning.rows.pairs import Side
 from dbdp.registry.declarations import Declaration
 
@@ -35,40 +35,53 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     rows = shaped(declaration, X)
     if declaration.vector:
         return rows
-    numbers = [
-        coordinates
-        for place, feature in enumerate(declaration.numeric)
-        for coordinates in _numbers(feature, rows[:, place].astype(np.float64))
+    numbers, first = numbers_of(declaration, rows), len(declaration.numeric)
+    coordinates = [
+        each
+        for feature, values in zip(declaration.numeric, numbers.T, strict=False)
+        for each in _numbers(feature, values)
     ]
-    texts = {
-        place: texts_of(rows[:, place], is_boolean=set(feature.categories) <= {"true", "false"})
-        for place, feature in enumerate(declaration.categorical, len(declaration.numeric))
-    }
     indicators = [
-        texts[place] == category
-        for place, feature in enumerate(declaration.categorical, len(declaration.numeric))
-        for category in feature.categories
+        values == place
+        for feature, values in zip(declaration.categorical, numbers.T[first:], strict=True)
+        for place in range(len(feature.categories))
     ]
-    return np.column_stack([*numbers, *indicators, *_cells(declaration, rows, texts)]).astype(np.float64)
+    return np.column_stack([*coordinates, *indicators, *_cells(declaration, numbers)]).astype(np.float64)
 
 
-def _cells(declaration: Declaration, rows: np.ndarray, texts: Mapping[int, np.ndarray]) -> Iterator[np.ndarray]:
+def numbers_of(declaration: Declaration, rows: np.ndarray) -> np.ndarray:
+    """Return rows as numbers, float64 (n, columns): a category as its place among the declared ones, -1 for none."""
+    if declaration.vector:
+        return rows.astype(np.float64)
+    first = len(declaration.numeric)
+    numbers = [values.astype(np.float64) for values in rows.T[:first]]
+    places = [_places(feature, values) for feature, values in zip(declaration.categorical, rows.T[first:], strict=True)]
+    return np.column_stack([*numbers, *places])
+
+
+def _places(feature: Categorical, values: np.ndarray) -> np.ndarray:
+    """Return the places of categories; a boolean column may hold 0 and 1."""
+    places: dict[str | None, int] = {category: place for place, category in enumerate(feature.categories)}
+    is_boolean = places.keys() <= {"true", "false"}
+    return np.array([places.get(_text(value, is_boolean=is_boolean), -1) for value in values], np.float64)
+
+
+def _text(value: Any, *, is_boolean: bool) -> str | None:
+    as_bool = is_boolean and not isinstance(value, str) and value in (0, 1)
+    return frames.as_text(bool(value) if as_bool else value)
+
+
+def _cells(declaration: Declaration, numbers: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the coordinates of the cells of pairs; NaN in a column gives NaN in every cell."""
-    groups = {side: _groups(side, rows, texts) for side in sides(declaration.products)}
+    groups = {side: _groups(side, numbers[:, side.place]) for side in sides(declaration.products)}
     for pair in declaration.products:
-        (first, unknown), (second, missing) = groups[pair.first], groups[pair.second]
-        cells = cells_of(pair, first, second)
-        yield from ((cells == cell) + unknown + missing for cell in range(pair.width))
+        missing = np.isnan(numbers[:, pair.first.place]) | np.isnan(numbers[:, pair.second.place])
+        cells = cells_of(pair, groups[pair.first], groups[pair.second])
+        yield from ((cells == cell) + np.where(missing, np.nan, 0.0) for cell in range(pair.width))
 
 
-def _groups(side: Side, rows: np.ndarray, texts: Mapping[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the groups of a column of a pair, and NaN for each missing number, else 0."""
-    if isinstance(side.feature, Numeric):
-        values = rows[:, side.place].astype(np.float64)
-        return groups_of(side, values, None), np.where(np.isnan(values), np.nan, 0.0)
-    known = {category: place for place, category in enumerate(side.feature.categories)}
-    places = np.array([known.get(text, -1) for text in texts[side.place]], np.int64)
-    return groups_of(side, places, places), np.zeros(len(rows))
+def _groups(side: Side, numbers: np.ndarray) -> np.ndarray:
+    return groups_of(side, numbers, None if isinstance(side.feature, Numeric) else numbers.astype(np.int64))
 
 
 def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:
@@ -77,16 +90,6 @@ def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:
         return [positions(feature, values)]
     places, missing = bins_of(feature, values), np.where(np.isnan(values), np.nan, 0.0)
     return [(places == place) + missing for place in range(feature.bins)]
-
-
-def texts_of(values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
-    """Return the values of a column as the texts of its categories; a boolean column may hold 0 and 1."""
-
-    def text(value: Any) -> str | None:
-        as_bool = is_boolean and not isinstance(value, str) and value in (0, 1)
-        return frames.as_text(bool(value) if as_bool else value)
-
-    return np.array([text(value) for value in values], dtype=object)
 
 
 def shaped(declaration: Declaration, X: Any) -> np.ndarray:

@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms import Request
 from dbdp.interfaces.python import loading
-from dbdp.interfaces.python.client.connecting import connect, embedded
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import ROW
 from dbdp.interfaces.python.frames import Column, Frame, as_text
@@ -138,48 +136,35 @@ class Frozen:
         return column if self.kinds[name] == "string" else column.cast("double").alias(name)
 
 
-@contextmanager
-def frozen_dataset(
-    frozen: Frozen, labels: np.ndarray | None, features: Mapping[str, Any], request: Request, **declared: Any
-) -> Iterator[tuple[Database, str]]:
-    """Write rows to a scratch folder, and register them in the private server with a budget for one release.
+@dataclass(frozen=True)
+class Freezing:
+    """A DataFrame, of which the rows are written for one training; see `loading.Given`.
 
-    Parameters
+    Attributes
     ----------
     frozen : Frozen
         The rows.
-    labels : array, shape (classes,), or None
+    classes : array, shape (classes,), or None
         The classes of the label; None for numbers.
-    features : mapping
-        As `Registration` takes them.
-    request : Request
-        Options of the training, for its ε and δ.
-    **declared
-        Other fields of a `Registration`.
-
-    Yields
-    ------
-    tuple of Database and str
-        A connection that trains on Spark, and the name of the dataset.
-
-    Raises
-    ------
-    ValueError
-        If the declaration is not accepted, or every node does not have a scratch folder.
     """
-    spark = frozen.rows.sparkSession
-    scratch = _Scratch.of(spark)
-    with connect(embedded()) as here:
-        name = loading.claimed_name(here)
-        scratch.sweep(here)
-        here.connection.execute("select pg_catalog.set_config('search_path', %s, false)", [loading.SCHEMA])
+
+    frozen: Frozen
+    classes: np.ndarray | None
+
+    @contextmanager
+    def written(
+        self, database: Database, name: str, features: Mapping[str, Any]
+    ) -> Iterator[tuple[Database, dict[str, Any]]]:
+        """Write the rows to a scratch folder, which every node has; raise ValueError if there is none."""
+        spark = self.frozen.rows.sparkSession
+        scratch = _Scratch.of(spark)
+        scratch.sweep(database)
+        database.connection.execute("select pg_catalog.set_config('search_path', %s, false)", [loading.SCHEMA])
         try:
-            frozen.write(f"{scratch.uri}/{name}", labels, features)
-            database, stated = here.on_spark(spark), {"label": frozen.label, "features": features} | declared
-            loading.register(database, request, name=name, source=f"spark:parquet:{scratch.uri}/{name}", **stated)
-            yield database, name
+            self.frozen.write(f"{scratch.uri}/{name}", self.classes, features)
+            source = f"spark:parquet:{scratch.uri}/{name}"
+            yield database.on_spark(spark), {"source": source, "label": self.frozen.label}
         finally:
-            loading.drop(here, loading.SCHEMA, name)
             scratch.delete(name)
 
 

@@ -4,8 +4,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,9 +58,6 @@ class GivenRows:
         bounds = self.labels.declared.get("label_bounds")
         labels = {"y": Column(self.labels.stored)} if bounds else {}
         return misfits(self.frame, self.features.features) + misfits(labels, {"y": bounds})
-
-
-Load = Callable[..., AbstractContextManager[tuple[Database, str]]]  # of features, a request and declared facts
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

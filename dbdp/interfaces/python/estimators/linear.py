@@ -14,7 +14,7 @@ from dbdp.interfaces.python.declaring import extent
 from dbdp.interfaces.python.estimators.base import Estimator, Scored
 from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels
 from dbdp.interfaces.python.keywords import OF_CLASSES, OF_NUMBERS, initialiser
-from dbdp.registry.releases import Model
+from dbdp.registry.results.models import Model
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors

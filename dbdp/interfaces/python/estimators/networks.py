@@ -7,13 +7,11 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import Request
-from dbdp.interfaces.python.estimators.design import texts_of
+from dbdp.interfaces.python.estimators.design import numbers_of
 from dbdp.interfaces.python.estimators.linear import Probabilistic
 from dbdp.interfaces.python.keywords import OF_CLASSES, initialiser
-from dbdp.learning.rows.features import Categorical
-from dbdp.registry import network_models
-from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import Model
+from dbdp.registry.results import network_models
+from dbdp.registry.results.models import Model
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfNetworks
@@ -68,24 +66,6 @@ class MLPClassifier(Probabilistic):
 
     def _decisions(self, rows: np.ndarray) -> np.ndarray:
         network, projection = network_models.parsed(self.network_)
-        packed = network_models.packed(self.declaration_, _numbers(self.declaration_, rows), projection)
+        packed = network_models.packed(self.declaration_, numbers_of(self.declaration_, rows), projection)
         scores = network.scores(self.parameters_, packed)
         return scores if self._order is None else scores[:, self._order]
-
-
-def _numbers(declaration: Declaration, rows: np.ndarray) -> np.ndarray:
-    """Return rows as numbers, float64 (n, columns): a category as its place among the declared ones, -1 for none."""
-    first = len(declaration.numeric)
-    columns = [
-        _places(declaration.categorical[place - first], rows[:, place])
-        if place >= first and not declaration.vector
-        else rows[:, place].astype(np.float64)
-        for place in range(rows.shape[1])
-    ]
-    return np.column_stack(columns)
-
-
-def _places(feature: Categorical, values: np.ndarray) -> np.ndarray:
-    places = {category: place for place, category in enumerate(feature.categories)}
-    texts = texts_of(values, is_boolean=set(feature.categories) <= {"true", "false"})
-    return np.array([places.get(text, -1) for text in texts], dtype=np.float64)

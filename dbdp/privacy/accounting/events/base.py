@@ -65,6 +65,12 @@ class Event:
             if not holds(getattr(self, each.name)):
                 raise ValueError(f"event cannot be charged: {condition.format(each.name)}")
 
+    def check_parts(self) -> None:
+        """Raise ValueError unless every number of the event and of its parts is in its range."""
+        self.check()
+        for part in self._parts():
+            part.check_parts()
+
 
 def checked(holds: Callable[[Any], bool], condition: str, **given: Any) -> Any:
     """Return a field with the check of its value."""

@@ -10,9 +10,10 @@ from dbdp.algorithms.plan import Released
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.learning.rows.pairs import written
-from dbdp.registry import network_models
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.releases import Model, in_column_units, standard_errors
+from dbdp.registry.results import network_models
+from dbdp.registry.results.column_units import in_column_units, standard_errors
+from dbdp.registry.results.models import Model
 from dbdp.sessions.session import Session
 
 

@@ -6,75 +6,29 @@ backend. Where a client trains on an engine these three run there, and the exact
 are.
 """
 
-import json
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.counting import CountPlan
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, evaluation_plan, score_plan
 from dbdp.algorithms.scores.summary import SummaryPlan
-from dbdp.controller import charging, summaries
+from dbdp.controller import charging
+from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.rows import packed_rows
+from dbdp.controller.statistics import summary_requests
+from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
 from dbdp.learning import tallies
-from dbdp.learning.rows.encoding import HEADER_BYTES
-from dbdp.packing.options import Coding
-from dbdp.registry import datasets, network_models, registering
+from dbdp.registry import datasets, register
+from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.declarations import Declaration
-from dbdp.registry.releases import column_scales, vector_scales
 from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
-from dbdp.sessions.server import ServerSession
-from dbdp.sessions.session import Charge, Row, Session
-
-_ROUNDING = 1e-9  # relative rounding error of an intercept that is 0 in exact arithmetic
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """A released model, prepared to score packed rows.
-
-    Attributes
-    ----------
-    vectors : np.ndarray
-        Linear models, shape (outputs, d), or the parameters of a network, shape (1, P).
-    network : str | None
-        The network as JSON; None for linear models.
-    dimension : int
-        Coordinates of a packed row, d.
-    request : Request
-        How to pack the rows: with the projection of a network, if it has one.
-    coding : Coding | None
-        How the rows are encoded: as the model's were for its training; None is the dataset's own encoding.
-    """
-
-    vectors: np.ndarray
-    network: str | None
-    dimension: int
-    request: Request
-    coding: Coding | None = None
-
-    def encoded(self, dataset: Dataset) -> Dataset:
-        """Return the dataset with the encoding of the model."""
-        return dataset if self.coding is None else self.coding.of(dataset)
-
-    def layout(self, rows: int) -> Layout:
-        """Return the layout in which the rows of a dataset are packed to be scored."""
-        coding = None if self.coding is None else asdict(self.coding)
-        return Layout(self.dimension, (rows,), self.request.projection, coding=coding)
-
-    def of(self, tally: tallies.Tally) -> dict[str, Any]:
-        """Return the description of a tally of this model's scores for `tally_transition`."""
-        data = tallies.as_data(tally)
-        return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
+from dbdp.sessions.session import Charge, Session
 
 
 def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -88,9 +42,9 @@ def score(session: Session, model: int | str, name: str, request: ScoreRequest) 
         After the charge: the server failed, or the counting was cancelled.
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
-    row = _model(session, model)
+    row = released_model(session, model)
     plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
-    scorer = _scorer(model, row, dataset, request.epsilon)
+    scorer = scorer_of(model, row, dataset, request.epsilon)
     details = {"model": model, "metric": request.metric}
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
 
@@ -106,9 +60,9 @@ def evaluate(
         As `score` does.
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
-    row = _model(session, model)
+    row = released_model(session, model)
     plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, is_network=row["network"] is not None))
-    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, _scorer(model, row, dataset, epsilon))
+    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, scorer_of(model, row, dataset, epsilon))
     return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
 
 
@@ -127,7 +81,7 @@ def bounds(
     """Return noisy bounds of a numeric column of a dataset's table, and the receipt; raises as `score` does too."""
     dataset = datasets.load(session, name)
     rights.registered(session, name, action="estimate bounds of its columns")
-    type_name = registering.numeric_type(session, dataset.source, column)
+    type_name = register.numeric_type(session, dataset.source, column)
     plan = _bounds_plan(dataset, epsilon, delta, beta)
     receipt = Receipt.of(dataset, plan.explain() | {"column": column}, plan.guarantee)
     session.check_rows(dataset)
@@ -141,7 +95,7 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     """Return the plan of a metric, evaluation, class_balance, bounds or summary, and its charge; spend nothing."""
     dataset = datasets.load(session, name)
     if request.metric == SummaryPlan.algorithm:
-        plan: CountPlan | SummaryPlan = summaries.plan_of(dataset, request.epsilon, request.delta)
+        plan: CountPlan | SummaryPlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)
     elif request.metric == ClassBalancePlan.algorithm:
         plan = _balance_plan(dataset, request.epsilon, request.delta)
     elif request.metric == BoundsPlan.algorithm:
@@ -207,104 +161,3 @@ def _names(dataset: Dataset) -> dict[str, Any]:
     if declaration.kind == "real":
         return {}
     return {"classes": list(declaration.classes) or [declaration.negative, declaration.positive]}
-
-
-# --- released models ------------------------------------------------------------------------------------
-
-_MODEL = """
-select m.declaration::pg_catalog.text as declaration,
-       m.coefficients,
-       m.intercepts,
-       m.network::pg_catalog.text as network,
-       dbdp_internal.array_bytes(m.parameters) as parameters
-from dbdp.model as m
-where m.id = $1
-and not m.is_summary
-"""
-
-
-def _model(session: Session, model: int) -> Row:
-    """Return the row of a released model, if the caller may predict with it; the charge fails if that has ended."""
-    rows = session.query(_MODEL, model)
-    if not rows:
-        raise ValueError(f"model {model} does not exist; see dbdp.models")
-    return rows[0]
-
-
-def _scorer(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
-    """Return the scorer of a released model on a dataset."""
-    declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
-    _check_fit(model, declaration, dataset)
-    coding = Coding(declaration.encoding, declaration.features, declaration.pairs, declaration.pair_cells)
-    if row["network"] is None:
-        vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))
-        return Scorer(vectors, None, declaration.dimension, request, coding)
-    network, projection = network_models.parsed(json.loads(row["network"]))
-    if projection:
-        request = Request(epsilon, projection_dimension=projection.dimension, projection_seed=projection.seed)
-    parameters = np.frombuffer(row["parameters"], np.float64, offset=HEADER_BYTES)
-    return Scorer(parameters[None], row["network"], network.inputs, request, coding)
-
-
-def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
-    """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ.
-
-    Bins and scales may differ too: the rows are encoded as the model's were.
-    """
-    for field in ("kind", "classes", "label_bounds", "columns", "plain_features", "intercept"):
-        if getattr(trained, field) != getattr(dataset.declaration, field):
-            raise ValueError(
-                f"the declaration of model {model} differs from that of dataset {dataset.name!r} in "
-                f"{field.removeprefix('plain_')}; choose a dataset with the same declaration: see declaration in "
-                "dbdp.datasets and dbdp.model"
-            )
-
-
-def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
-    """Return linear models over packed rows, from those in column units: the inverse of `releases.in_column_units`.
-
-    Packing divides a row, if it is too long or if every row is divided, by a positive number, including its
-    intercept, so that the signs and the order of the scores stay. So a packed row has the predicted class of the row,
-    unless scores differ by less than the rounding to float32.
-
-    Parameters
-    ----------
-    declaration : Declaration
-        The model's declaration.
-    coefficients : np.ndarray, shape (features,) or (outputs, features)
-        In the units of the columns.
-    intercepts : np.ndarray, shape (outputs,)
-        In the unit of the label.
-
-    Returns
-    -------
-    np.ndarray, shape (outputs, dimension)
-        The models over packed rows.
-    """
-    models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
-    if declaration.vector:
-        elements, last = vector_scales(declaration)
-        packed, shift = models / elements, np.zeros(len(models))
-    else:
-        origins, lengths, radius = column_scales(declaration)
-        shift = models @ origins
-        packed, last = models * (lengths * radius), np.full(int(declaration.intercept), 1 / radius)
-    offsets = offsets + shift
-    if declaration.intercept:
-        return np.hstack([packed, (offsets / last)[:, None]])
-    if (np.abs(offsets) > _ROUNDING * (size + np.abs(shift))).any():
-        raise ValueError(
-            "the model has an intercept, but the dataset is declared without one; choose a dataset with an intercept"
-        )
-    return packed
-
-
-def _per_packed_label(
-    declaration: Declaration, models: np.ndarray, intercepts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return models and intercepts for the packed label, and the size of the intercepts' terms."""
-    if declaration.label_bounds is None:
-        return models, intercepts, np.abs(intercepts)
-    lower, upper = declaration.label_bounds
-    half, middle = (upper - lower) / 2.0, (lower + upper) / 2.0
-    return models / half, (intercepts - middle) / half, (np.abs(intercepts) + abs(middle)) / half

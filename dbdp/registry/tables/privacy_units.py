@@ -16,7 +16,7 @@ from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.declarations import Unit
 from dbdp.registry.tables import reading
 from dbdp.registry.tables.reading import Record
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 
 KEY_BYTES = 32
 # Built-in types that a unit's column may have, and SQL for bytes that are equal exactly for equal values. No text of
@@ -45,14 +45,14 @@ _LEAST_WAITING = 1 << 12  # entries that are sorted together
 _COUNTING_BYTES = 1 << 26  # of memory, to count the units
 
 
-def count(session: ServerSession, source: str, unit: Unit, types: Mapping[str, str]) -> int:
+def count(session: SpiSession, source: str, unit: Unit, types: Mapping[str, str]) -> int:
     """Return the number of units, which is public."""
     single = Unit(unit.column, 1)
     return sum(len(places) for places in selected_places(session, source, single, types, None, _COUNTING_BYTES))
 
 
 def slots(
-    session: ServerSession,
+    session: SpiSession,
     source: str,
     unit: Unit,
     types: Mapping[str, str],
@@ -71,7 +71,7 @@ def slots(
 
     Parameters
     ----------
-    session : ServerSession
+    session : SpiSession
         Reads the table as its owner.
     source : str
         Qualified, quoted name of the table.
@@ -99,7 +99,7 @@ def slots(
     return session.in_one_snapshot(read())
 
 
-def _records(session: ServerSession, source: str, tables: Sequence[int], record: Record, entries: np.ndarray) -> bytes:
+def _records(session: SpiSession, source: str, tables: Sequence[int], record: Record, entries: np.ndarray) -> bytes:
     """Return the records of entries, in their order; they are read table by table, in the order of storage.
 
     One statement reads each table, also if no entry is there, so that the number of statements is public.
@@ -117,7 +117,7 @@ def _records(session: ServerSession, source: str, tables: Sequence[int], record:
 
 
 def selected_places(
-    session: ServerSession,
+    session: SpiSession,
     source: str,
     unit: Unit,
     types: Mapping[str, str],
@@ -147,7 +147,7 @@ def selected_places(
         low, found = least.beyond, found + units
 
 
-def _entry_record(session: ServerSession, unit: Unit, types: Mapping[str, str], names: bytes) -> Record:
+def _entry_record(session: SpiSession, unit: Unit, types: Mapping[str, str], names: bytes) -> Record:
     """Return what is read of each row to find its unit, under a key."""
     column = session.query("select quote_ident($1) as name", unit.column)[0]["name"]
     sql = _ENTRY.format(unit=UNIT_TYPES[types[unit.column]].format(f"source.{column}"))

@@ -18,14 +18,15 @@ from dbdp.algorithms.scores.moments import JointMoment, LeastSquares
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
 from dbdp.controller.facts import facts
+from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.rows import packed_rows
 from dbdp.learning.rows.features import CENTRED
 from dbdp.packing.options import Coding
-from dbdp.registry import datasets, summaries
+from dbdp.registry import datasets
+from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import Dataset
-from dbdp.registry.summaries import Summary
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.results import stored_summaries
+from dbdp.registry.results.stored_summaries import Summary
 from dbdp.sessions.session import Session
 
 MOST_REGULARISATION = 1e6
@@ -50,13 +51,13 @@ def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.pack()
             noisy = plan.release(rows.joint_moment(plan.labels, plan.weight))
-        return summaries.record(session, dataset, noisy.tolist(), receipt.charged(charge.ledger).as_data())
+        return stored_summaries.record(session, dataset, noisy.tolist(), receipt.charged(charge.ledger).as_data())
 
 
 def plan_of(dataset: Dataset, epsilon: float, delta: float) -> SummaryPlan:
     """Return the plan of a summary, from public facts only; raise ValueError if there is none."""
     declaration = dataset.declaration
-    weight = summaries.weight_of(declaration)
+    weight = stored_summaries.weight_of(declaration)
     sizes = declaration.dimension, declaration.outputs
     return SummaryPlan(epsilon, delta, dataset.rows, *sizes, weight, moved=dataset.unit_rows)
 
@@ -75,7 +76,7 @@ def known(session: Session, dataset: Dataset, request: Request) -> Facts:
             f"summary {request.summary} is of the declared features, for a linear model without a projection; leave "
             "out the projection and the network, or the summary"
         )
-    return replace(public, moment=summaries.load(session, request.summary).moment_for(dataset))
+    return replace(public, moment=stored_summaries.load(session, request.summary).moment_for(dataset))
 
 
 def linreg(
@@ -92,7 +93,7 @@ def linreg(
     regularisation : float | None
         λ of λ‖β‖² beside the mean squared error, for columns scaled to [-1, 1]; None follows from the noise.
     """
-    summary = summaries.load(session, number)
+    summary = stored_summaries.load(session, number)
     joint = _joint(summary)
     place = summary.place(target)
     sources = _sources(summary, place, features)
@@ -115,7 +116,7 @@ def linreg(
 
 def pca(session: Session, number: int, components: int) -> dict[str, Any]:
     """Return the first principal components of the features, scaled to [-1, 1], from a summary alone."""
-    summary = summaries.load(session, number)
+    summary = stored_summaries.load(session, number)
     joint, names = _joint(summary), summary.declaration.feature_names
     checks.whole("components", components, 1, len(names), "a component for each feature at most")
     variances, noise, loadings = joint.principal_components(range(len(names)))
@@ -138,7 +139,7 @@ def pca(session: Session, number: int, components: int) -> dict[str, Any]:
 
 def correlations(session: Session, number: int) -> dict[str, Any]:
     """Return the correlations of all features and the label, from a summary alone; raise as `pca` does."""
-    summary = summaries.load(session, number)
+    summary = stored_summaries.load(session, number)
     joint = _joint(summary)
     places = [place for place, name in enumerate(summary.names) if name]
     values, noise = joint.correlations(places)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dbdp.packing.stores import Buckets, RecordFile
+from dbdp.packing.record_store import Buckets, RecordFile
 
 
 @pytest.fixture

@@ -11,22 +11,22 @@ import numpy as np
 from dbdp.algorithms.rows import RecursiveStages
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks
-from dbdp.packing import held
+from dbdp.packing import resident
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.writers import table_name
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 
 Collect = Callable[[int, np.ndarray], None]
 
 
 def recursive_stages(
-    session: ServerSession, table: str, objective: Linear, model: np.ndarray, centre: np.ndarray, how: RecursiveStages
+    session: SpiSession, table: str, objective: Linear, model: np.ndarray, centre: np.ndarray, how: RecursiveStages
 ) -> np.ndarray:
     """Return the model after some stages, each the gradient at a model and steps of single rows; shape (P,).
 
     Parameters
     ----------
-    session : ServerSession
+    session : SpiSession
         Has the setting `dbdp.pack_memory`, and notices a cancel.
     table : str
         Qualified, quoted name of a table whose packed rows this session holds.
@@ -62,10 +62,10 @@ class _Rows:
         How many rows may be drawn together.
     """
 
-    def __init__(self, session: ServerSession, table: str, objective: Linear, count: int) -> None:
+    def __init__(self, session: SpiSession, table: str, objective: Linear, count: int) -> None:
         self._session, self._objective, self._count = session, objective, count
         self._stride = blocks.stride_of(objective.inputs)
-        self._store, row_bytes = held.store_of(table_name(table)), blocks.row_bytes(objective.inputs)
+        self._store, row_bytes = resident.store_of(table_name(table)), blocks.row_bytes(objective.inputs)
         self.most = max(1, pack_memory(session) // 4 // row_bytes)
         if (len(self._store), self._store.width) != (count, row_bytes):
             raise ValueError(f"the table does not have the planned {count} packed rows; pack the dataset again")

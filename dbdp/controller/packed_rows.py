@@ -221,7 +221,7 @@ class PackedRows:
         return errors
 
     def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
-        """Return the exact tally of the rows by their labels and their scores; see `dbdp.controller.evaluation`."""
+        """Return the exact tally of the rows by their labels and scores; see `controller.statistics.noisy_scores`."""
         return np.array(self._value("dbdp_internal.tally(block, $1, $2)", vectors.tobytes(), json.dumps(tally)))
 
     def _sum(self, call: str, models: np.ndarray, objective: Objective, bound: float, batch: int | None) -> np.ndarray:

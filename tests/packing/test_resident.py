@@ -18,8 +18,8 @@ from dbdp.learning.losses import Logistic
 from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
-from dbdp.packing import held
-from dbdp.packing.stores import RecordFile, RecordsInMemory
+from dbdp.packing import resident
+from dbdp.packing.record_store import RecordFile, RecordsInMemory
 
 ROWS, FEATURES = 60_000, 3
 Refer = Callable[[int, int], bytes]
@@ -27,7 +27,7 @@ EPOCH = "select dbdp_internal.sgd_epoch(block, %s order by block_no) from pg_tem
 # Bytes that this backend holds, and the references of the last table that it filled.
 HELD = """
 create function pg_temp.held() returns int8 language plpython3u as
-$$ from dbdp.packing import held; return held.size() $$"""
+$$ from dbdp.packing import resident; return resident.size() $$"""
 # How many files without a name this backend has open, but those of relations that were dropped.
 FILES = """
 create function pg_temp.files() returns int8 language plpython3u as $$
@@ -165,19 +165,19 @@ def test_no_row_is_held_after_a_training_or_a_cancel(server_url, connection, nam
 
 def test_no_row_is_held_after_an_error():
     """Also where the statement that frees them does not run, as after a second cancel."""
-    with pytest.raises(KeyboardInterrupt), held.forgotten():
-        held.hold("a", RecordsInMemory(np.zeros((4, 8), blocks.ELEMENT)))
-        assert held.size() == 4 * 8 * 4
+    with pytest.raises(KeyboardInterrupt), resident.forgotten():
+        resident.hold("a", RecordsInMemory(np.zeros((4, 8), blocks.ELEMENT)))
+        assert resident.size() == 4 * 8 * 4
         raise KeyboardInterrupt
-    assert held.size() == 0
+    assert resident.size() == 0
 
 
 @pytest.mark.parametrize("records", [0, 4])
 def test_a_file_is_closed_when_it_is_forgotten(tmp_path, records):
     """Also if it is still empty, as after a cancel before the first record; it is not left to the collector."""
     file = RecordFile(str(tmp_path), 8)
-    held.hold("t", file)
+    resident.hold("t", file)
     file.write(0, np.zeros((records, 8), np.uint8))
     assert len(file.read(0, records)) == records  # the control: it is open
-    held.forget("t")
+    resident.forget("t")
     assert file._file.closed

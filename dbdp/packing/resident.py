@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dbdp.learning.rows import blocks
-from dbdp.packing.stores import RecordFile, RecordsInMemory
+from dbdp.packing.record_store import RecordFile, RecordsInMemory
 
 _REFERENCE = struct.Struct("<4s16sqq")
 _MAGIC = b"dbh1"

@@ -16,9 +16,9 @@ from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import identities, odometers, rights
 from dbdp.registry.tables import records
-from dbdp.registry.tables.units import UNIT_TYPES
+from dbdp.registry.tables.privacy_units import UNIT_TYPES
 from dbdp.sessions.errors import DATA_EXCEPTION, UNIQUE_VIOLATION
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
 NUMERIC_TYPES = ("smallint", "integer", "bigint", "real", "double precision", "numeric", "boolean")
@@ -61,7 +61,7 @@ _REMEDY_OF_PADDED = (
 )
 
 
-def register(session: ServerSession, registration: Registration) -> None:
+def register(session: SpiSession, registration: Registration) -> None:
     """Register a dataset: grant dbdp_owner the right to read the table, and write its row and its odometers."""
     registration.check()
     source = registration.source
@@ -77,7 +77,7 @@ def register(session: ServerSession, registration: Registration) -> None:
         enter(session, registration, types)
 
 
-def enter(session: ServerSession, registration: Registration, types: dict[str, str], renewal: Renewal = _FIRST) -> None:
+def enter(session: SpiSession, registration: Registration, types: dict[str, str], renewal: Renewal = _FIRST) -> None:
     """Write a checked registration's row and create its odometers (as dbdp_owner)."""
     source, budget = registration.source, registration.budget
     rows = _slots(session, registration, types)
@@ -114,7 +114,7 @@ returning id""",
         warn_of_size(session, registration.declaration, rows)
 
 
-def _warn_of_delta(session: ServerSession, delta: float, units: int) -> None:
+def _warn_of_delta(session: SpiSession, delta: float, units: int) -> None:
     """Warn the owner of a δ that would allow to publish one row, or unit, as it is."""
     if delta * units >= 1:
         session.warn(
@@ -124,7 +124,7 @@ def _warn_of_delta(session: ServerSession, delta: float, units: int) -> None:
         )
 
 
-def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
+def _warn_of_epsilon(session: SpiSession, epsilon: float) -> None:
     """Warn the owner of an ε that promises next to nothing."""
     if epsilon >= _EPSILON_WITHOUT_PROMISE:
         session.warn(
@@ -133,7 +133,7 @@ def _warn_of_epsilon(session: ServerSession, epsilon: float) -> None:
         )
 
 
-def warn_of_size(session: ServerSession, declaration: Declaration, slots: int) -> None:
+def warn_of_size(session: SpiSession, declaration: Declaration, slots: int) -> None:
     """Warn the owner of a capacity whose empty places alone take much time and disk, in every training."""
     size = slots * blocks.row_bytes(declaration.dimension)
     if size >= _LARGE_PACK:
@@ -144,7 +144,7 @@ def warn_of_size(session: ServerSession, declaration: Declaration, slots: int) -
         )
 
 
-def warn_of_codes(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
+def warn_of_codes(session: SpiSession, declaration: Declaration, types: dict[str, str]) -> None:
     """Warn the owner of two categories of a column of whole numbers that look like bounds in quotation marks."""
     for feature in declaration.categorical:
         if types[feature.column] not in _WHOLE_TYPES or len(feature.categories) != 2:
@@ -157,7 +157,7 @@ def warn_of_codes(session: ServerSession, declaration: Declaration, types: dict[
             )
 
 
-def _slots(session: ServerSession, registration: Registration, types: dict[str, str]) -> int:
+def _slots(session: SpiSession, registration: Registration, types: dict[str, str]) -> int:
     """Return the public number of slots: of the capacity, or else of the rows, or units, that the table has now."""
     unit, size = registration.privacy_unit, registration.capacity
     if size is None:
@@ -170,7 +170,7 @@ def _slots(session: ServerSession, registration: Registration, types: dict[str, 
     return size * (unit.max_rows if unit else 1)
 
 
-def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:
+def _insert_new(session: SpiSession, sql: str, name: str, source: str, *more: Any) -> list[Row]:
     """Insert a dataset's row; if a simultaneous registration was first, raise the ValueError that names it."""
     try:
         return session.query(sql, name, source, *more)
@@ -180,7 +180,7 @@ def _insert_new(session: ServerSession, sql: str, name: str, source: str, *more:
         raise
 
 
-def drop(session: ServerSession, name: str) -> None:
+def drop(session: SpiSession, name: str) -> None:
     """Close a dataset, and revoke dbdp_owner's right to read the table if the caller owns it.
 
     History and odometers stay.
@@ -196,7 +196,7 @@ def drop(session: ServerSession, name: str) -> None:
         session.query(f"revoke select on {row['source']} from dbdp_owner")
 
 
-def end(session: ServerSession, dataset_id: int) -> None:
+def end(session: SpiSession, dataset_id: int) -> None:
     """End a registration; its row and its odometers stay (as dbdp_owner)."""
     session.query("update dbdp.dataset set dropped_at = now() where id = $1", dataset_id)
 
@@ -210,7 +210,7 @@ where c.oid = to_regclass($1)
 """
 
 
-def check_source(session: ServerSession, registration: Registration) -> dict[str, str]:
+def check_source(session: SpiSession, registration: Registration) -> dict[str, str]:
     """Check that the table fits the registration; return the types of the declared columns and of the unit's."""
     rows = session.query(_SOURCE, registration.source)
     if not rows:
@@ -227,7 +227,7 @@ def check_source(session: ServerSession, registration: Registration) -> dict[str
     return {column: types[column] for column in registration.columns}
 
 
-def numeric_type(session: ServerSession, source: str, column: str) -> str:
+def numeric_type(session: SpiSession, source: str, column: str) -> str:
     """Return the type of a numeric column of a table; for a domain its base type."""
     types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
     _check_column(source, types, column, NUMERIC_TYPES)
@@ -269,7 +269,7 @@ def _remedy_of(present: str, kinds: tuple[str, ...]) -> str:
     return _REMEDY_OF_TEXT if kinds == NUMERIC_TYPES and present in _LABEL_TYPES else ""
 
 
-def _check_values(session: ServerSession, declaration: Declaration, types: dict[str, str]) -> None:
+def _check_values(session: SpiSession, declaration: Declaration, types: dict[str, str]) -> None:
     """Check that declared classes and categories are values of their columns' types."""
     if declaration.kind == "binary":
         _check_signs(session, declaration, types[declaration.label])
@@ -282,7 +282,7 @@ def _check_values(session: ServerSession, declaration: Declaration, types: dict[
             raise ValueError(f"two categories of {feature.column!r} have the same hash; rename one of them")
 
 
-def _check_signs(session: ServerSession, declaration: Declaration, type_name: str) -> None:
+def _check_signs(session: SpiSession, declaration: Declaration, type_name: str) -> None:
     label = declaration.label
     if declaration.negative is None and type_name in ("real", "double precision", "numeric"):
         raise ValueError(f"label {label!r} is {type_name}; declare its negative value too")
@@ -291,7 +291,7 @@ def _check_signs(session: ServerSession, declaration: Declaration, type_name: st
             raise ValueError(f"label value {value!r} is not of type {type_name}, that of column {label!r}; correct it")
 
 
-def check_canonical(session: ServerSession, word: str, column: str, type_name: str, values: Sequence[str]) -> None:
+def check_canonical(session: SpiSession, word: str, column: str, type_name: str, values: Sequence[str]) -> None:
     """Raise ValueError unless every value has that type, and is written as PostgreSQL writes it."""
     for value in values:
         canonical = _canonical(session, value, type_name)
@@ -302,7 +302,7 @@ def check_canonical(session: ServerSession, word: str, column: str, type_name: s
             )
 
 
-def _check_distinct(session: ServerSession, label: str, type_name: str, classes: tuple[str, ...]) -> None:
+def _check_distinct(session: SpiSession, label: str, type_name: str, classes: tuple[str, ...]) -> None:
     """Raise ValueError if two classes are the same number, written in two ways."""
     if records.is_text(type_name):
         return
@@ -311,7 +311,7 @@ def _check_distinct(session: ServerSession, label: str, type_name: str, classes:
         raise ValueError(f"two classes of {label!r} are the same {type_name}; list each once")
 
 
-def _canonical(session: ServerSession, value: str, type_name: str) -> str | None:
+def _canonical(session: SpiSession, value: str, type_name: str) -> str | None:
     """Return a value as PostgreSQL writes it in that type; None if it does not have the type."""
     if type_name.startswith("enum "):
         labels = session.query(
@@ -330,7 +330,7 @@ def _canonical(session: ServerSession, value: str, type_name: str) -> str | None
         return None
 
 
-def check_owner(session: ServerSession, source: str) -> None:
+def check_owner(session: SpiSession, source: str) -> None:
     """Raise PermissionError unless the role that logged in owns the table."""
     row = session.query(
         "select pg_has_role(session_user, c.relowner, dbdp_internal.membership()) as may, "
@@ -341,7 +341,7 @@ def check_owner(session: ServerSession, source: str) -> None:
         raise PermissionError(f"{source} belongs to {row['owner']}; only its owner may register it")
 
 
-def check_opened(session: ServerSession, source: str) -> None:
+def check_opened(session: SpiSession, source: str) -> None:
     """Raise PermissionError unless the role that logged in owns the table and dbdp_owner, who checks, may read it."""
     check_owner(session, source)
     sql = "select has_table_privilege(current_user, $1::regclass, 'select') as readable"
@@ -362,7 +362,7 @@ limit 1
 """
 
 
-def _check_new(session: ServerSession, name: str, source: str) -> None:
+def _check_new(session: SpiSession, name: str, source: str) -> None:
     for partner in session.query(_RELATIVES, source):
         raise ValueError(
             f"{source} shares records with {partner['source']}, which is registered as dataset {partner['name']!r} "
@@ -385,7 +385,7 @@ def _check_new(session: ServerSession, name: str, source: str) -> None:
         )
 
 
-def check_may_read(session: ServerSession, source: str) -> None:
+def check_may_read(session: SpiSession, source: str) -> None:
     """Raise PermissionError unless the role that logged in may read the table itself."""
     may = session.query(
         "select has_table_privilege(session_user, $1::regclass, 'select') as may",

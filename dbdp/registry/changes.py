@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from dbdp import checks
-from dbdp.registry import places, registering
+from dbdp.registry import places, register
 from dbdp.registry.datasets import check_kind
 from dbdp.registry.registration import Registration, check_capacity
 from dbdp.registry.spending import rights
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
 _LONGEST = 86_400  # seconds, a day
@@ -25,7 +25,7 @@ _LABEL_KINDS = ("positive", "negative", "classes", "label_bounds")
 
 
 def renew(
-    session: ServerSession,
+    session: SpiSession,
     name: str,
     reason: str,
     epsilon: float | None,
@@ -44,10 +44,10 @@ def renew(
     )
     if capacity is not None:
         check_capacity(capacity)
-    types = registering.check_source(session, renewed)
-    registering.end(session, former["id"])
-    renewal = registering.Renewal(former["id"], reason, former["answer_seconds"])
-    registering.enter(session, renewed, types, renewal)
+    types = register.check_source(session, renewed)
+    register.end(session, former["id"])
+    renewal = register.Renewal(former["id"], reason, former["answer_seconds"])
+    register.enter(session, renewed, types, renewal)
 
 
 _PLACE = """
@@ -61,7 +61,7 @@ returning id
 """
 
 
-def place(session: ServerSession, name: str, place: str, digest: str) -> None:
+def place(session: SpiSession, name: str, place: str, digest: str) -> None:
     """State where the rows of a new dataset are, whose table is empty; their number is the capacity, now public."""
     places.parts(place)
     places.check_digest(digest)
@@ -82,7 +82,7 @@ def _check_is_table(row: Row) -> None:
         )
 
 
-def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds: int | None) -> None:
+def answer_at_multiples(session: SpiSession, name: str, reason: str, seconds: int | None) -> None:
     """Make the server answer at multiples of `seconds` after each charge; None: as soon as it can.
 
     The former value is recorded in dbdp.former_answer_time.
@@ -101,7 +101,7 @@ def answer_at_multiples(session: ServerSession, name: str, reason: str, seconds:
     session.query("update dbdp.dataset set answer_seconds = $2::int4 where id = $1", present["id"], seconds)
 
 
-def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int) -> None:
+def raise_capacity(session: SpiSession, name: str, reason: str, capacity: int) -> None:
     """Raise the capacity of a dataset; its budget, its allowances and its models stay.
 
     The former capacity, null for a fixed number of rows, is recorded in dbdp.former_capacity. Proof (privacy.md §18).
@@ -135,7 +135,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
         present["rows"],
         reason,
     )
-    registering.warn_of_size(session, _registration(present).declaration, capacity * slots_of_one)
+    register.warn_of_size(session, _registration(present).declaration, capacity * slots_of_one)
     session.query(
         "update dbdp.dataset set capacity = $2::int8, rows = $3::int8 where id = $1",
         present["id"],
@@ -144,7 +144,7 @@ def raise_capacity(session: ServerSession, name: str, reason: str, capacity: int
     )
 
 
-def redeclare(session: ServerSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
+def redeclare(session: SpiSession, name: str, reason: str, corrections: Mapping[str, Any]) -> None:
     """Correct fields of a dataset's `Registration`, None leaves one; the former ones go to dbdp.former_declaration.
 
     The types of the columns are recorded as they are now, also where nothing else changes.
@@ -153,10 +153,10 @@ def redeclare(session: ServerSession, name: str, reason: str, corrections: Mappi
     corrected = _corrected(_registration(present), corrections)
     if corrections.get("features") is not None:
         corrected = corrected.coded(present["rows"])
-    declared, types = corrected.declaration.to_json(), registering.check_source(session, corrected)
+    declared, types = corrected.declaration.to_json(), register.check_source(session, corrected)
     if declared == present["declaration"] and types == json.loads(present["column_types"]):
         raise ValueError(f"dataset {name!r} has this declaration already; pass a value that differs")
-    registering.warn_of_codes(session, corrected.declaration, types)
+    register.warn_of_codes(session, corrected.declaration, types)
     session.query(
         "insert into dbdp.former_declaration (dataset_id, declaration, column_types, reason) "
         "values ($1, $2::json, $3::json, $4)",
@@ -188,12 +188,12 @@ def _registration(row: Row) -> Registration:
     return replace(present, rdp_order=row["rdp_order"]) if own else present
 
 
-def _own(session: ServerSession, name: str, act: str, reason: str) -> Row:
+def _own(session: SpiSession, name: str, act: str, reason: str) -> Row:
     """Return a dataset's row of the catalogue; raise ValueError or PermissionError unless this role may amend it."""
     row = rights.registered(session, name, action=act)
     if not reason.strip():
         raise ValueError("reason is empty; write in a few words why, for the record")
     if not check_kind(session, row["source_oid"]):
         raise ValueError(f"table {row['source_name']} of dataset {name!r} was dropped; call dbdp.drop_dataset")
-    registering.check_opened(session, row["source"])
+    register.check_opened(session, row["source"])
     return row

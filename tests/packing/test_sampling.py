@@ -10,9 +10,9 @@ from dbdp.algorithms.rows import RecursiveStages
 from dbdp.learning.losses import Logistic
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows.encoding import pack
-from dbdp.packing import held
-from dbdp.packing.draws import _Rows
-from dbdp.packing.stores import RecordFile, RecordsInMemory
+from dbdp.packing import resident
+from dbdp.packing.record_store import RecordFile, RecordsInMemory
+from dbdp.packing.sampling import _Rows
 
 FEATURES, ROWS = 50, 12_000  # 2.7 MB
 OBJECTIVE = Linear(Logistic(), FEATURES)
@@ -45,8 +45,8 @@ def stored(request, tmp_path):
     else:
         store = RecordFile(str(tmp_path), rows.shape[1] * rows.itemsize)
         store.write(0, rows)
-    with held.forgotten():
-        held.hold("packed", store)
+    with resident.forgotten():
+        resident.hold("packed", store)
         yield rows
 
 

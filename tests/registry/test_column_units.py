@@ -9,7 +9,7 @@ import pytest
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
 from dbdp.learning.rows.features import Numeric
 from dbdp.registry.declarations import Declaration, declare
-from dbdp.registry.releases import MOST_LISTED, centred, in_column_units, standard_errors
+from dbdp.registry.results.column_units import MOST_LISTED, centred, in_column_units, standard_errors
 
 KINDS: dict[str, dict[str, Any]] = {
     "binary": {"positive": "1"},

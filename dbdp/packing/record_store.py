@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from dbdp.packing import room
-from dbdp.sessions.server import ServerSession
+from dbdp.sessions.server import SpiSession
 
 _DIRECTORY = "select pg_relation_filepath(to_regclass($1)) as path"
 _files: "weakref.WeakSet[RecordFile]" = weakref.WeakSet()  # those that are open
@@ -66,7 +66,7 @@ class RecordFile:
         _files.add(self)
 
     @classmethod
-    def beside(cls, session: ServerSession, table: str, width: int, count: int) -> "RecordFile":
+    def beside(cls, session: SpiSession, table: str, width: int, count: int) -> "RecordFile":
         """Return a new file for `count` records on the disk of a temporary table, which `temp_tablespaces` chose."""
         path = session.query(_DIRECTORY, table)[0]["path"]  # null for a view
         directory = os.path.dirname(path) if path else "base"

@@ -18,10 +18,11 @@ from dbdp.algorithms.families.preconditioned.preconditioning import matrix_of, u
 from dbdp.algorithms.plan import Moment
 from dbdp.learning.rows.encoding import HEADER_BYTES, SHRINK
 from dbdp.learning.rows.features import CENTRED, UNIT, constant_of
-from dbdp.registry import releases
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
-from dbdp.sessions.server import ServerSession
+from dbdp.registry.results import models
+from dbdp.registry.results.column_units import column_scales
+from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 
@@ -152,7 +153,7 @@ def _of_features(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
         origins = np.zeros(declaration.vector.length)
         constant = 1 / constant_of(declaration.vector.length) if declaration.encoding == UNIT else 1.0
     else:
-        origins, lengths, _ = releases.column_scales(declaration)
+        origins, lengths, _ = column_scales(declaration)
     return np.append(origins, [0.0] * declaration.intercept), np.append(lengths, [constant] * declaration.intercept)
 
 
@@ -161,10 +162,10 @@ def _shown(columns: Sequence[str]) -> str:
     return ", ".join(present[:20]) + (", …" if len(present) > 20 else "")
 
 
-def record(session: ServerSession, dataset: Dataset, numbers: list[float], receipt: dict[str, Any]) -> dict[str, Any]:
+def record(session: SpiSession, dataset: Dataset, numbers: list[float], receipt: dict[str, Any]) -> dict[str, Any]:
     """Write a summary to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     declaration = replace(dataset.declaration, encoding=CENTRED)
-    return releases.insert(session, replace(dataset, declaration=declaration), receipt, None, None, None, numbers)
+    return models.insert(session, replace(dataset, declaration=declaration), receipt, None, None, None, numbers)
 
 
 _LOAD = """

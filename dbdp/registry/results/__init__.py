@@ -1,0 +1,1 @@
+"""Results: released models and summaries, in the units of the columns, as the database stores and reports them."""

@@ -1,0 +1,47 @@
+"""Receipts and values as HTML, which a notebook shows."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_FIRST = (  # of a receipt
+    *("dataset", "algorithm", "epsilon", "delta", "rows", "predicted_loss", "noise_scale", "charge", "warning"),
+)
+OF_ROWS = "^dbdp_rows_[0-9a-f]{16}$"  # the name of a dataset of rows that an estimator loads for one training
+
+
+class ReceiptData(dict[str, Any]):
+    """A receipt as data, which a notebook shows as a short table, with the other entries folded."""
+
+    def _repr_html_(self) -> str:
+        first = {name: self[name] for name in _FIRST if name in self}
+        if "dataset" in first:
+            first["dataset"] = dataset_shown(first["dataset"])
+        others = {name: value for name, value in self.items() if name not in first}
+        folded = f"<details><summary>all {len(self)} entries</summary>{html_table(others, '')}</details>"
+        return html_table(first, "receipt") + (folded if others else "")
+
+
+def dataset_shown(name: str) -> str:
+    """Return the name of a dataset for a person: that of rows passed to an estimator says so."""
+    return "(rows passed to fit)" if re.fullmatch(OF_ROWS, name) else name
+
+
+def html_table(values: Mapping[str, Any], caption: str) -> str:
+    """Return names and values as an HTML table; names of users are escaped."""
+    cells = (
+        f"<tr><th style='text-align:left'>{escaped(str(name))}</th><td>{escaped(_short(value))}</td></tr>"
+        for name, value in values.items()
+    )
+    return f"<table><caption>{escaped(caption)}</caption>{''.join(cells)}</table>"
+
+
+def escaped(text: str) -> str:
+    """Return a text with HTML's special characters escaped."""
+    from html import escape  # a notebook needs it, and no server
+
+    return escape(text)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,74 @@
+"""Reports on stored models: their receipts, and the weights of linear ones with standard errors."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dbdp.checks import is_number
+from dbdp.registry.declarations import Declaration
+from dbdp.registry.results.column_units import centred
+from dbdp.sessions.session import Row, Session
+
+_RELEASED = """
+select m.feature_names, m.coefficients, m.intercepts, m.is_summary,
+       m.declaration::pg_catalog.text as declaration, m.receipt::pg_catalog.text as receipt
+from dbdp.model as m
+where m.id = $1
+"""
+INTERCEPT = "(intercept)"
+
+
+def _released(session: Session, number: int) -> Row:
+    """Return the row of a model or summary that the caller may use; raise ValueError if there is none."""
+    rows = session.query(_RELEASED, number)
+    if not rows:
+        raise ValueError(f"model {number} does not exist; see dbdp.models")
+    return rows[0]
+
+
+def receipt(session: Session, number: int) -> dict[str, Any]:
+    """Return the receipt of a model, or a summary, that the caller may use; raise ValueError if there is none."""
+    entries: dict[str, Any] = json.loads(_released(session, number)["receipt"])
+    return entries
+
+
+def written(value: Any) -> str:
+    """Return an entry of a receipt as text: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def weights(session: Session, number: int) -> list[dict[str, Any]]:
+    """Return the coefficients and intercepts of a linear model, with their standard errors.
+
+    Returns
+    -------
+    list of dict
+        `feature`, `class` (None unless the label has several), `coefficient` in the units of `Model.coefficients`, of a
+        category or a bin as in `centred`, and `standard_error`, None where the receipt does not have that of each; the
+        intercept is the feature INTERCEPT.
+    """
+    row = _released(session, number)
+    if row["coefficients"] is None:
+        kind = "summary" if row["is_summary"] else "network"
+        raise ValueError(f"model {number} is a {kind}, and has no coefficients of features; see dbdp.models")
+    declaration = Declaration.from_json(row["declaration"])
+    names = [*row["feature_names"], INTERCEPT] if declaration.intercept else row["feature_names"]
+    errors = _errors_of_each(json.loads(row["receipt"]), len(row["feature_names"]))
+    is_one = declaration.kind != "classes"
+    models = np.atleast_2d(np.array(row["coefficients"], float))
+    shown, lasts = (each.tolist() for each in centred(declaration, models, np.array(row["intercepts"], float)))
+    return [
+        {"feature": name, "class": label, "coefficient": value, "standard_error": error}
+        for label, values, last in zip([None] if is_one else declaration.classes, shown, lasts, strict=True)
+        for name, value, error in zip(names, [*values, last], errors, strict=False)
+    ]
+
+
+def _errors_of_each(entries: Mapping[str, Any], features: int) -> Sequence[float | None]:
+    """Return the standard errors of coefficients and intercept in a receipt, which a client may have written."""
+    listed, last = entries.get("standard_errors"), entries.get("intercept_standard_error")
+    if not isinstance(listed, list) or len(listed) != features or not all(map(is_number, listed)):
+        listed = [None] * features
+    return [*listed, last if is_number(last) else None]
