@@ -16,7 +16,7 @@ def names_of_tests(*paths: Path) -> set[str]:
     return {
         node.name
         for path in paths
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }
 
