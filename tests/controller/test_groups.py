@@ -147,14 +147,6 @@ def test_a_second_call_is_charged_again(connection, dataset, spent):
         assert spent(name) == (calls * 10**9, 0)
 
 
-def test_a_rollback_keeps_the_charge_and_no_model(connection, dataset, spent):
-    name = dataset(mode="basic")
-    with connection.transaction(force_rollback=True):
-        assert len(trained(connection, "server", name, delta=0.0)) == len(SIZES)
-    assert spent(name) == (10**9, 0)
-    assert released(connection, name) == 0
-
-
 def test_beyond_the_budget_nothing_is_read_or_spent(connection, dataset, spent):
     name = dataset(mode="basic", epsilon=0.5)
     with pytest.raises(psycopg.Error, match="does not cover this release"):

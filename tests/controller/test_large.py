@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
-from servers import cancelling_once_charged
+from servers import stopping_once_charged
 
 from dbdp.algorithms import Request
 from dbdp.controller import requests
@@ -100,6 +100,6 @@ def test_a_training_on_a_thousand_features_reports_each_pass(database, wide):
 
 def test_a_cancelled_wide_training_leaves_nothing(server_url, connection, wide):
     stopped = pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled")
-    with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, wide):
+    with stopped, stopping_once_charged(server_url, connection.info.backend_pid, wide):
         connection.execute(f"select dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)")
     assert connection.execute(TEMPORARY).fetchone() == (0,)

@@ -417,15 +417,6 @@ def test_beyond_the_budget_no_row_is_read(connection, with_model, spent, interfa
     assert spent(name) == (0, 0)
 
 
-def test_a_rollback_keeps_every_charge(database, with_model, spent):
-    name, model = with_model()
-    interfaces = every_interface(name, model, 0.5, 0.0)
-    with database.connection.transaction(force_rollback=True):
-        for sql, parameters in interfaces.values():
-            database.query(sql, *parameters)
-    assert spent(name) == (len(interfaces) * CHARGE_UNITS // 2, 0)
-
-
 def test_bounds_do_not_wait_for_later_writes(database, with_model):
     """Nothing is written behind their charge but what pushes it to the disk."""
     name, _ = with_model()

@@ -80,13 +80,15 @@ def test_a_start_can_be_repeated(running):
     assert running.status() == before
 
 
-def test_the_status_of_a_cluster_that_does_not_exist_creates_nothing(folder):
+def test_status_of_no_cluster_creates_nothing(folder):
+    """The status of a cluster that does not exist creates nothing."""
     status = Cluster(folder / "nowhere").status()
     assert (status["running"], status["pid"], status["version"]) == (False, None, None)
     assert not (folder / "nowhere").exists()
 
 
-def test_an_environment_of_another_python_is_refused_before_anything_is_created(folder, monkeypatch):
+def test_another_pythons_environment_is_refused_first(folder, monkeypatch):
+    """An environment of another Python is refused before anything is created."""
     monkeypatch.setattr(cluster_module, "linked_python", lambda _: ((3, 99), Path("libpython3.99.so")))
     ours = "{}.{}".format(*sys.version_info[:2])
     with pytest.raises(ClusterError, match=rf"Python 3\.99, .* Python {ours}: create the environment with python3\.99"):

@@ -90,7 +90,8 @@ def is_well(cluster: Cluster) -> bool:
     return bad(cluster) == []
 
 
-def test_the_server_of_the_tests_lacks_nothing_but_what_they_took(server_url):
+def test_server_of_the_tests_lacks_only_what_they_took(server_url):
+    """The server of the tests lacks nothing but what they took."""
     done = run("doctor", "--json", DBDP_URL=server_url)
     findings = json.loads(done.stdout)
     fsync = [each for each in findings if each["check"] == "fsync"]
@@ -178,7 +179,8 @@ def test_each_fault_is_reported_alone_and_its_remedy_ends_it(cluster, name):
 
 
 @ON_ITS_OWN
-def test_an_extension_that_was_moved_to_pg_catalog_depends_on_no_other_schema(cluster):
+def test_extension_moved_to_pg_catalog_needs_no_schema(cluster):
+    """An extension that was moved to pg_catalog depends on no other schema."""
     execute(cluster, IN_PUBLIC)
     do(cluster, found(cluster, "schema of the extension", FAULT).remedy)
     sql = """select count(*) from pg_depend where classid = 'pg_extension'::regclass
@@ -188,7 +190,8 @@ and objid = (select oid from pg_extension where extname = 'dbdp') and refclassid
 
 
 @ON_ITS_OWN
-def test_where_the_files_are_in_place_the_remedy_needs_no_access_to_them(cluster):
+def test_remedy_needs_no_access_to_files_in_place(cluster):
+    """Where the files are in place the remedy needs no access to them."""
     execute(cluster, "drop extension dbdp cascade")
     remedy = found(cluster, "extension", FAULT).remedy
     assert remedy == "create extension dbdp schema pg_catalog cascade;"
@@ -210,7 +213,8 @@ def test_plans_that_auto_explain_writes_are_reported(cluster):
 
 
 @ON_ITS_OWN
-def test_a_server_without_plpython_is_refused_with_the_missing_package(cluster):
+def test_server_without_plpython_names_the_package(cluster):
+    """A server without PL/Python is refused with the missing package."""
     control = share(cluster) / "extension" / "plpython3u.control"
     target = control.readlink()
     control.unlink()
@@ -257,7 +261,8 @@ def test_a_newer_extension_requires_a_newer_client(cluster):
 
 
 @ON_ITS_OWN
-def test_a_stranger_learns_what_it_may_and_its_password_is_never_shown(cluster):
+def test_stranger_learns_its_part_and_no_password(cluster):
+    """A stranger learns what it may and its password is never shown."""
     execute(cluster, "create role \"A stranger\" login password 'hunter2'")
     url = cluster.url.replace("postgres@", "A%20stranger:hunter2@")
     done = run("doctor", "--url", url, "--json")

@@ -155,7 +155,8 @@ def test_a_dump_has_the_ledger_and_what_was_spent(used, make_database, tmp_path,
     goes_on(copy)
 
 
-def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_created_first(used, make_database):
+def test_dump_of_public_restores_after_create_extension(used, make_database):
+    """A dump of an extension in public is restored where the extension was created first."""
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute("update pg_extension set extnamespace = 'public'::regnamespace where extname = 'dbdp'")
     copy, dump = make_database(), dumped(used)
@@ -170,7 +171,7 @@ def test_a_dump_of_an_extension_in_public_is_restored_where_the_extension_was_cr
 
 
 @pytest.mark.slow
-def test_a_dump_of_roles_and_one_of_the_database_move_to_another_server(used, private_cluster, tmp_path):
+def test_dumps_of_roles_and_database_move_to_a_server(used, private_cluster, tmp_path):
     """As before pg_upgrade: pg_dumpall --roles-only, then pg_dump in the custom form."""
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute("create role moved in role dbdp_data_owner")

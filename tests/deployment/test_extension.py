@@ -142,7 +142,7 @@ def test_the_extension_can_be_created_again(fresh):
             assert connection.execute("select count(*) from dbdp.models_details").fetchone() == (0,)
 
 
-def test_a_new_extension_in_an_old_session_predicts_with_its_own_models(fresh):
+def test_new_extension_in_old_session_uses_its_own_models(fresh):
     """Model 1 of the new extension is another model than model 1 of the old one."""
     sql = "select dbdp.predict_probability(1, array[1, 2, 3]::float8[])"
     with psycopg.connect(fresh, autocommit=True) as connection:
@@ -184,7 +184,8 @@ PREPARED = {
 
 
 @pytest.mark.parametrize("name", PREPARED)
-def test_a_role_that_somebody_prepared_is_refused_until_the_remedy_is_done(copy, name):
+def test_prepared_role_is_refused_until_the_remedy(copy, name):
+    """A role that somebody prepared is refused until the remedy is done."""
     prepare, fault = PREPARED[name]
     with psycopg.connect(copy) as connection:
         connection.execute(prepare.encode())
@@ -203,7 +204,8 @@ def test_a_superuser_may_be_a_member_of_the_owner_role(copy):
         connection.rollback()
 
 
-def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh):
+def test_owner_of_the_database_cannot_drop_the_extension(fresh):
+    """Who owns the database and its schemas cannot drop the extension."""
     name = f"landlord_{secrets.token_hex(4)}"
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute(f"create role {name}; alter schema public owner to {name}; set role {name}")
@@ -213,14 +215,16 @@ def test_who_owns_the_database_and_its_schemas_cannot_drop_the_extension(fresh):
 
 
 @pytest.mark.parametrize("place", ["", "schema public"])
-def test_the_extension_belongs_to_pg_catalog_whatever_is_requested(copy, place):
+def test_extension_belongs_to_pg_catalog_always(copy, place):
+    """The extension belongs to pg_catalog, even if another schema is requested."""
     with psycopg.connect(copy, autocommit=True) as connection:
         connection.execute(f"create extension dbdp {place} cascade".encode())
         result = connection.execute("select extnamespace::regnamespace::text from pg_extension where extname = 'dbdp'")
         assert result.fetchone() == ("pg_catalog",)
 
 
-def test_a_client_of_another_version_is_refused_with_both_versions(connection):
+def test_client_of_another_version_is_refused_with_both(connection):
+    """A client of another version is refused with both versions."""
     set_version = "update pg_extension set extversion = %s where extname = 'dbdp'"
     try:
         connection.execute(set_version, ("0.0.9",))
@@ -230,7 +234,8 @@ def test_a_client_of_another_version_is_refused_with_both_versions(connection):
         connection.execute(set_version, (__version__,))
 
 
-def test_a_database_without_the_extension_is_refused_with_the_remedy(fresh):
+def test_database_without_extension_names_the_remedy(fresh):
+    """A database without the extension is refused with the remedy."""
     with psycopg.connect(fresh, autocommit=True) as connection:
         connection.execute("drop extension dbdp")
         with pytest.raises(ValueError, match="dbdp is not in this database; run `dbdp install"):
@@ -347,7 +352,8 @@ where c.relnamespace = 'dbdp'::regnamespace and a.grantee = 0 and c.relkind in (
     assert connection.execute(relations).fetchall() == []
 
 
-def test_no_function_runs_with_its_owners_rights_and_dbdp_owner_has_no_power(connection):
+def test_no_function_has_owners_rights_nor_dbdp_owner_power(connection):
+    """No function runs with its owner's rights, and dbdp_owner has no power."""
     definers = (
         "select count(*) filter (where prosecdef), count(*) > 50 from pg_proc "
         "where pronamespace = any ('{dbdp,dbdp_internal}'::regnamespace[])"

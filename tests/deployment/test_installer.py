@@ -101,7 +101,8 @@ def test_the_script_is_the_parts_in_order_with_their_bodies(source):
     assert "@plpython" not in script
 
 
-def test_functions_of_another_servers_folder_import_from_this_ones_after_an_installation(database):
+def test_installation_replaces_another_servers_folder(database):
+    """After an installation, functions made for another server's folder import from this server's."""
     installer.install(database())
     define = (
         "select pg_get_functiondef('dbdp.paths'::regproc), prosrc, proacl::text from pg_proc where proname = 'paths'"
@@ -220,7 +221,8 @@ def test_a_role_that_is_still_needed_stays(database):
     assert value_of(database(), "select to_regrole('dbdp_owner') is null")
 
 
-def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(database):
+def test_role_with_members_keeps_its_memberships(database):
+    """A role with members stays with the roles of which it is a member."""
     execute(database(), "create role dbdp_predictor; create role dbdp_analyst in role dbdp_predictor; create role anna")
     execute(database(), "create role dbdp_data_owner in role dbdp_analyst; grant dbdp_analyst to anna")
     installer.install(database())
@@ -234,7 +236,8 @@ def test_a_role_with_members_stays_with_the_roles_of_which_it_is_a_member(databa
 
 
 @pytest.mark.parametrize("schema", installer.SCHEMAS)
-def test_a_schema_of_that_name_is_not_taken_over_and_the_remedy_is_named(database, schema):
+def test_foreign_schema_is_not_taken_and_remedy_is_named(database, schema):
+    """A schema of that name is not taken over and the remedy is named."""
     execute(database(), f"create schema {schema}")
     with pytest.raises(InstallError, match=rf"not the extension's: run `alter schema {schema} rename to"):
         installer.install(database())
@@ -256,7 +259,8 @@ def test_another_version_in_the_database_is_named(database, monkeypatch):
         installer.install(database())
 
 
-def test_a_role_that_is_not_superuser_is_refused_without_its_password(database):
+def test_role_not_superuser_is_refused_without_password(database):
+    """A role that is not superuser is refused without its password."""
     execute(database(), "drop role if exists plain; create role plain login password 'hunter2'")
     with pytest.raises(InstallError, match="plain is not a superuser") as error:
         installer.install(database("plain:hunter2"))
@@ -293,7 +297,8 @@ def test_a_folder_that_cannot_be_written_is_named(database, monkeypatch):
         installer.install(database())
 
 
-def test_another_python_in_the_server_is_named_and_nothing_is_left(database, monkeypatch):
+def test_another_server_python_is_named_and_nothing_left(database, monkeypatch):
+    """Another Python in the server is named and nothing is left."""
     monkeypatch.setattr(installer, "sys", SimpleNamespace(version_info=(3, 99), prefix=sys.prefix))
     with pytest.raises(InstallError, match=r"is Python 3\.\d+, but dbdp is installed in Python 3\.99: run"):
         installer.install(database())
@@ -349,7 +354,8 @@ def bare_machine(monkeypatch) -> list[list[str]]:
     return ran
 
 
-def test_missing_headers_of_the_server_are_installed_for_the_benchmark(bare_machine, tmp_path):
+def test_missing_server_headers_are_installed_for_benchmark(bare_machine, tmp_path):
+    """Missing headers of the server are installed for the benchmark."""
     server = bootstrap.PostgreSQL(17, *[tmp_path] * 4)
     with pytest.raises(bootstrap.BootstrapError, match=r"has no postgres\.h: install postgresql-server-dev-17"):
         bootstrap._ensure_headers(server)  # since nothing was really installed
@@ -375,13 +381,15 @@ def test_without_rights_bootstrap_names_what_to_install(bare_machine, monkeypatc
     assert bare_machine == [["apt-cache", "depends", "postgresql"]]
 
 
-def test_without_a_package_manager_bootstrap_names_what_to_install(bare_machine, monkeypatch):
+def test_bootstrap_without_package_manager_names_packages(bare_machine, monkeypatch):
+    """Without a package manager bootstrap names what to install."""
     monkeypatch.setattr(bootstrap.shutil, "which", lambda name: None)
     with pytest.raises(bootstrap.BootstrapError, match=r"install one of PostgreSQL 15, 17, 18, .* PL/Python 3"):
         bootstrap._ensure_postgresql()
 
 
-def test_a_distribution_with_old_packages_is_refused_with_the_place_of_newer_ones(bare_machine, monkeypatch):
+def test_old_distribution_is_refused_with_newer_source(bare_machine, monkeypatch):
+    """A distribution with old packages is refused with the place of newer ones."""
     monkeypatch.setattr(bootstrap, "_output", lambda command: "  Depends: postgresql-14\n")
     with pytest.raises(bootstrap.BootstrapError, match=r"offer PostgreSQL 14, but .* https://apt\.postgresql\.org"):
         bootstrap._ensure_postgresql()
@@ -394,7 +402,8 @@ def test_a_folder_of_something_else_is_not_emptied(tmp_path):
     assert (tmp_path / "thesis.txt").exists()
 
 
-def test_an_uninstallation_takes_back_what_was_granted_to_the_owner_role(cluster, database):
+def test_uninstallation_takes_back_grants_to_owner_role(cluster, database):
+    """An uninstallation takes back what was granted to the owner role."""
     installer.install(database())
     execute(database(), "create schema s; create table s.opened (); grant usage on schema s to dbdp_owner")
     execute(database(), "grant select on s.opened to dbdp_owner")

@@ -177,7 +177,7 @@ def test_a_right_or_policy_that_is_lost_is_named(server_url):
     ]
 
 
-def test_every_member_of_the_extension_is_of_a_kind_that_is_compared(connection):
+def test_every_member_of_the_extension_is_compared(connection):
     """In one of the two schemas, too: nothing has rights that the list does not show."""
     sql = """
 select distinct d.classid::regclass::text,

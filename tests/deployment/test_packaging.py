@@ -158,7 +158,8 @@ def bare_server(wheel: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-def test_a_clean_environment_with_the_wheel_installs_trains_and_uninstalls(wheel, bare_server, tmp_path):
+def test_wheel_in_clean_environment_installs_and_trains(wheel, bare_server, tmp_path):
+    """A clean environment with the wheel installs trains and uninstalls."""
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     run(base, "-m", "venv", tmp_path / "venv")
     run(tmp_path / "venv" / "bin" / "pip", "install", "--quiet", wheel)

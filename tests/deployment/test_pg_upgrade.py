@@ -50,7 +50,8 @@ def all_programs(cluster: Cluster) -> Path:
     return programs
 
 
-def test_after_pg_upgrade_no_budget_is_weaker_no_model_is_lost_and_training_goes_on(clusters):
+def test_pg_upgrade_weakens_no_budget_and_loses_no_model(clusters):
+    """After pg_upgrade no budget is weaker no model is lost and training goes on."""
     old, new = clusters
     with psycopg.connect(old.url, autocommit=True) as connection:
         use(connection)

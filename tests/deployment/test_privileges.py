@@ -81,7 +81,7 @@ def test_an_analyst_trains_explains_predicts_and_lists(connection, dataset, role
     assert released == (roles["analyst"],)
 
 
-def test_members_who_only_administer_a_role_have_none_of_its_rights(connection):
+def test_members_who_only_administer_a_role_lack_its_rights(connection):
     """Since PostgreSQL 16. The control: members who may take the role, or inherit its rights, have them."""
     granted = {"member": "", "admin": "with admin option"}
     if connection.info.server_version >= 160000:
@@ -319,7 +319,8 @@ def test_noise_is_added_while_training_where_the_role_may(connection, dataset, r
     assert len(model.coefficients) == 3
 
 
-def test_a_role_that_may_read_but_owns_nothing_may_train_in_the_client(connection, dataset, roles):
+def test_reader_who_owns_nothing_may_train_in_the_client(connection, dataset, roles):
+    """A role that may read but owns nothing may train in the client."""
     connection.execute(f"grant select on t to {roles['rival']}")
     connection.execute("select dbdp.grant_training(%s, %s)", (dataset, roles["rival"]))
     stages: list[str] = []
@@ -365,7 +366,8 @@ def test_another_owner_cannot_register_the_table(connection, schema, dataset, ro
         connection.execute(REGISTER, ("mine", f"{schema}.t", DECLARED))
 
 
-def test_a_schema_that_dbdp_owner_may_not_use_is_named_with_the_remedy(connection, schema, roles):
+def test_schema_closed_to_dbdp_owner_names_the_remedy(connection, schema, roles):
+    """A schema that dbdp_owner may not use is named with the remedy."""
     closed = f"closed_{schema}"
     connection.execute(f"create schema {closed} authorization {roles['owner']}")
     with acting(connection, roles["owner"]):
@@ -442,7 +444,8 @@ def test_a_policy_of_an_owner_never_runs_as_dbdp_owner(connection, schema, datas
 
 
 @pytest.mark.attack("defaults")
-def test_a_rule_that_makes_the_table_a_view_never_runs_as_dbdp_owner(connection, schema, roles):
+def test_rule_of_a_view_never_runs_as_dbdp_owner(connection, schema, roles):
+    """A rule that makes the table a view never runs as dbdp_owner."""
     name = f"{schema}_rule"
     with acting(connection, roles["owner"]):
         spy(connection, schema, "boolean")
@@ -465,7 +468,7 @@ def test_a_rule_that_makes_the_table_a_view_never_runs_as_dbdp_owner(connection,
     assert "dbdp_owner" not in ran_as(connection, schema)
 
 
-def test_an_inherited_or_temporary_object_of_an_analyst_is_not_picked_up(connection, schema, dataset, roles):
+def test_inherited_or_temporary_object_is_not_picked_up(connection, schema, dataset, roles):
     """Objects in pg_temp with the names that the library uses change nothing."""
     with acting(connection, roles["analyst"]):
         connection.execute("""
@@ -499,7 +502,7 @@ create table trap_{schema}.pg_class (oid int); create table trap_{schema}.model 
 
 
 @pytest.mark.parametrize("kind", ["owner", "analyst"])
-def test_a_client_that_turned_policies_off_trains_and_has_them_off_behind_it(connection, dataset, roles, kind):
+def test_client_with_policies_off_trains_and_keeps_them_off(connection, dataset, roles, kind):
     """The control: a statement of the same role over the same tables is refused by PostgreSQL."""
     with acting(connection, roles[kind]):
         for command in ("select", "begin"):

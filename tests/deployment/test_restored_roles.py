@@ -75,7 +75,7 @@ def waiting(people: People) -> dict[str, bool]:
 
 @pytest.mark.parametrize("options", [(), ("--inserts",)], ids=["copy", "inserts"])
 @pytest.mark.attack("restored-dump")
-def test_a_restored_dump_gives_nobody_anything_until_it_is_confirmed(people, restored, options):
+def test_restored_dump_gives_nothing_until_confirmed(people, restored, options):
     """Then each has its own, as before the dump; the control is the database that was dumped."""
     copy = restored(people, *options)
     everybody = dict.fromkeys(["alice", "berta", "carla", "xenia"], True)
@@ -132,7 +132,7 @@ def test_a_role_that_is_another_person_is_retired(people, restored):
 
 
 @pytest.mark.attack("confirmation")
-def test_an_owner_confirms_roles_that_concern_its_own_tables_only(people, restored):
+def test_owner_confirms_only_roles_of_its_own_tables(people, restored):
     """Berta confirms herself and xenia, but not alice, who has a right on carla's dataset too."""
     copy = restored()
     with refused("concerns tables of other owners too; only a superuser may confirm it"):

@@ -34,7 +34,8 @@ def test_as_many_standbys_are_awaited_as_postgresql_would(names, standbys):
     assert SpiSession.synchronous_standbys(Settings(names)) == standbys
 
 
-def test_standbys_that_cannot_be_watched_are_reported_before_the_charge():
+def test_unwatchable_standbys_are_reported_before_charge():
+    """Standbys that cannot be watched are reported before the charge."""
     assert SpiSession.synchronous_standbys(Settings("", may=False)) == 0
     with pytest.raises(ValueError, match="grant pg_read_all_stats to dbdp_owner"):
         SpiSession.synchronous_standbys(Settings("a", may=False))
@@ -71,7 +72,8 @@ def standby(connection: psycopg.Connection, cluster: Cluster, folder: Path) -> I
 
 
 @pytest.mark.slow
-def test_no_release_is_shown_before_the_synchronous_standby_has_the_charge(replicated, private_cluster, tmp_path):
+def test_release_waits_for_the_standby_to_have_the_charge(replicated, private_cluster, tmp_path):
+    """No release is shown before the synchronous standby has the charge."""
     with pytest.raises(psycopg.Error, match="grant pg_read_all_stats to dbdp_owner"):
         replicated.execute(TRAIN)
     charged = "select last_value from dbdp.charge_1"

@@ -17,8 +17,8 @@ from released import released
 from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
-from dbdp.deployment.extension import installer, script
-from dbdp.deployment.extension.source import MADE_ONCE, ExtensionSource, InstallError
+from dbdp.deployment.extension import installer
+from dbdp.deployment.extension.source import InstallError
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import Budget
 
@@ -112,7 +112,8 @@ def misplaced(url: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("server_machine")
-def test_internal_functions_have_a_schema_of_their_own_and_a_stray_would_be_seen(make_database):
+def test_internal_functions_have_their_schema_and_no_stray(make_database):
+    """Internal functions have a schema of their own and a stray would be seen."""
     installer.install(url := make_database())
     assert misplaced(url) == []
     with psycopg.connect(url, autocommit=True) as connection:
@@ -129,7 +130,8 @@ def test_internal_functions_have_a_schema_of_their_own_and_a_stray_would_be_seen
 
 
 @OF_ONE_SCHEMA
-def test_after_an_update_no_internal_function_is_where_users_look(make_old, state):
+def test_update_leaves_no_internal_function_to_users(make_old, state):
+    """After an update no internal function is where users look."""
     url = make_old(state)
     assert misplaced_in_old(url)
     with updated(url):
@@ -245,7 +247,8 @@ def catalogue_rows(connection: psycopg.Connection) -> list[object]:
     return [connection.execute(query).fetchall() for query in queries]
 
 
-def test_an_update_keeps_data_odometers_and_views_and_training_goes_on(make_old):
+def test_update_keeps_data_and_views_and_trains_on(make_old):
+    """An update keeps data odometers and views and training goes on."""
     url = make_old("0.1.0")
     with psycopg.connect(url, autocommit=True) as connection:
         old_data(connection)
@@ -343,7 +346,8 @@ def updated(url: str) -> psycopg.Connection:
 
 
 @EVERY_USED_STATE
-def test_an_update_of_a_used_database_changes_no_budget_charge_model_or_prediction(old_roles, make_used, state):
+def test_update_of_used_database_changes_no_result(old_roles, make_used, state):
+    """An update of a used database changes no budget charge model or prediction."""
     url = make_used(state)
     before = kept(url)
     with updated(url) as connection:
@@ -384,9 +388,8 @@ def test_an_update_gives_rights_to_the_roles_of_that_moment(old_roles, make_used
 
 
 @EVERY_USED_STATE
-def test_an_allowance_of_a_former_version_may_spend_what_it_could_and_shows_what_it_guarantees(
-    old_roles, make_used, state
-):
+def test_former_allowance_spends_what_it_could(old_roles, make_used, state):
+    """An allowance of a former version may spend what it could and shows what it guarantees."""
     with updated(make_used(state)) as connection:
         same = connection.execute(
             "select (o.charge_limit, o.charged, o.leak_limit, o.leaked, o.implied) "
@@ -414,7 +417,8 @@ def cost_of_bolt_on(connection: psycopg.Connection, epsilon: float) -> float:
 
 
 @EVERY_USED_STATE
-def test_after_an_update_the_ledger_agrees_and_every_dataset_trains(old_roles, make_used, state):
+def test_updated_ledger_agrees_and_every_dataset_trains(old_roles, make_used, state):
+    """After an update the ledger agrees and every dataset trains."""
     with updated(make_used(state)) as connection:
         checked = connection.execute("select dataset, ok, unrecorded > 0 from dbdp.check_ledger()").fetchall()
         assert {dataset for dataset, ok, lost in checked if lost} == {"people"}
@@ -488,15 +492,17 @@ def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, state):
             connection.execute("alter extension dbdp update")
 
 
-def test_every_version_but_this_one_has_its_script_and_a_step_from_it():
-    steps = script._migrations(ExtensionSource.installed())
+def test_every_other_version_has_a_script_and_a_step():
+    """Every version but this one has its script and a step from it."""
+    steps = installer._migrations(installer.Source.installed())
     assert list(steps) == sorted({version_of(state) for state in STATES})
     assert __version__ not in steps
 
 
-def test_the_parts_that_an_update_runs_again_make_nothing_that_is_there_already():
-    source = ExtensionSource.installed()
-    parts = [part for name, part in source.parts().items() if name not in MADE_ONCE]
+def test_parts_run_again_make_nothing_that_exists():
+    """The parts that an update runs again make nothing that is there already."""
+    source = installer.Source.installed()
+    parts = [part for name, part in source.parts().items() if name not in installer.MADE_ONCE]
     lines = [line for part in parts for line in part.read_text().splitlines() if line.startswith("create ")]
     assert len(lines) > 50
     careless = [line for line in lines if "or replace" not in line and "if not exists" not in line]

@@ -54,7 +54,7 @@ def test_a_function_without_a_comment_is_refused(connection, database):
 BY_NAME = re.compile(r"pip install (?:--?\S+ )*'?dbdp\b")
 
 
-def test_no_message_and_no_page_installs_the_package_by_its_name_from_a_registry():
+def test_no_text_installs_the_package_from_a_registry():
     """It is in none: whoever took the name there would be installed. The controls are two that did."""
     root = GENERATE["FOLDER"].parents[1]
     texts = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "dbdp").rglob("*.py")]

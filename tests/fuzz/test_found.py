@@ -50,7 +50,8 @@ def changed(plan: dict[str, Any], **guarantee: Any) -> str:
         (DEEP, "more than 100 levels"),
     ],
 )
-def test_a_plan_that_the_ledger_cannot_store_is_refused_before_its_charge(vectors, plan, message):
+def test_plan_the_ledger_cannot_store_is_refused_first(vectors, plan, message):
+    """A plan that the ledger cannot store is refused before its charge."""
     assert message in vectors.attempt(*call("charge", {"dataset": "vectors", "plan": plan})).message
     assert vectors.attempt(*call("charge", {"dataset": "vectors", "plan": json.dumps(PLAN)}), charges=1).error is None
 

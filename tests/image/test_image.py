@@ -109,7 +109,8 @@ def test_the_server_is_process_1_and_nothing_is_root(server):
     assert server.run("find", "/usr", "/opt", "-writable", "-not", "-type", "l") == ""
 
 
-def test_the_database_is_open_to_its_own_user_within_the_container(server):
+def test_database_is_open_to_its_user_in_the_container(server):
+    """Within the container the database is open to its user."""
     assert "dbdp" in server.run("psql", "-U", "keeper", "-d", "clinic", "-c", r"\dx")
     ledger = json.loads(server.run("dbdp", "check-ledger", "--json", "--url", "postgresql://keeper@/clinic"))
     assert all(each["ok"] for each in ledger)
@@ -210,7 +211,8 @@ def test_a_command_runs_in_place_of_the_server(create):
     assert "noise_scale" in created.log()
 
 
-def test_a_second_database_gets_the_extension_by_the_same_commands_as_elsewhere(server):
+def test_second_database_gets_the_extension_as_elsewhere(server):
+    """A second database gets the extension by the same commands as elsewhere."""
     for name in ("second", "third"):
         server.run("createdb", "-U", "keeper", name)
     server.run("dbdp", "install", "--url", "postgresql://keeper@/second")
@@ -243,7 +245,8 @@ def test_it_has_no_compiler_and_no_installer(server):
     )
 
 
-def test_the_server_imports_what_it_needs_and_not_the_clients_libraries(server):
+def test_server_imports_no_library_of_clients(server):
+    """The server imports what it needs and not the clients libraries."""
     with server.connect() as keeper, keeper.transaction(force_rollback=True):
         keeper.execute("""create function pg_temp.found(name text) returns bool language plpython3u as $$
 import importlib.util

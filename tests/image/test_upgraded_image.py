@@ -56,7 +56,8 @@ def container(engine: Any, volumes: list[str]) -> Iterator[Callable[..., Server]
             each.remove(force=True)
 
 
-def test_pg_upgrade_between_images_weakens_no_budget_and_loses_no_model(container, volumes, upgrading, image):
+def test_pg_upgrade_between_images_loses_nothing(container, volumes, upgrading, image):
+    """pg_upgrade between images weakens no budget and loses no model."""
     former_volume, later_volume = volumes
     former = container(FORMER, {former_volume: f"{PLACE}/data"}).start()
     with former.connect() as connection:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-from servers import cancelling_once_charged
+from servers import stopping_once_charged
 
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
@@ -150,14 +150,17 @@ def from_python(connection: psycopg.Connection, name: str, epochs: int) -> None:
 
 @pytest.mark.parametrize("train", [from_sql, from_python])
 @pytest.mark.parametrize("ending", ["well", "cancelled"])
-def test_no_row_is_held_after_a_training_or_a_cancel(server_url, connection, name, train, ending):
+def test_no_row_is_held_after_a_training_or_a_cancel(server_url, connection, name, spent, train, ending):
     if ending == "well":
         train(connection, name, 2)
     else:
-        cancelling = cancelling_once_charged(server_url, connection.info.backend_pid, name)
+        cancelling = stopping_once_charged(server_url, connection.info.backend_pid, name)
         with cancelling, pytest.raises(Exception, match=r"cancel|charge"):
             train(connection, name, 100_000)
     assert bytes_held(connection) == 0
+    left = connection.execute("select relname from pg_class where relpersistence = 't' and relname ~ 'dbdp'")
+    assert left.fetchall() == []
+    assert spent(name)[0] > 0
 
 
 def test_no_row_is_held_after_an_error():

@@ -12,7 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import each_value_quick, others_slow
-from servers import cancelling_once_charged
+from servers import stopping_once_charged
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
@@ -84,22 +84,6 @@ def test_the_table_of_charges_is_that_of_the_law():
     assert cost(BUDGETS["basic"], 0.5, 1e-7) == (500_000_000, 100_000_000_000)
 
 
-def test_a_rollback_keeps_the_charge(connection, table, register, spent):
-    name = register(table)
-    with connection.transaction(force_rollback=True):
-        assert connection.execute(TRAIN, (name, 1.0, 0.0)).fetchone()[0] > 0
-    assert spent(name) == (CHARGE_UNITS, 0)
-    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
-
-
-def test_a_client_that_rolls_back_keeps_the_charge(server_url, table, register, spent):
-    name = register(table)
-    with psycopg.connect(server_url) as other:
-        fit(connect(other), name, 1.0, 0.0)
-        other.rollback()
-    assert spent(name) == (CHARGE_UNITS, 0)
-
-
 def test_releases_of_one_statement_are_charged_each(connection, table, register, spent):
     name = register(table)
     sql = f"select dbdp.dp_logreg('{name}', 1, batch_size => 20) from generate_series(1, 3)"
@@ -157,9 +141,7 @@ def visible_charge(connection: psycopg.Connection, schema: str, name: str) -> st
 
 
 @pytest.mark.parametrize(("algorithm", "interface"), each_value_quick(list(ALGORITHMS), ["client", "server"]))
-def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_secrets(
-    connection, schema, table, register, spent, algorithm, interface
-):
+def test_failed_training_keeps_its_charge_and_secrets(connection, schema, table, register, spent, algorithm, interface):
     """Fail where the table for the rows is created, before the first row is read."""
     name = register(table)
     action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
@@ -174,7 +156,7 @@ def test_a_training_that_fails_was_charged_before_and_keeps_its_charge_and_its_s
 
 
 @EVERY_ALGORITHM
-def test_an_interrupted_training_keeps_its_charge_and_leaves_no_table(connection, table, register, spent, algorithm):
+def test_interrupted_training_keeps_charge_leaves_no_table(connection, table, register, spent, algorithm):
     """By the key: at the first report after the rows were read."""
     name = register(table)
 
@@ -201,14 +183,12 @@ LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop
 
 
 @pytest.mark.parametrize("algorithm", others_slow(list(LASTING), *list(LASTING)[::3]))
-def test_a_cancel_in_the_middle_keeps_the_charge_and_leaves_no_table(
-    connection, server_url, table, register, spent, algorithm
-):
+def test_cancelled_training_keeps_charge_leaves_no_table(connection, server_url, table, register, spent, algorithm):
     """In the server, where all of the training is one statement."""
     connection.execute(f"insert into {table} select t.* from t, generate_series(1, 499)")
     name = register(table)
     stopped = pytest.raises(psycopg.Error, match=r"the charge is not refunded: it was cancelled")
-    with stopped, cancelling_once_charged(server_url, connection.info.backend_pid, name):
+    with stopped, stopping_once_charged(server_url, connection.info.backend_pid, name):
         by(connection, "server", name, algorithm, **LASTING[algorithm])
     assert spent(name)[0] == LASTING[algorithm].get("epsilon", 1) * CHARGE_UNITS
     assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)

@@ -69,9 +69,8 @@ PACKED = [(size, memory, unit) for size in SIZES for memory in ("256MB", "1MB") 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("size", "memory", "unit"), others_slow(PACKED, *PACKED[::2]))
-def test_there_are_as_many_slots_as_the_capacity_whatever_the_number_of_rows(
-    connection, schema, register, size, memory, unit, order
-):
+def test_slots_are_the_capacity_for_any_number_of_rows(connection, schema, register, size, memory, unit, order):
+    """The number of slots is the capacity, for any number of rows."""
     row_count, capacity = SIZES[size]
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
     numbered(connection, row_count)
@@ -85,7 +84,8 @@ def test_there_are_as_many_slots_as_the_capacity_whatever_the_number_of_rows(
         assert set(present) <= set(range(1, row_count + 1))
 
 
-def test_rows_beyond_the_memory_go_through_buckets_into_the_same_slots(connection, schema, register):
+def test_rows_beyond_memory_go_to_the_same_slots(connection, schema, register):
+    """Rows beyond the memory go through buckets into the same slots."""
     connection.execute("set dbdp.pack_memory = '1MB'")
     numbered(connection, 60_000)
     for capacity in (50_000, 70_000):
@@ -183,7 +183,7 @@ def moved(
     return furthest
 
 
-def test_a_record_more_or_less_moves_a_model_by_its_bound_at_most_and_some_attain_it(neighbours):
+def test_one_record_moves_a_model_by_its_bound(neighbours):
     """Below the capacity it takes a zero row's place; above it, a row's, which is as far as a replaced record goes."""
     given = requests(SCHEDULED | RESTARTED, "huber_svm", batch_size=5)
     facts = Facts(CAPACITY, 3, intercept=False)
@@ -251,9 +251,8 @@ def train(connection: psycopg.Connection, name: str, algorithm: str, **more: Any
 
 
 @pytest.mark.parametrize("algorithm", others_slow(list(ALGORITHMS), *list(ALGORITHMS)[::3], "preconditioned_gd"))
-def test_every_algorithm_trains_whatever_the_number_of_rows_and_its_receipt_does_not_change(
-    connection, clinic, register, spent, algorithm
-):
+def test_receipt_does_not_depend_on_the_number_of_rows(connection, clinic, register, spent, algorithm):
+    """Every algorithm trains on any number of rows, and its receipt does not change."""
     name, receipts = register(clinic, **DECLARED, capacity=600), []
     for change in CHANGES.values():
         connection.execute("delete from clinic where i > 600")
@@ -269,7 +268,8 @@ def test_every_algorithm_trains_whatever_the_number_of_rows_and_its_receipt_does
     assert receipts[0]["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
 
 
-def test_a_sharded_training_reads_one_subset_on_all_its_connections(connection, clinic, register, database):
+def test_shards_read_one_subset_on_all_connections(connection, clinic, register, database):
+    """A sharded training reads one subset on all its connections."""
     name = register(clinic, **DECLARED, capacity=400, delta=0.1)
     model = database.train(name, Request(500.0, 1e-5, "bolt_on", shards=3, epochs=5, regularisation=0.1))
     assert (model.receipt["capacity"], model.receipt["shards"]) == (400, 3)
@@ -342,7 +342,8 @@ def test_a_summary_does_not_depend_on_the_empty_slots(connection, clinic, regist
 
 
 @pytest.mark.parametrize("row_count", [100, 600])
-def test_groups_share_the_capacity_whatever_their_numbers_of_rows(connection, clinic, register, database, row_count):
+def test_groups_share_the_capacity_for_any_sizes(connection, clinic, register, database, row_count):
+    """Groups share the capacity, for any numbers of rows."""
     name = register(clinic, **DECLARED, capacity=301, public_columns=["ward"], epsilon=1e6)
     connection.execute(f"delete from clinic where i > {row_count} or (ward = 1 and i > 40)")
     models = database.train_groups(name, Request(1.0, 1e-5, "dp_sgd", epochs=1), group_by="ward", groups=["0", "1"])
@@ -371,9 +372,8 @@ def raise_to(connection: psycopg.Connection, name: str, capacity: int | None, re
     connection.execute("select dbdp.raise_capacity(%s, %s, %s::int8)", (name, reason, capacity))
 
 
-def test_a_raised_capacity_keeps_budget_grants_and_models_and_is_on_record(
-    connection, clinic, register, database, spent
-):
+def test_raised_capacity_keeps_budget_grants_and_models(connection, clinic, register, database, spent):
+    """A raised capacity keeps budget grants and models and is on record."""
     name = register(clinic, **DECLARED, capacity=500)
     first = train(connection, name, "bolt_on")
     before = spent(name), database.query("select id from dbdp.dataset where name = $1 and dropped_at is null", name)
@@ -398,7 +398,8 @@ def test_a_raised_capacity_keeps_budget_grants_and_models_and_is_on_record(
     assert all(row["ok"] for row in database.check_ledger() if row["dataset"] == name)
 
 
-def test_a_fixed_number_of_rows_becomes_a_capacity_under_the_same_budget(connection, clinic, register, spent):
+def test_number_of_rows_becomes_capacity_same_budget(connection, clinic, register, spent):
+    """A fixed number of rows becomes a capacity under the same budget."""
     name = register(clinic, **DECLARED)
     assert train(connection, name, "bolt_on")["neighbours"] == "replace-one"
     connection.execute("insert into clinic select * from clinic limit 1")
@@ -466,7 +467,8 @@ def test_a_renewal_keeps_the_capacity_or_states_another(connection, clinic, regi
     assert math.isclose(database.budget(name)["left_share"], 1.0)
 
 
-def test_the_command_line_registers_a_capacity_raises_it_and_lists_it(connection, schema, server_url, tmp_path):
+def test_command_line_registers_raises_lists_capacity(connection, schema, server_url, tmp_path):
+    """The command line registers a capacity raises it and lists it."""
     numbered(connection, 20)
     (features := tmp_path / "features.json").write_text('{"i": [0, 60]}')
 

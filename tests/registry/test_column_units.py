@@ -77,7 +77,8 @@ def test_one_model_is_taken_as_it_is():
     assert float(intercepts) == several[1][0]
 
 
-def test_centred_weights_decide_alike_where_each_row_has_a_category_and_whatever_is_added_to_all_of_a_column():
+def test_centred_weights_decide_alike():
+    """Centred weights decide alike if each row has a category, and if a number is added to all of a column."""
     declaration = declared("classes", "columns", intercept=True)
     design, _ = rows("columns", True, None)
     design = design[(design[:, 3:6].sum(axis=1) == 1) & (design[:, 6] == 1)]
@@ -98,7 +99,7 @@ def test_centred_weights_decide_alike_where_each_row_has_a_category_and_whatever
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_standard_errors_are_those_of_noise_that_is_mapped_as_models_are(kind, features, intercept, projection):
+def test_standard_errors_are_those_of_mapped_noise(kind, features, intercept, projection):
     """Of all directions of the noise, ±1 deviation along each row of a root of its covariance."""
     declaration = declared(kind, features, intercept=intercept)
     dimension = rows(features, intercept, projection)[1].shape[1]
@@ -114,7 +115,9 @@ def test_standard_errors_are_those_of_noise_that_is_mapped_as_models_are(kind, f
     assert ("intercept_standard_error" in errors) == intercept
 
 
-def test_many_features_have_one_standard_error_and_models_without_a_known_noise_have_none():
+def test_standard_error_is_one_for_many_features_or_none():
+    """Many features have one standard error and models without a known noise have none."""
+
     def of(length: int) -> dict[str, Any]:
         array = declare(label="y", features={"x": {"length": length, "norm": 1.0}}, intercept=False, **KINDS["binary"])
         return standard_errors(array, np.eye(length) * np.arange(length))
@@ -124,7 +127,8 @@ def test_many_features_have_one_standard_error_and_models_without_a_known_noise_
     assert standard_errors(declared("binary", "array", intercept=True), None) == {}
 
 
-def test_a_regression_predicts_the_middle_where_the_model_is_zero():
+def test_regression_of_zero_predicts_the_middle():
+    """A regression predicts the middle where the model is zero."""
     coefficients, intercepts = in_column_units(declared("real", "columns", intercept=False), np.zeros((1, 7)))
     assert not coefficients.any()
     assert intercepts.tolist() == [20.0]

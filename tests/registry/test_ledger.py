@@ -89,7 +89,8 @@ def test_a_matrix_that_was_shown_is_no_model(connection, table, register):
     assert (shown["algorithm"], shown["outcome"], shown["models"]) == ("confusion", "shown", None)
 
 
-def test_a_failure_in_a_client_is_noted_without_a_word_of_the_rows(connection, table, register):
+def test_failure_in_a_client_is_noted_without_rows(connection, table, register):
+    """A failure in a client is noted without a word of the rows."""
     name = register(table)
 
     def fail(stage: str, _done: int, _total: int) -> None:
@@ -121,7 +122,8 @@ def test_a_failure_that_a_client_cannot_note_any_more_stays_open(connection, ser
     assert [row["outcome"] for row in history(connection, name)] == [None]
 
 
-def test_a_failure_in_the_server_undoes_its_row_and_the_budget_shows_it(connection, table, register):
+def test_failure_in_the_server_undoes_its_row(connection, table, register):
+    """A failure in the server undoes its row and the budget shows it."""
     name = register(table)
     with connection.transaction(force_rollback=True):
         train(connection, "server", name)
@@ -147,7 +149,8 @@ def test_a_client_cannot_override_facts_of_the_server(connection, table, registe
         connection.execute("select dbdp_internal.record_outcome(%s, %s)", (number, outcome))
 
 
-def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(connection, table, register, rival):
+def test_outcome_is_recorded_once_by_who_charged(connection, table, register, rival):
+    """An outcome is recorded once and by the role that charged."""
     name = register(table)
     number = charged(connection, name)
     say = "select dbdp_internal.record_outcome(%s, 'failed', 'by hand')"
@@ -159,7 +162,8 @@ def test_an_outcome_is_recorded_once_and_by_the_role_that_charged(connection, ta
     assert [(row["outcome"], row["detail"]) for row in history(connection, name)] == [("failed", "by hand")]
 
 
-def test_a_model_is_the_outcome_of_a_charge_of_its_own_dataset_and_role_only(connection, table, register):
+def test_model_belongs_to_its_own_charge_only(connection, table, register):
+    """A model is only the outcome of a charge of the same dataset and role."""
     connection.execute("create table other as select * from t")
     name, other = register(table), register("other")
     store = "select dbdp_internal.store_release(%s, '{1, 2, 3}', '{0}', %s)"
@@ -188,7 +192,8 @@ def test_outcomes_are_only_added(connection, role, action):
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian", "zcdp"])
 @pytest.mark.parametrize("delta", [0.0, 1e-7])
-def test_the_epsilon_that_is_left_fits_and_a_little_more_does_not(connection, table, register, spent, mode, delta):
+def test_epsilon_left_fits_and_more_does_not(connection, table, register, spent, mode, delta):
+    """The epsilon that is left fits and a little more does not."""
     name = register(table, epsilon=3.0, delta=3e-6, mode=mode)
     limits = Budget.of(epsilon=3.0, delta=3e-6, mode=mode)
     pure = {"basic": 2.0, "renyi": 1.8}.get(mode, 0.9)  # so much that less than the budget's ε is left
@@ -342,9 +347,8 @@ REFUSALS = {
 
 @EVERY_INTERFACE
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
-    connection, database, table, register, spent, case, interface
-):
+def test_refusal_before_the_first_row_costs_nothing(connection, database, table, register, spent, case, interface):
+    """What is refused before the first row costs nothing and leaves no trace."""
     options, change = REFUSALS[case]
     name = register(table, epsilon=3.0, delta=1e-6)
     if change:
@@ -365,7 +369,8 @@ def test_what_is_refused_before_the_first_row_costs_nothing_and_leaves_no_trace(
 
 
 @EVERY_INTERFACE
-def test_a_renewal_begins_a_fresh_budget_and_what_is_promised_adds_up(connection, table, register, spent, interface):
+def test_renewal_begins_a_fresh_budget_and_adds_up(connection, table, register, spent, interface):
+    """A renewal begins a fresh budget and what is promised adds up."""
     name = register(table, epsilon=1.0, delta=1e-6, mode="basic")
     first = train(connection, interface, name)
     with pytest.raises(psycopg.Error, match="does not cover"):
@@ -414,7 +419,8 @@ AMENDMENTS = {
 
 
 @pytest.mark.parametrize("amendment", AMENDMENTS)
-def test_an_amendment_needs_the_registrant_a_reason_and_the_table(connection, table, register, rival, amendment):
+def test_amendment_needs_registrant_reason_and_table(connection, table, register, rival, amendment):
+    """An amendment needs the registrant a reason and the table."""
     name, statement = register(table), AMENDMENTS[amendment]
     with acting(connection, rival), pytest.raises(psycopg.Error, match="is not registered"):
         connection.execute(statement, (name,))
@@ -448,7 +454,8 @@ def test_dropping_and_registering_again_adds_up_like_a_renewal(connection, table
     assert (result["total_epsilon"], result["total_delta"]) == (2.0, 2e-7)
 
 
-def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_table(connection, schema, register):
+def test_partition_registered_first_counts_for_the_table(connection, schema, register):
+    """A partition that was registered by itself counts for the partitioned table."""
     connection.execute("create table whole (x float8[], y int) partition by list (y)")
     for value in (0, 1):
         connection.execute(f"create table part_{value} partition of whole for values in ({value})")
@@ -462,7 +469,8 @@ def test_a_partition_that_was_registered_by_itself_counts_for_the_partitioned_ta
 # --- corrected declarations ------------------------------------------------------------------------------
 
 
-def test_a_redeclaration_corrects_bounds_and_touches_neither_budget_nor_models(connection, table, register, spent):
+def test_redeclaration_touches_no_budget_and_no_model(connection, table, register, spent):
+    """A redeclaration corrects bounds and touches neither budget nor models."""
     name = register(table)
     first, number, before = train(connection, "server", name), number_of(connection, name), spent(name)
     connection.execute("select dbdp.redeclare(%s, 'the norm was 2', %s)", (name, '{"x": {"length": 3, "norm": 2}}'))
@@ -508,7 +516,8 @@ def test_a_label_may_become_one_of_classes(connection, table, register):
 # --- an order that the owner chose ---------------------------------------------------------------------------
 
 
-def test_an_owner_s_order_holds_for_every_charge_and_for_a_renewed_budget(connection, table, register, spent):
+def test_owners_order_holds_for_charges_and_renewals(connection, table, register, spent):
+    """An owner's order holds for every charge and for a renewed budget."""
     name = register(table, epsilon=1.0, delta=1e-5, mode="renyi", rdp_order=9.5)
     limits = Budget.of(epsilon=1.0, delta=1e-5, order=9.5)
     assert (budget(connection, name)["rdp_order"], limits.order) == (9.5, 9.5)

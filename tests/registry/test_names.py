@@ -91,7 +91,8 @@ def refused(session: psycopg.Connection, sql: str, *values: object) -> str:
     return str(caught.value)
 
 
-def test_a_name_is_the_latest_version_and_each_has_its_own_reference(stage):
+def test_name_is_the_latest_version_each_has_a_reference(stage):
+    """A name means the latest version, and each version has a reference."""
     first, second = stage.train("alice"), stage.train("alice")
     of = {model: stage.of_number(model) for model in (first, second)}
     assert of[first] != of[second]
@@ -104,7 +105,8 @@ def test_a_name_is_the_latest_version_and_each_has_its_own_reference(stage):
     assert (receipt["name"], receipt["model_version"]) == (stage.name, 2)
 
 
-def test_the_next_statement_of_a_session_predicts_with_a_new_version(stage):
+def test_next_statement_predicts_with_the_new_version(stage):
+    """The next statement of a session predicts with a new version."""
     stage.train("alice")
     before = stage.predicts("alice", stage.name)
     second = stage.of_number(stage.train("alice"))
@@ -122,7 +124,7 @@ def test_another_role_cannot_use_a_name_and_is_charged_nothing(stage):
     stage.train("eve", f"{stage.name}.of-eve")  # control
 
 
-def test_an_owner_of_other_rows_cannot_store_a_model_under_a_name(stage):
+def test_owner_of_other_rows_cannot_store_under_a_name(stage):
     """From a client, whose own receipt and plan name the model."""
     stage.train("alice")
     table = f"{stage.schema}.mine"
@@ -153,7 +155,8 @@ def test_a_name_stays_with_its_dataset(stage):
     assert stage.train("owner")  # a renewed budget is the same dataset
 
 
-def test_a_grant_by_name_covers_later_versions_and_a_grant_of_one_does_not(stage):
+def test_grant_by_name_covers_later_versions(stage):
+    """A grant by name covers later versions and a grant of one does not."""
     first = stage.train("alice")
     assert f"model '{stage.name}' does not exist" in refused(stage["app"], PREDICT, stage.name)
     stage["alice"].execute(GRANT, (f"{stage.name}@1", stage.role("app")))
@@ -168,7 +171,8 @@ def test_a_grant_by_name_covers_later_versions_and_a_grant_of_one_does_not(stage
     assert stage.predicts("app", stage.name) == stage.of_number(first)
 
 
-def test_a_name_is_granted_by_its_owner_and_by_the_datasets_alone(stage):
+def test_name_is_granted_by_its_or_the_datasets_owner(stage):
+    """Only its owner and the dataset's owner grant a name."""
     stage.train("alice")
     app = stage.role("app")
     assert f"model '{stage.name}' does not exist" in refused(stage["eve"], GRANT, stage.name, app)
@@ -180,7 +184,7 @@ def test_a_name_is_granted_by_its_owner_and_by_the_datasets_alone(stage):
     assert stage.predicts("app", stage.name)
 
 
-def test_a_name_that_a_transaction_has_just_used_is_refused_before_the_charge(stage):
+def test_name_in_use_by_a_transaction_is_refused_uncharged(stage):
     """First use and later use: the other's version would be decided by who commits first."""
     for _ in range(2):
         with stage.fresh("alice") as other, other.transaction():
@@ -192,7 +196,7 @@ def test_a_name_that_a_transaction_has_just_used_is_refused_before_the_charge(st
     assert stage.train("alice")
 
 
-def test_an_old_snapshot_scores_by_no_revoked_name_and_trains_no_version_twice(stage):
+def test_old_snapshot_uses_no_revoked_name(stage):
     """The control: the same transaction does both before."""
     stage.train("alice")
     stage["alice"].execute(GRANT, (stage.name, stage.role("eve")))
@@ -211,7 +215,7 @@ def test_an_old_snapshot_scores_by_no_revoked_name_and_trains_no_version_twice(s
         assert stage.spent() == before
 
 
-def test_code_of_another_role_neither_trains_nor_predicts_under_a_name(stage):
+def test_code_of_another_role_uses_no_name(stage):
     """A function with its owner's rights, called by the role that has the name."""
     stage.train("alice")
     stage.superuser.execute(f"grant create on schema {stage.schema} to {stage.role('eve')}")
@@ -241,7 +245,8 @@ def test_versions_of_simultaneous_clients_differ(stage):
     assert sorted(names) == [f"{stage.name}@{version}" for version in (1, 2, 3)]
 
 
-def test_a_clients_plan_with_another_kind_of_name_is_refused_before_the_charge(stage):
+def test_plan_with_another_kind_of_name_is_refused_uncharged(stage):
+    """A clients plan with another kind of name is refused before the charge."""
     guarantee = {"epsilon": 1.0, "delta": 0.0, "event": {"event": "EpsilonDeltaDpEvent", "epsilon": 1, "delta": 0}}
     for name in (7, "7", "a@1", ["a"]):
         planned = json.dumps({"algorithm": "bolt_on", "guarantee": guarantee, "name": name})

@@ -56,7 +56,8 @@ def test_each_charge_from_four_fifths_of_a_budget_on_notifies(connection, table,
     assert heard(listener) == [message]
 
 
-def test_a_rolled_back_charge_notifies_nobody_and_the_next_one_does(connection, table, register, listener):
+def test_rolled_back_charge_notifies_nobody(connection, table, register, listener):
+    """A rolled back charge notifies nobody and the next one does."""
     name = register(table, epsilon=10)
     with connection.transaction(force_rollback=True):
         connection.execute(CHARGE, (name, 9))
@@ -65,7 +66,8 @@ def test_a_rolled_back_charge_notifies_nobody_and_the_next_one_does(connection, 
     assert len(heard(listener)) == 1
 
 
-def test_an_allowance_notifies_by_itself_and_one_without_a_limit_never(connection, table, register, listener, analyst):
+def test_allowance_notifies_only_if_it_has_a_limit(connection, table, register, listener, analyst):
+    """An allowance notifies by itself and one without a limit never."""
     name = register(table, epsilon=100)
     connection.execute("select dbdp.grant_training(%s, %s, 10)", (name, analyst))
     (allowance,) = connection.execute("select max(id) from dbdp.allowance").fetchone()

@@ -98,9 +98,7 @@ def lay_out(connection: psycopg.Connection, register: Register, name: str, layou
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_piece_is_larger_than_public_facts_allow_whatever_the_rows_widths(
-    connection, schema, register, python, layout
-):
+def test_no_piece_exceeds_what_public_facts_allow(connection, schema, register, python, layout):
     """A limit of 64 kB in place of 256 MB; one page of either table has more. Control: with the limit as it is."""
     names = [lay_out(connection, register, f"t{n}", layout, first_is_short=bool(n)) for n in (0, 1)]
     connection.execute("set dbdp.pack_memory = '256MB'")
@@ -133,7 +131,7 @@ def test_wide_rows_are_read_alike_in_pieces_and_row_by_row(connection, schema, r
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", ["256MB", "100GB"])
 @pytest.mark.attack("wide-page")
-def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(connection, schema, register, spent, memory):
+def test_page_over_a_gigabyte_trains_as_its_neighbour(connection, schema, register, spent, memory):
     """135 rows of 8 MB are on one page. The control joins them to one value; those of one neighbour are too large."""
     outcomes = []
     for number in (0, 1):
@@ -152,9 +150,8 @@ def test_a_page_of_more_than_a_gigabyte_trains_and_so_does_its_neighbour(connect
     assert outcomes == ["above the limit", "joined"]
 
 
-def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_with_the_remedy(
-    connection, schema, register, spent
-):
+def test_record_beyond_memory_is_refused_with_remedy(connection, schema, register, spent):
+    """A record that the memory does not hold is refused before the charge with the remedy."""
     wide(connection, "t", 10, 100_000, first_is_short=False)
     name = register("t", features={"x": {"length": 100_000, "norm": 1000}})
     connection.execute("set dbdp.pack_memory = '1MB'")
@@ -167,7 +164,7 @@ def test_a_record_that_the_memory_does_not_hold_is_refused_before_the_charge_wit
 
 
 @pytest.mark.attack("array-length")
-def test_an_array_of_another_length_is_neither_fetched_nor_unpacked(connection, schema, register):
+def test_array_of_another_length_is_not_fetched(connection, schema, register):
     """A compressed one of 2 MB is stored in 24 kB, less than one record. The control unpacks it."""
     connection.execute("create table t (x float8[], y int)")
     connection.execute("insert into t select array_fill(0::float8, array[3000]), 1 from generate_series(1, 50)")
@@ -217,7 +214,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 @pytest.mark.attack("no-temporary-files")
-def test_the_number_of_a_units_rows_decides_no_temporary_file_and_no_error(connection, unit_neighbours, spent, answer):
+def test_rows_of_a_unit_decide_no_file_and_no_error(connection, unit_neighbours, spent, answer):
     """With no room for temporary files at all. The control counts units as a plain query does: it fails for one."""
     connection.execute("set work_mem = '64kB'; set temp_file_limit = 0")
     for name in unit_neighbours:
@@ -255,7 +252,8 @@ NO_PLAN = {  # of PostgreSQL's planner, but without a say in these queries; and 
 }
 
 
-def test_every_parameter_of_the_planner_is_set_while_a_table_is_read(connection):
+def test_every_planner_parameter_is_set_while_reading(connection):
+    """Every parameter of the planner is set while a table is read."""
     sql = "select name from pg_settings where category like 'Query Tuning%' and context = 'user'"
     connection.execute("set lc_messages = 'C'")
     named = {name for (name,) in connection.execute(sql).fetchall()}
@@ -266,7 +264,8 @@ def test_every_parameter_of_the_planner_is_set_while_a_table_is_read(connection)
             connection.execute("select set_config(%s, %s, false)", (name, value))
 
 
-def test_the_parameters_are_pinned_within_and_the_sessions_own_afterwards(connection, schema):
+def test_parameters_are_pinned_only_within_a_read(connection, schema):
+    """The parameters are pinned within a read; afterwards they are the session's again."""
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy

@@ -222,7 +222,7 @@ insert into p select array[.1, .2, .3], i % 2, i % 3 % 2 from generate_series(1,
     assert connection.execute("select rows from dbdp.datasets_details where name = %s", (name,)).fetchone() == (30,)
 
 
-def test_a_partition_of_a_registered_table_has_no_budget_of_its_own(connection, schema, register):
+def test_partition_of_a_registered_table_has_no_budget(connection, schema, register):
     """Else each record would be paid for from two budgets."""
     connection.execute("""
 create table p (x float8[], y int) partition by list (y);
@@ -469,9 +469,7 @@ CHANGES = {
 }
 
 
-def test_an_altered_column_is_declared_as_it_is_now_and_budget_and_grants_stay(
-    connection, array_table, register, spent, schema
-):
+def test_altered_column_is_redeclared_and_budget_stays(connection, array_table, register, spent, schema):
     """Neither needs another registration, whose budget would begin anew."""
     name = register(array_table)
     connection.execute("select dbdp.grant_training(%s, 'dbdp_analyst', 0.1)", (name,))
@@ -542,9 +540,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_label_of_every_kind_is_declared_through_every_interface(
+def test_label_of_every_kind_works_by_every_interface(
     connection, database, schema, array_table, register, tmp_path, server_url, kind
 ):
+    """A label of every kind is declared through every interface."""
     features = tmp_path / "features.json"
     features.write_text('{"x": {"length": 3, "norm": 1}}')
     flags = {

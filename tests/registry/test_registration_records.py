@@ -116,12 +116,14 @@ def test_python_and_the_command_line_build_equal_records(database, source, serve
     assert built == [Registration(name="n", source=source, features=FEATURES, **stated)] * 2
 
 
-def test_the_fields_are_the_parameters_of_the_sql_function_in_order(connection):
+def test_fields_are_the_parameters_of_sql_in_order(connection):
+    """The fields are the parameters of the SQL function in order."""
     sql = "select proargnames from pg_proc where proname = 'register_dataset' and pronamespace = 'dbdp'::regnamespace"
     assert connection.execute(sql).fetchone()[0] == [each.name for each in fields(Registration)]
 
 
-def test_the_keywords_of_python_are_the_fields_with_their_defaults():
+def test_keywords_are_the_fields_with_their_defaults():
+    """The keywords of Python are the fields with their defaults."""
     parameters = inspect.signature(Database.register_dataset).parameters
     known = {each.name: each.default for each in fields(Registration)}
     keywords = {
@@ -174,7 +176,8 @@ def coded(rows: int, **stated: Any) -> dict[str, Any]:
     return registration.declaration.features
 
 
-def test_wide_numbers_of_classes_are_put_on_a_scale_and_in_bins_where_there_are_rows_for_them():
+def test_wide_numbers_get_a_scale_and_bins_if_rows_suffice():
+    """Wide numbers of classes are put on a scale and in bins where there are rows for them."""
     binned = {"bounds": [0, 100_000], "scale": "asinh", "bins": 8}
     assert coded(49 * 200)["gain"] == binned
     assert coded(49 * 200 - 1)["gain"] == {"bounds": [0, 100_000], "scale": "asinh"}
@@ -184,13 +187,15 @@ def test_wide_numbers_of_classes_are_put_on_a_scale_and_in_bins_where_there_are_
     }
 
 
-def test_bins_that_nobody_asked_for_add_at_most_a_quarter_of_the_coordinates():
+def test_default_bins_add_at_most_a_quarter():
+    """Bins that nobody asked for add at most a quarter of the coordinates."""
     several = {"gain": [0, 100_000], "loss": [-1, 100_000], **{f"a{number}": [0, 10] for number in range(40)}}
     assert coded(10**9, features=several)["loss"] == {"bounds": [-1, 100_000], "scale": "asinh"}
     assert coded(10**9, features={"gain": [0, 100_000]})["gain"] == {"bounds": [0, 100_000], "scale": "asinh"}
 
 
-def test_what_is_stated_of_a_number_stays_and_so_do_numbers_for_regression():
+def test_stated_numbers_and_regressions_stay_as_they_are():
+    """What is stated of a number stays and so do numbers for regression."""
     assert coded(10**9, features=WIDE | {"gain": {"bounds": [0, 100_000]}})["gain"] == [0, 100_000]
     stated = {"bounds": [0, 100_000], "bins": 3}
     assert coded(10**9, features=WIDE | {"gain": stated})["gain"] == stated
@@ -220,9 +225,8 @@ def test_bins_and_scales_that_are_none_are_refused(stated, message):
         replace(SOUND, features={"a": stated}).check()
 
 
-def test_bins_and_scales_reach_the_catalogue_through_every_interface(
-    connection, source, register, tmp_path, server_url
-):
+def test_bins_and_scales_reach_the_catalogue_everywhere(connection, source, register, tmp_path, server_url):
+    """Bins and scales reach the catalogue through every interface."""
     stated = {"a": {"bounds": [0.0, 1.0], "scale": "asinh", "bins": 4}, "r": [0.0, 1.0]}
     path = tmp_path / "features.json"
     path.write_text(json.dumps(stated))

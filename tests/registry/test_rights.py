@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 from pairs import each_value_quick
-from servers import cancelling_once_charged
+from servers import stopping_once_charged
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.interfaces.python.client.connecting import connect
@@ -144,7 +144,7 @@ INTERFACES_OF_OWNERS = {
 
 
 @pytest.mark.parametrize("kind", ["alice", "rival"])
-def test_a_dataset_without_a_right_looks_as_if_it_were_not_registered(stage, kind):
+def test_dataset_without_a_right_seems_not_registered(stage, kind):
     """Word for word as for a name that nobody registered, also for a role that may read the table."""
     stage.register()
     stage.connection.execute(f"grant select on t to {stage.rival}")
@@ -179,7 +179,8 @@ def test_the_owner_and_its_members_train_without_a_grant(stage):
     )
 
 
-def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(stage):
+def test_grant_opens_every_interface_and_revocation_closes(stage):
+    """A grant opens every interface of an analyst and a revocation closes it."""
     stage.register()
     stage.grant("alice")
     model = stage.train("alice")
@@ -196,7 +197,7 @@ def test_a_grant_opens_every_interface_of_an_analyst_and_a_revocation_closes_it(
         assert alice.execute(PREDICT, (model,)).fetchone() == (True,)  # what was released stays released
 
 
-def test_only_the_role_that_registered_a_dataset_grants_and_revokes(stage):
+def test_only_the_registrant_grants_and_revokes(stage):
     """Not one with a right, nor the analyst's own role; a superuser is a member of every role."""
     stage.register()
     stage.grant("rival")
@@ -237,7 +238,8 @@ def test_what_was_not_granted_cannot_be_revoked(stage):
         owner.execute(REVOKE, (stage.name, stage.bob))
 
 
-def test_a_dataset_may_be_registered_and_opened_in_one_transaction(stage):
+def test_dataset_is_registered_and_opened_together(stage):
+    """A dataset may be registered and opened in one transaction."""
     with stage.connection.transaction():
         stage.register()
         stage.grant("alice")
@@ -307,7 +309,8 @@ def test_without_an_epsilon_the_datasets_budget_alone_binds(stage):
         stage.train("alice", 1e-9)
 
 
-def test_allowances_may_add_up_to_more_than_the_budget_which_still_limits_them(stage):
+def test_allowances_may_exceed_the_budget_which_holds(stage):
+    """Allowances may add up to more than the budget which still limits them."""
     stage.register(epsilon=2.0, delta=0.0)
     stage.grant("alice", 1.5)
     stage.grant("bob", 1.5)
@@ -329,7 +332,7 @@ def test_what_is_refused_by_one_limit_advances_no_odometer(stage):
     assert (stage.spent("alice"), stage.spent()) == (0, 1_700_000_000)
 
 
-def test_what_a_role_spent_still_counts_when_the_right_is_granted_again(stage):
+def test_past_spending_counts_when_granted_again(stage):
     """Also what it spent while it had no limit."""
     stage.register()
     stage.grant("alice")
@@ -369,7 +372,7 @@ def test_a_cancelled_training_is_charged_to_both(stage):
     stage.register()
     stage.grant("alice", 1.0)
     with stage.session("alice") as alice:
-        cancelling = cancelling_once_charged(stage.url, alice.info.backend_pid, stage.name)
+        cancelling = stopping_once_charged(stage.url, alice.info.backend_pid, stage.name)
         with refused("not refunded: it was cancelled"), cancelling:
             alice.execute("select dbdp.dp_logreg(%s, 0.6, epochs => 100000, batch_size => 20)", (stage.name,))
     assert stage.spent("alice") == stage.spent() == 600_000_000
@@ -402,7 +405,7 @@ def test_a_matrix_is_charged_to_the_allowance(stage):
     assert stage.spent("alice") == CHARGE_UNITS
 
 
-def test_two_analysts_at_once_overdraw_neither_an_allowance_nor_the_budget(stage):
+def test_two_analysts_at_once_overdraw_nothing(stage):
     """Six sessions; the budget holds five releases, each allowance three."""
     epsilon = 0.123456789
     stage.register(epsilon=5 * epsilon + 1e-9, delta=0.0)
@@ -494,7 +497,7 @@ def test_a_charge_waits_for_a_grant_and_counts_at_its_order(stage):
     assert stage.spent("alice") == cost != budget.allowance(0.5).cost(release_of(request))[0]
 
 
-def test_a_grant_waits_for_another_and_fixes_the_order_that_was_spent_at(stage):
+def test_grant_waits_for_another_and_fixes_the_order(stage):
     """Of two first grants at once the second reads the odometers when it has the row; an old snapshot is refused."""
     stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
     with stage.session("owner") as first, stage.session("owner") as second, stage.session("owner") as old:
@@ -533,7 +536,7 @@ LIMITS = {  # ε of the dataset and of the allowance, who spends first, and the 
 
 
 @pytest.mark.parametrize(("mode", "what"), each_value_quick(["basic", "renyi", "gaussian", "zcdp"], list(LIMITS)))
-def test_the_epsilon_of_a_refusal_fits_and_a_little_more_does_not(stage, mode, what):
+def test_epsilon_of_a_refusal_fits_and_more_does_not(stage, mode, what):
     """It is at the release's δ, and fits the dataset's budget and the allowance alike."""
     epsilon, own, first, beyond = LIMITS[what]
     stage.register(epsilon=epsilon, delta=1e-5, mode=mode)
@@ -552,7 +555,7 @@ def test_the_epsilon_of_a_refusal_fits_and_a_little_more_does_not(stage, mode, w
     assert stage.spent("alice") > before
 
 
-def test_a_plan_shows_what_the_callers_allowance_would_be_charged(stage):
+def test_plan_shows_the_charge_to_the_allowance(stage):
     """Also the largest ε that the allowance has left, which fits; the owner's plan has neither."""
     stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
     stage.grant("alice", 0.5)
@@ -600,7 +603,8 @@ def test_an_allowance_of_ones_own_takes_the_place_of_the_teams(stage):
     assert (stage.spent("alice"), stage.spent("team")) == (CHARGE_UNITS, 2 * CHARGE_UNITS)
 
 
-def test_of_several_teams_the_first_by_name_that_covers_a_release_is_charged(stage):
+def test_first_team_that_covers_a_release_is_charged(stage):
+    """Of several teams the first by name that covers a release is charged."""
     stage.register()
     first, second = f"a_{stage.schema}", f"b_{stage.schema}"
     stage.connection.execute(f"create role {first} role {stage.alice}; create role {second} role {stage.alice}")
@@ -704,7 +708,8 @@ def test_each_role_sees_its_own_and_an_owner_all_of_its_datasets(stage):
     assert seen(stage, "rival") == everything
 
 
-def test_a_role_sees_the_rest_of_its_own_allowance_and_of_no_others(stage):
+def test_role_sees_only_its_own_allowance(stage):
+    """A role sees what is left of its allowance, and nothing of other allowances."""
     stage.register(epsilon=8.0, delta=8e-6)
     stage.grant("alice", 2.0)
     stage.grant("bob")
@@ -840,7 +845,7 @@ SUMMARY_CALLS = ("summary_linreg({}, 'y')", "summary_pca({})", "summary_correlat
 WITH_SUMMARY = "select dbdp.dp_train(%s, 1, 1e-6, 'preconditioned_gd', summary => %s)"
 
 
-def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_granted_it(stage):
+def test_summary_is_used_only_by_those_with_a_right(stage):
     """Without a right it looks as if it did not exist; with one no right on the table is needed."""
     stage.register()
     for kind in ("alice", "bob"):
@@ -877,7 +882,8 @@ def test_a_summary_is_used_by_those_alone_who_released_it_own_its_table_or_were_
 
 
 @pytest.mark.parametrize("kind", ["alice", "owner"])
-def test_who_released_a_model_and_who_registered_its_dataset_grant_and_revoke_it(stage, released, kind):
+def test_model_is_granted_by_releaser_and_registrant(stage, released, kind):
+    """Who released a model and who registered its dataset grant and revoke it."""
     grant, revoke = (f"select dbdp.{each}_prediction(%s, %s)" for each in ("grant", "revoke"))
     with stage.acting(kind) as giver:
         giver.execute(grant, (released, stage.bob))

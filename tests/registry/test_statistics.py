@@ -70,7 +70,8 @@ def test_the_share_of_delta_counts_where_it_is_the_larger_one(connection, table,
     assert statistics(connection, name)[0]["spent_share"] == 0.5
 
 
-def test_statistics_are_for_who_registered_a_dataset_and_for_monitors(connection, table, register, watchers):
+def test_statistics_are_for_registrants_and_monitors(connection, table, register, watchers):
+    """Statistics are for who registered a dataset and for monitors."""
     name = register(table)
     connection.execute("select dbdp.grant_training(%s, %s)", (name, watchers["analyst"]))
     with acting(connection, watchers["monitor"]):

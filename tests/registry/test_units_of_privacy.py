@@ -175,7 +175,7 @@ def p_value(cells: np.ndarray) -> float:
     return float(chi2.sf(((cells - mean) ** 2 / mean).sum(), cells.size - 1))
 
 
-def test_which_rows_are_selected_is_a_uniform_choice_for_every_unit_by_itself(connection, schema, register):
+def test_selected_rows_are_a_uniform_choice_by_unit(connection, schema, register):
     """Five rows of each of 600 units, stored one after the other: every two are selected equally often."""
     sizes = [5] * 600
     visits(connection, "v", sizes)
@@ -267,7 +267,8 @@ def bounds_of(given: dict[str, dict[str, Any]], unit_rows: int) -> dict[str, flo
 
 
 @pytest.mark.parametrize("kind", ["mini-batches", "shards", "full batch"])
-def test_whatever_one_unit_has_moves_a_model_by_r_times_delta_at_most_and_some_attain_it(households, kind):
+def test_one_unit_moves_a_model_by_r_delta_at_most(households, kind):
+    """Whatever one unit has moves a model by r times delta at most and some attain it."""
     cases = {"mini-batches": SCHEDULED | RESTARTED, "shards": SHARDED, "full batch": FULL_BATCH}[kind]
     given = requests(cases, "huber_svm", **({} if kind == "full batch" else {"batch_size": 5}))
     bounds, single = bounds_of(given, MAX_ROWS), bounds_of(given, 1)
@@ -283,7 +284,8 @@ def test_whatever_one_unit_has_moves_a_model_by_r_times_delta_at_most_and_some_a
     assert set(beyond(furthest, single)) == set(given)  # the bound of one row is not enough
 
 
-def test_in_secret_orders_one_unit_moves_a_model_by_r_times_delta_at_most(households):
+def test_one_unit_in_secret_orders_moves_by_r_delta(households):
+    """In secret orders one unit moves a model by r times delta at most."""
     given = requests({"rsgd_ar": RESTARTED["rsgd_ar"]}, "huber_svm", batch_size=5)
     bound, longest = bounds_of(given, MAX_ROWS)["rsgd_ar"], 0.0
     for _ in range(20):
@@ -463,7 +465,8 @@ def test_every_algorithm_trains_on_units(connection, clinic, algorithm, spent):
     assert receipt["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
 
 
-def test_a_training_on_units_in_shards_learns_as_much_on_connections_as_in_one(connection, clinic, database):
+def test_units_in_shards_learn_the_same_on_connections(connection, clinic, database):
+    """A training on units in shards learns as much on connections as in one."""
     settings = {"epsilon": 500.0, "delta": 1e-5, "shards": 3, "epochs": 5, "regularisation": 0.1}
     call = "dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, shards => 3, epochs => 5, regularisation => 0.1)"
     [alone] = released(connection, call, (clinic,))
@@ -483,9 +486,8 @@ def test_a_tuning_and_a_matrix_are_for_units_too(clinic, database, spent):
     assert spent(clinic)[0] == 603 * 10**9
 
 
-def test_the_command_line_registers_units_and_explains_what_they_cost(
-    connection, schema, server_url, database, tmp_path
-):
+def test_command_line_registers_units_and_explains_cost(connection, schema, server_url, database, tmp_path):
+    """The command line registers units and explains what they cost."""
     visits(connection, "v", [1, 2, 3])
     (features := tmp_path / "features.json").write_text('{"i": [0, 6]}')
     declared = ["--label", "y", "--positive", "1", "--features", str(features), "--epsilon", "4", "--delta", "1e-5"]

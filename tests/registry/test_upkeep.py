@@ -73,7 +73,7 @@ def anonymous_kb(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_memory_and_time_of_a_backend_are_flat_over_500_trainings(url):
+def test_backend_is_flat_over_500_trainings(url):
     """Its buffers for temporary tables fill up first: to temp_buffers, which is small here."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set dbdp.pack_memory = '2MB'; set temp_buffers = '1MB'")

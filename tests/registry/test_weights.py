@@ -68,7 +68,8 @@ def test_a_model_without_coefficients_has_no_weights(connection, dataset):
         assert connection.execute("select count(*) from dbdp.receipt(%s)", (model,)).fetchone()[0] > 5
 
 
-def test_weights_of_a_model_that_the_role_may_not_use_do_not_exist(connection, schema, dataset):
+def test_weights_of_a_closed_model_do_not_exist(connection, schema, dataset):
+    """Weights of a model that the role may not use do not exist."""
     model = connection.execute("select model from dbdp.dp_logreg(%s, 1, 1e-6)", (dataset,)).fetchone()[0]
     connection.execute(f"create role app_{schema} in role dbdp_predictor; set session authorization app_{schema}")
     try:

@@ -102,7 +102,7 @@ EACH = [
 
 @pytest.mark.parametrize("interface", EACH)
 @pytest.mark.attack("odd-arguments")
-def test_odd_arguments_are_refused_in_clear_words_or_are_arguments(arena, admin, analyst, dataset, spent, interface):
+def test_odd_arguments_are_refused_in_clear_words(arena, admin, analyst, dataset, spent, interface):
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '120s'; select dbdp.dp_summarize('" + dataset + "', 1, 1e-6)")

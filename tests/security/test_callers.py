@@ -420,7 +420,7 @@ SEEN = """concat_ws(',',
 
 
 @pytest.mark.attack("definer")
-def test_code_with_its_owners_rights_sees_the_ledger_of_its_owner_only(trapper, superuser, owner):
+def test_owners_rights_code_sees_only_its_ledger(trapper, superuser, owner):
     """The control: the owner of the dataset sees it by the same query."""
     query = SEEN.format(d=trapper.dataset, m=trapper.model, o=trapper.arena.names["owner"])
     trapper.prepare(f"{trapper.schema}.note(current_user, {query})", "security definer")
@@ -468,7 +468,7 @@ def test_code_of_a_role_sees_its_own_part_after_set_role(trapper, superuser, own
 
 
 @pytest.mark.attack("definer")
-def test_code_with_its_owners_rights_predicts_with_its_owners_models_only(trapper, owner):
+def test_owners_rights_code_predicts_only_with_its_models(trapper, owner):
     """Also where the session has used the model before; the control is the session's own call."""
     for function in ("predict", "predict_probability"):
         call = f"dbdp.{function}({trapper.model}, array[.1, .2, .3]::float8[])"
@@ -539,7 +539,8 @@ def test_the_refusal_names_the_relation_its_owner_and_the_remedy(arena, trapper,
 
 
 @pytest.mark.attack("superuser-change")
-def test_a_superusers_renewal_and_correction_leave_the_dataset_its_owners(arena, admin, owner, dataset):
+def test_superusers_renewal_leaves_the_dataset_its_owner(arena, admin, owner, dataset):
+    """After a superuser's renewal and correction the dataset still belongs to its owner."""
     admin.execute("select dbdp.renew_budget(%s, 'because', epsilon => 9)", (dataset,))
     admin.execute("select dbdp.redeclare(%s, 'because', positive => '0', negative => '1')", (dataset,))
     assert owner.execute("select epsilon from dbdp.budget_details(%s)", (dataset,)).fetchone() == (9,)
@@ -590,9 +591,7 @@ def old(session: psycopg.Connection, level: str) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.attack("old-snapshots")
-def test_a_change_of_rights_binds_transactions_that_began_before_it(
-    arena, analyst, owner, dataset, odometers, change, level
-):
+def test_change_of_rights_binds_earlier_transactions(arena, analyst, owner, dataset, odometers, change, level):
     """The control: the same transaction trains before the change."""
     old(analyst, level)
     analyst.execute(TRAIN, (dataset,))
@@ -665,7 +664,7 @@ def test_a_membership_that_was_revoked_ends_at_once(arena, admin, owner, dataset
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.attack("old-snapshots")
-def test_an_allowance_of_its_own_binds_a_member_of_a_group_at_once(arena, admin, owner, dataset, odometers, level):
+def test_own_allowance_binds_a_group_member_at_once(arena, admin, owner, dataset, odometers, level):
     """A lower one than the group's, which the member's old snapshot does not show; also one that is granted again."""
     team, member = f"team_{secrets.token_hex(4)}", arena.names["stranger"]
     admin.execute(f"create role {team} in role dbdp_analyst; grant {team} to {member}")
@@ -718,7 +717,7 @@ def test_a_grant_of_a_summary_that_was_revoked_trains_nothing(arena, analyst, ow
 
 
 @pytest.mark.attack("open-revocation")
-def test_an_owner_who_stays_in_a_revocation_stops_none_but_the_role_that_it_is_about(arena, analyst, owner, dataset):
+def test_owner_in_a_revocation_stops_only_its_role(arena, analyst, owner, dataset):
     """That one waits, and is refused once the revocation is committed."""
     with arena.login("colleague") as colleague, ThreadPoolExecutor(1) as pool:
         owner.execute("begin")

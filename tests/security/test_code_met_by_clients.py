@@ -221,7 +221,7 @@ def test_no_command_plans_a_statement_on_the_table(host, tmp_path, command):
 
 
 @pytest.mark.attack("planner-client")
-def test_a_client_sends_no_statement_that_names_a_table_of_a_user(host, monkeypatch):
+def test_client_sends_no_statement_naming_a_users_table(host, monkeypatch):
     """The control: the messages of the functions that are called instead have the name."""
     sent: list[tuple[str, tuple[Any, ...]]] = []
     query = ClientSession.query
@@ -245,7 +245,8 @@ def test_a_client_has_no_way_to_read_a_table(host):
 
 
 @pytest.mark.attack("row-oracle")
-def test_with_a_capacity_the_right_to_read_is_checked_and_nothing_of_the_rows_is_reported(host):
+def test_capacity_check_of_the_right_reports_no_rows(host):
+    """With a capacity the right to read is checked and nothing of the rows is reported."""
     name, rival = host.table("what no query needs"), host.arena.session("rival")
     host.session.execute("select dbdp.raise_capacity(%s, 'a test', 60)", (name,))
     host.session.execute(f"insert into {name} (x, y, g) select x, y, g from {name} limit 1")
@@ -256,7 +257,7 @@ def test_with_a_capacity_the_right_to_read_is_checked_and_nothing_of_the_rows_is
 
 
 @pytest.mark.attack("row-oracle")
-def test_the_number_of_rows_is_checked_for_those_who_may_read_them(host):
+def test_number_of_rows_is_checked_only_for_readers(host):
     """It reports what a client that counts itself reads; without the right to read it reports nothing of rows."""
     name = host.table("what no query needs")
     rival, analyst = host.arena.session("rival"), host.arena.session("analyst")

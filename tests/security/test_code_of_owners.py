@@ -78,9 +78,7 @@ def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
 
 @pytest.mark.parametrize("place", PLANNED)
 @pytest.mark.attack("planner")
-def test_what_a_query_evaluates_while_it_is_planned_runs_as_the_tables_owner_or_not_at_all(
-    arena, admin, owner, spied, place
-):
+def test_planned_code_runs_as_the_owner_or_not_at_all(arena, admin, owner, spied, place):
     """As its owner; or, as CHECK constraints, which our plans do without whatever the session has set, not at all.
 
     The control: a plain query of another role runs the spy with that role's rights.
@@ -139,7 +137,7 @@ def test_a_registration_lends_no_rights_either(arena, owner, spied):
 
 
 @pytest.mark.attack("planner-client")
-def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(arena, admin, owner, spied):
+def test_client_reading_a_table_lends_its_owner_no_rights(arena, admin, owner, spied):
     """Nor does a superuser, who may call dbdp_internal.shuffle on any table."""
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     admin.execute("create temporary table b (block_no int8, block bytea)")
@@ -148,7 +146,7 @@ def test_a_client_that_reads_anothers_table_lends_its_owner_no_rights(arena, adm
 
 
 @pytest.mark.attack("spending-code")
-def test_code_that_runs_while_a_table_is_read_cannot_spend_for_the_reader(arena, owner, make, spied, spent):
+def test_code_run_by_a_read_cannot_spend_for_the_reader(arena, owner, make, spied, spent):
     """Interfaces check the role that logged in. The owner would train on another table with the analyst's rights."""
     other = make("rival")
     for call in (f"dbdp.dp_logreg('{other}', 1)", f"dbdp.dp_explain('{other}', 1)", f"dbdp.drop_dataset('{other}')"):
@@ -182,9 +180,8 @@ def maintain(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection,
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
 @pytest.mark.attack("maintenance-ledger")
-def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_its_role_only(
-    arena, admin, owner, make, spied, command
-):
+def test_code_in_maintenance_sees_only_its_ledger(arena, admin, owner, make, spied, command):
+    """Code that runs where a superuser maintains a table sees the ledger of its role only."""
     other = make("rival")
     with arena.login("analyst") as analyst:
         for name in (other, spied):
@@ -201,9 +198,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_sees_the_ledger_of_i
 
 @pytest.mark.parametrize("command", others_slow(list(MAINTENANCE), "ANALYZE"))
 @pytest.mark.attack("maintenance")
-def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_interfaces(
-    arena, admin, owner, make, spied, command
-):
+def test_code_in_maintenance_cannot_call_the_interfaces(arena, admin, owner, make, spied, command):
     """For the interfaces a superuser is a member of every role, and autovacuum is a superuser's session."""
     schema, other = arena.names["owner"], make("rival")
     orders(arena, owner, f"select dbdp.drop_dataset('{other}')::text")
@@ -215,7 +210,7 @@ def test_code_that_runs_where_a_superuser_maintains_a_table_cannot_call_the_inte
 
 
 @pytest.mark.attack("left-path")
-def test_settings_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, analyst, spied):
+def test_settings_of_code_in_a_read_do_not_last(arena, owner, analyst, spied):
     """With a search_path of its own it would put its functions and operators before the server's."""
     schema = arena.names["owner"]
     shadows = {"octet_length(bytea)": "int", "count(bigint)": "bigint", "setval(regclass, bigint)": "bigint"}
@@ -342,7 +337,7 @@ return 1; end $$""")
 
 
 @pytest.mark.attack("owners-locks")
-def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(arena, owner, spied):
+def test_advisory_locks_of_code_in_a_read_do_not_last(arena, owner, spied):
     """Where the owner's own session plans a query they do: that is the control."""
     orders(arena, owner, TAKEN)
     plant(arena, owner, spied, PLANNED["an index on an expression"])
@@ -362,7 +357,8 @@ def test_advisory_locks_of_code_that_runs_while_a_table_is_read_do_not_last(aren
 
 @pytest.mark.parametrize("order", [TAKEN, "select concat(pg_advisory_unlock_all())"], ids=["taken", "given up"])
 @pytest.mark.attack("owners-locks")
-def test_a_readers_own_advisory_locks_stay_as_often_as_it_has_them(arena, owner, spied, order):
+def test_readers_own_advisory_locks_stay(arena, owner, spied, order):
+    """A reader's advisory locks stay, each as often as the reader has it."""
     orders(arena, owner, order)
     plant(arena, owner, spied, PLANNED["an index on an expression"])
     owner.execute("select pg_advisory_unlock_all()")
@@ -425,7 +421,8 @@ end $$"""
 
 
 @pytest.mark.attack("leftovers")
-def test_what_code_of_an_owner_leaves_in_the_readers_session_is_stated(arena, owner, spied):
+def test_what_owners_code_leaves_in_a_session_is_stated(arena, owner, spied):
+    """What code of an owner leaves in the readers session is stated."""
     schema = arena.names["owner"]
     orders(arena, owner, f"select {schema}.doing()")
     plant(arena, owner, spied, PLANNED["an index on an expression"])
@@ -522,7 +519,7 @@ SWAPS = {
 
 @pytest.mark.parametrize("swap", SWAPS)
 @pytest.mark.attack("replacement")
-def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_rights(arena, owner, spied, swap):
+def test_table_replaced_while_waiting_gains_no_rights(arena, owner, spied, swap):
     """The owner locks the table, the training waits for it behind its checks, and finds another one."""
     schema = arena.names["owner"]
     with arena.login("analyst") as fresh, ThreadPoolExecutor(1) as pool:
@@ -556,9 +553,8 @@ def test_what_is_put_in_the_tables_place_while_the_training_waits_gains_no_right
     ],
 )
 @pytest.mark.attack("changed-table")
-def test_a_source_that_changes_after_registration_is_refused_or_still_the_same_table(
-    arena, owner, analyst, spied, spent, change
-):
+def test_source_changed_after_registration_is_refused(arena, owner, analyst, spied, spent, change):
+    """A source that changes after registration is refused or still the same table."""
     owner.execute(change.format(t=spied, n=spied))
     state = attempt(analyst, TRAIN, spied)
     if "rename" in change:  # it is followed under its new name; a new column holds what the owner says it holds
@@ -638,7 +634,8 @@ TYPES = {  # of the label column: a type with code, what the class is written as
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.attack("column-types")
-def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(arena, owner, analyst, spied, kind):
+def test_column_type_with_code_is_refused_or_inert(arena, owner, analyst, spied, kind):
+    """A column type with code is refused or its code does not run."""
     schema = arena.names["owner"]
     made, value = TYPES[kind]
     owner.execute(made.format(s=schema))
@@ -663,7 +660,7 @@ def test_a_column_type_with_code_is_refused_or_its_code_does_not_run(arena, owne
 
 
 @pytest.mark.attack("partitions")
-def test_partitions_are_read_with_the_rights_of_the_partitioned_tables_owner(arena, owner, spied):
+def test_partitions_are_read_with_the_parents_owner_rights(arena, owner, spied):
     """The expressions of a partition key, of a partition's constraint and of its indexes are evaluated too."""
     schema = arena.names["owner"]
     owner.execute(f"""
@@ -688,7 +685,7 @@ insert into parted {ROWS}; grant select on parted, part_0, part_1 to dbdp_owner"
 
 
 @pytest.mark.attack("group-table")
-def test_the_table_of_a_group_whose_members_registered_it_is_read_too(arena, admin, owner):
+def test_table_of_a_registering_group_is_read(arena, admin, owner):
     """The group itself is no data owner, and is lent what reading takes."""
     schema = arena.names["owner"]
     admin.execute(
@@ -704,7 +701,8 @@ def test_the_table_of_a_group_whose_members_registered_it_is_read_too(arena, adm
 
 
 @pytest.mark.attack("event-triggers")
-def test_no_owner_makes_event_triggers_or_changes_the_defaults_of_others(owner):
+def test_no_owner_makes_event_triggers_or_changes_defaults(owner):
+    """No owner makes event triggers or changes the defaults of others."""
     refused = [
         "create event trigger e on ddl_command_end execute function act()",
         "alter default privileges for role dbdp_owner grant all on tables to public",

@@ -287,7 +287,7 @@ def test_no_counter_depends_on_the_number_of_rows_of_a_capacity(arena, growing, 
 @pytest.mark.parametrize("keys", ["ab", "ac"])
 @pytest.mark.parametrize("rows", [1400, pytest.param(21_000, marks=SLOW)])
 @pytest.mark.attack("row-count")
-def test_no_counter_differs_where_a_record_changes_its_private_group(arena, keys, rows, memory):
+def test_counters_hide_a_record_changing_its_group(arena, keys, rows, memory):
     """Group c is not trained on; the larger table has more rows in each group than its share."""
     owner, features = arena.session("owner"), {"z": [-1, 1], "g": ["a", "b"]}
     pair = made(arena, {each: ("0.1", rows) for each in PAIR}, f"{LABELLED}, capacity => {rows // 10 * 9}", features)
@@ -302,7 +302,8 @@ def test_no_counter_differs_where_a_record_changes_its_private_group(arena, keys
 
 @pytest.mark.parametrize(("kind", "key"), each_value_quick(["units", "many rows"], ["bolt_on", "dp_sgd"]))
 @pytest.mark.attack("row-count")
-def test_no_counter_depends_on_the_number_of_units_or_where_rows_go_through_buckets(arena, growing, kind, key):
+def test_counters_hide_the_number_of_units_and_buckets(arena, growing, kind, key):
+    """No counter depends on the number of units or where rows go through buckets."""
     pair = growing(kind)
     with pytest.MonkeyPatch.context() as patched, arena.login("analyst") as small:
         patched.setattr(arena, "session", lambda _kind: small)
@@ -438,7 +439,7 @@ def test_a_row_that_is_stored_wider_would_be_noticed(arena, owner, pairs):
 
 
 @pytest.mark.control("counters")
-def test_a_further_insert_and_a_further_large_value_would_be_noticed(arena):
+def test_counters_notice_an_insert_and_a_large_value(arena):
     """A control of the numbers that a run takes: of two inserts, one with a value that is stored out of line."""
     session = arena.session("analyst")
     session.execute("create temporary table noticed (v text); alter table noticed alter v set storage external")

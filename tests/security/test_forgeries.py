@@ -220,7 +220,7 @@ HUGE = {
 
 @pytest.mark.usefixtures("server_machine")
 @pytest.mark.attack("proportions")
-def test_no_argument_of_an_internal_aggregate_takes_memory_out_of_proportion(arena):
+def test_no_internal_aggregate_takes_excess_memory(arena):
     """The control is the largest call that is none: 1,000 models at a block of a MiB, whose scores are measured."""
     with arena.login("owner") as fresh:
         fresh.execute("set statement_timeout = '60s'")
@@ -369,7 +369,7 @@ PLANS = (
 
 @pytest.mark.parametrize("mode", ["basic", "renyi", "gaussian"])
 @pytest.mark.attack("forged-plan")
-def test_no_forged_plan_turns_an_odometer_back_or_charges_without_a_row(arena, admin, owner, spent, make, mode):
+def test_no_forged_plan_turns_an_odometer_back(arena, admin, owner, spent, make, mode):
     """Who may read a table charges as a client, with a plan in its own words."""
     name = make()
     if mode != "basic":

@@ -62,7 +62,7 @@ def own(people: People, name: str, dataset: str) -> bool:
 
 
 @pytest.mark.attack("recreated-role")
-def test_a_role_created_again_by_a_name_has_nothing_of_the_former(people):
+def test_role_created_again_has_nothing_of_the_former(people):
     """Neither allowance nor spending, models, name of a model or grants of prediction; the owner sees a former role."""
     people.create("berta", "owner")
     people.create("xenia", "analyst")
@@ -174,7 +174,7 @@ def test_a_new_owner_of_a_table_does_not_have_the_dataset(people):
 
 
 @pytest.mark.attack("successor")
-def test_a_successor_of_a_dropped_role_has_its_rights_if_a_superuser_says_so(people):
+def test_successor_has_rights_if_a_superuser_says_so(people):
     """By a role without a login, which is granted to the successor; nobody else decides."""
     for name in ("berta", "carla"):
         people.create(name, "owner")

@@ -350,7 +350,8 @@ LENT = {
 @pytest.mark.parametrize("kind", sorted(LENT))
 @pytest.mark.parametrize("with_temporaries", [False, True])
 @pytest.mark.attack("lent-connections")
-def test_a_lent_connection_meets_no_planted_name_and_keeps_its_path(world, path, kind, with_temporaries):
+def test_lent_connection_meets_no_planted_name(world, path, kind, with_temporaries):
+    """A lent connection meets no planted name and keeps its path."""
     lent = LENT[kind](world.urls["alice"])
     with connect(lent) as database:
         connection = database.connection

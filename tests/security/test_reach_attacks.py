@@ -100,7 +100,7 @@ def test_a_listener_receives_nothing(arena, analyst, dataset):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of the server")
 @pytest.mark.usefixtures("server_machine")
 @pytest.mark.attack("languages")
-def test_no_variable_of_the_environment_reaches_the_server_from_a_client(arena, analyst):
+def test_no_environment_variable_reaches_the_server(arena, analyst):
     """A client gives parameters, which are checked by PostgreSQL; its environment stays with it."""
     code = "import psycopg, sys; c = psycopg.connect(sys.argv[1]); print(c.info.backend_pid); sys.stdin.readline()"
     environment = os.environ | {"PYTHONPATH": "/tmp/evil", "DBDP_EVIL": "1", "PGOPTIONS": "-c search_path=evil"}
@@ -153,7 +153,8 @@ def test_no_advisory_lock_of_anybody_stops_a_charge(arena, admin, analyst, make,
 
 
 @pytest.mark.attack("open-transaction")
-def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other(arena, analyst, dataset, spent):
+def test_open_transaction_after_training_stops_no_other(arena, analyst, dataset, spent):
+    """A session that stays in its transaction after a training stops no other."""
     with arena.login("colleague") as other:
         other.execute("begin isolation level repeatable read")
         other.execute(TRAIN, (dataset,))
@@ -166,7 +167,7 @@ def test_a_session_that_stays_in_its_transaction_after_a_training_stops_no_other
 
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.attack("eight-sessions")
-def test_eight_sessions_that_roll_back_and_cancel_spend_one_budget_to_the_unit(arena, admin, make, spent, times):
+def test_eight_sessions_spend_one_budget_to_the_unit(arena, admin, make, spent, times):
     """Each model that came back was paid for, and the budget is never overdrawn."""
     budget = 4 * times
     name = make(epsilon=budget)
@@ -201,7 +202,8 @@ from dbdp.ledger as l join dbdp.dataset as d on d.id = l.dataset_id where d.name
 
 
 @pytest.mark.attack("connection-limit")
-def test_a_connection_limit_refuses_parallel_training_before_its_charge(arena, admin, owner, dataset, spent):
+def test_connection_limit_refuses_shards_uncharged(arena, admin, owner, dataset, spent):
+    """A connection limit refuses parallel training before its charge."""
     from dbdp.algorithms import Request
     from dbdp.interfaces.python.client.connecting import connect
 
@@ -225,7 +227,8 @@ def blocks_on_disk(home: Path) -> list[Path]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
 @pytest.mark.parametrize("whole", [False, True], ids=["a backend", "the whole server"])
 @pytest.mark.attack("kill")
-def test_after_a_kill_the_packed_rows_are_gone_from_the_disk_and_the_charge_is_not(whole):
+def test_kill_removes_packed_rows_and_keeps_the_charge(whole):
+    """After a kill the packed rows are gone from the disk and the charge is not."""
     with temporary_cluster() as cluster:
         arena = Arena(cluster.url, "kill")
         name = registered(arena)

@@ -121,8 +121,8 @@ def buffers(session: psycopg.Connection, name: str) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not tell processor times")
 @pytest.mark.attack("row-time")
-def test_what_a_row_adds_to_the_time_and_to_the_pages_read_is_stated(arena, owner, analyst):
-    """docs/known-limits.md has the figures. The control: a query that does read the longest row takes far longer."""
+def test_time_and_pages_that_a_row_adds_are_stated(arena, owner, analyst):
+    """docs/security.md has the figures. The control: a query that does read the longest row takes far longer."""
     rows = 5000
     names = {row: with_row(arena, owner, row, rows, number) for number, row in enumerate(CRAFTED)}
     taken: dict[str, list[float]] = {row: [] for row in CRAFTED}

@@ -113,7 +113,8 @@ def test_a_prepared_transaction_refunds_no_charge(watched):
 
 @pytest.mark.slow
 @pytest.mark.attack("prepared-registration")
-def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watched):
+def test_prepared_registration_is_none_until_it_commits(watched):
+    """A registration in a prepared transaction is none until it commits."""
     owner, rival = watched.session("owner"), watched.session("rival")
     owner.execute(f"create table halfway as {ROWS}; create table other as {ROWS}")
     owner.execute("begin")
@@ -127,7 +128,7 @@ def test_a_registration_in_a_prepared_transaction_is_none_until_it_commits(watch
 
 
 @pytest.mark.attack("re-registration")
-def test_a_dataset_that_its_transaction_can_undo_cannot_be_trained_on(arena, owner, dataset, spent):
+def test_dataset_its_transaction_can_undo_is_not_trained_on(arena, owner, dataset, spent):
     """Drop, register afresh, train, roll back: the old odometer would know of nothing."""
     source = f"{arena.names['owner']}.{dataset}"
     with owner.transaction(force_rollback=True):
@@ -181,9 +182,8 @@ def interrupted(arena: Arena, name: str, times: int, how: str) -> int:
 @pytest.mark.parametrize("how", ["cancel", "statement_timeout"])
 @pytest.mark.parametrize("times", [25, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.attack("stop")
-def test_a_stop_at_any_moment_leaves_no_model_without_a_charge_and_nothing_behind(
-    arena, admin, dataset, spent, times, how
-):
+def test_stop_at_any_moment_leaves_nothing_uncharged(arena, admin, dataset, spent, times, how):
+    """A stop at any moment leaves no model without a charge and nothing behind."""
     came = interrupted(arena, dataset, times, how)
     charges = Account(admin, dataset).check(spent)
     assert came <= charges <= times + 1
@@ -191,7 +191,8 @@ def test_a_stop_at_any_moment_leaves_no_model_without_a_charge_and_nothing_behin
 
 
 @pytest.mark.attack("own-kill")
-def test_the_same_role_stops_its_training_from_another_session_and_gains_nothing(arena, admin, dataset, spent):
+def test_role_stopping_its_own_training_gains_nothing(arena, admin, dataset, spent):
+    """The same role stops its training from another session and gains nothing."""
     attacker = arena.session("analyst")
     long = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 100000)"
     for number, function in enumerate(("pg_cancel_backend", "pg_terminate_backend")):

@@ -147,7 +147,8 @@ def test_what_an_administrator_records_reaches_no_analyst(watched):
 
 @pytest.mark.slow
 @pytest.mark.attack("server-log")
-def test_the_log_of_the_server_shows_no_model_to_its_readers_by_the_will_of_an_analyst(watched):
+def test_server_log_shows_no_model_at_an_analysts_will(watched):
+    """The log of the server shows no model to its readers by the will of an analyst."""
     name = registered(watched)
     analyst = watched.session("analyst")
     before = len(watched.log())
@@ -188,7 +189,8 @@ def test_the_blocks_of_a_running_training_are_not_even_listed(arena, admin, data
 
 
 @pytest.mark.attack("temporary-tables")
-def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(arena, admin, owner, analyst):
+def test_temporary_tables_of_a_client_are_closed_to_others(arena, admin, owner, analyst):
+    """The temporary tables of a client's training are closed to others."""
     owner.execute("create temporary table dbdp_blocks_of_mine as select 1::int8 as block_no, 'x'::bytea as block")
     sql = "select relnamespace::regnamespace::text from pg_class where relname = 'dbdp_blocks_of_mine'"
     [(schema,)] = analyst.execute(sql).fetchall()
@@ -204,7 +206,8 @@ def test_the_temporary_tables_of_a_clients_training_are_closed_to_others(arena, 
 
 
 @pytest.mark.attack("activity")
-def test_views_of_activity_show_a_role_its_own_calls_and_nothing_within_them(arena, dataset, spent):
+def test_views_of_activity_show_only_a_roles_own_calls(arena, dataset, spent):
+    """Views of activity show a role only its calls, and nothing within them."""
     views = (
         "pg_stat_activity",
         "pg_locks",
@@ -238,7 +241,8 @@ def test_another_role_sees_not_even_the_call(arena, dataset, spent):
 
 
 @pytest.mark.attack("column-statistics")
-def test_statistics_of_the_columns_are_for_those_who_may_read_them(arena, owner, analyst, dataset):
+def test_column_statistics_are_for_readers_only(arena, owner, analyst, dataset):
+    """Statistics of the columns are for those who may read them."""
     owner.execute(f"analyze {dataset}")
     sql = "select count(*) from pg_stats where tablename = %s"
     assert owner.execute(sql, (dataset,)).fetchone() == (3,)
@@ -249,7 +253,7 @@ def test_statistics_of_the_columns_are_for_those_who_may_read_them(arena, owner,
 
 
 @pytest.mark.attack("selectable")
-def test_everything_that_an_analyst_can_select_after_a_training_holds_no_row(arena, owner, analyst, make):
+def test_everything_an_analyst_can_select_holds_no_row(arena, owner, analyst, make):
     """Whatever relation of whatever schema: no text of it has a row's numbers, which the owner's has."""
     owner.execute("create table marked (x float8[], y int)")
     secret = "0.30271828182845906"
@@ -279,8 +283,8 @@ from pg_class as c left join pg_index as i on i.indrelid = c.reltoastrelid where
 
 
 @pytest.mark.attack("table-sizes")
-def test_what_the_server_shows_everybody_of_a_tables_storage_is_documented(arena, owner, analyst, dataset):
-    """A leak that is PostgreSQL's own, without any training: docs/known-limits.md names it, with the remedy."""
+def test_storage_that_the_server_shows_is_documented(arena, owner, analyst, dataset):
+    """A leak that is PostgreSQL's own, without any training: docs/security.md names it, with the remedy."""
     source = f"{arena.names['owner']}.wide"
     owner.execute("create table wide (x float8[], y int); alter table wide alter x set storage external")
     owner.execute(
@@ -343,7 +347,7 @@ def shown(session: psycopg.Connection, source: str) -> dict[str, str]:
 
 
 @pytest.mark.attack("table-sizes")
-def test_the_remedy_leaves_an_analyst_no_function_and_no_column_that_shows_storage(arena, owner):
+def test_remedy_leaves_an_analyst_no_view_of_storage(arena, owner):
     """Every function of the server by its name, so that one of another release is noticed."""
     owner.execute("create table stored as select array_fill(.5::float8, array[3000]) as x from generate_series(1, 20)")
     source = f"{arena.names['owner']}.stored"

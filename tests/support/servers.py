@@ -98,8 +98,8 @@ def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: o
 
 
 @contextmanager
-def cancelling_once_charged(url: str, pid: int, name: str) -> Iterator[None]:
-    """Cancel what a backend runs in the block, a moment after the charge of a dataset.
+def stopping_once_charged(url: str, pid: int, name: str, stop: str = "pg_cancel_backend") -> Iterator[None]:
+    """Cancel what a backend runs in the block, or end the backend, a moment after the charge of a dataset.
 
     A cancel that arrives between two statements is lost: it is repeated until the block has ended.
     """
@@ -111,9 +111,9 @@ def cancelling_once_charged(url: str, pid: int, name: str) -> Iterator[None]:
             while other.execute(f"select last_value from dbdp.charge_{number}").fetchone() == (0,):
                 over.wait(0.01)
             over.wait(0.2)
-            cancel = "select pg_cancel_backend(pid) from pg_stat_activity where pid = %s and state = 'active'"
+            statement = f"select {stop}(pid) from pg_stat_activity where pid = %s and state = 'active'"
             while not over.is_set():
-                sent = other.execute(cancel, (pid,)).fetchall()
+                sent = other.execute(statement, (pid,)).fetchall()
                 over.wait(5 if sent else 0.001)
 
     watcher = threading.Thread(target=watch, daemon=True)

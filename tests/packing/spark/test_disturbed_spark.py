@@ -110,13 +110,14 @@ def test_a_full_disk_ends_a_training_which_stays_charged(
         connection.execute(f"select dbdp.drop_dataset('{name}'); drop table public.{name}")
 
 
-def test_a_driver_killed_after_its_charge_leaves_the_charge_and_no_model(
+def test_killed_driver_leaves_its_charge_and_no_model(
     rows: tuple[np.ndarray, list[int]],
     tmp_path: Path,
     server_url: str,
     database: Database,
     connection: psycopg.Connection,
 ) -> None:
+    """A driver killed after its charge leaves the charge and no model."""
     name = "killed_driver"
     try:
         ended = scripted("charged", str(sparks.write(tmp_path, *rows)), server_url, name)

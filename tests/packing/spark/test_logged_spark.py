@@ -76,9 +76,10 @@ def name(connection: psycopg.Connection, database: Database, schema: str, tmp_pa
     return f"logged_{schema}"
 
 
-def test_no_log_and_no_temporary_file_has_a_value_the_key_or_the_password(
+def test_no_log_or_temporary_file_holds_a_secret(
     name: str, server_url: str, database: Database, tmp_path: Path
 ) -> None:
+    """No log and no temporary file has a value the key or the password."""
     disk, script = tmp_path / "disk", Path(logged_spark.__file__)
     (disk / "local").mkdir(parents=True)
     command = [sys.executable, str(script), str(tmp_path / "rows"), server_url, name, str(disk)]

@@ -67,7 +67,8 @@ def test_a_frame_is_learned_from_counted_and_deleted(
     assert not left(connection)
 
 
-def test_what_is_read_from_the_rows_is_warned_of_and_is_what_the_rows_have(frame: Any, rows: pd.DataFrame) -> None:
+def test_reading_facts_from_rows_warns_and_is_right(frame: Any, rows: pd.DataFrame) -> None:
+    """What is read from the rows is warned of and is what the rows have."""
     with pytest.warns(PrivacyLeakWarning, match=r"classes of y, bounds of 'a', bounds of 'b', categories of 'c'"):
         fitted = LinearSVC(**PRIVACY).fit(frame.select("a", "b", "c", "three"), "three")
     assert fitted.classes_.tolist() == ["0", "1", "2"]

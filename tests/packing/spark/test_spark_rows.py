@@ -81,9 +81,10 @@ def read(made: spark_rows.SparkRows, sizes: tuple[int, ...] = SLICES) -> list[np
     return [blocks.PackedRecords(sparks.LENGTH).rows(parts[part]) for part in sorted(parts)]
 
 
-def test_the_blocks_are_the_rows_in_the_order_of_the_key_each_in_one_part(
+def test_blocks_are_rows_in_key_order_each_in_one_part(
     spark: Any, folder: Path, features: np.ndarray, labels: list[int], event_log: Path
 ) -> None:
+    """The blocks are the rows in the order of the key each in one part."""
     with packed(spark, folder) as rows:
         parts = read(rows)
     assert [len(part) for part in parts] == list(SLICES)
@@ -146,9 +147,10 @@ def test_epochs_in_one_job_are_those_of_the_kernels_one_by_one(
 
 
 @pytest.mark.parametrize("together", [64, 3, 1])
-def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates(
+def test_sums_are_over_rows_of_slices_and_coordinates(
     spark: Any, folder: Path, features: np.ndarray, labels: list[int], monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
+    """Sums are those over the rows also of one slice and in other coordinates."""
     monkeypatch.setattr(spark_rows, "PART_BYTES", 150 * 32)  # several parts in each slice
     monkeypatch.setattr(spark_rows, "TOGETHER", together)  # of which workers add so many
     everything, objective = in_numpy(features, labels), Linear(Logistic(), 1, sparks.LENGTH)
@@ -168,9 +170,8 @@ def test_sums_are_those_over_the_rows_also_of_one_slice_and_in_other_coordinates
         near(rows.gradient_sum(objective, model, clip=0.3), matrix @ expected)
 
 
-def test_a_part_is_placed_whatever_the_order_of_its_chunks_if_each_of_its_rows_is_there_once(
-    features: np.ndarray, labels: list[int]
-) -> None:
+def test_part_is_placed_in_any_chunk_order_if_complete(features: np.ndarray, labels: list[int]) -> None:
+    """A part is placed in any order of its chunks, if each of its rows is there once."""
     packed_rows, order = pack(features.copy(), np.array(labels, float)), KeyedOrder(KEY, ROWS)
 
     class Encoder:
@@ -221,7 +222,8 @@ def near(found: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(found - expected).max() <= 1e-9 * max(1.0, np.abs(expected).max())
 
 
-def test_what_is_masked_does_not_compress_whatever_it_contains_and_comes_back() -> None:
+def test_masked_bytes_do_not_compress_and_come_back() -> None:
+    """Masked bytes of any content do not compress, and come back unchanged."""
     random = np.random.default_rng(3).bytes(10_001)
     for content in (bytes(10_001), random, b"", b"x"):
         masked = masks.masked(content, b"seed")
@@ -240,9 +242,7 @@ def test_what_is_masked_does_not_compress_whatever_it_contains_and_comes_back() 
     assert masks.Sealed(len).opened()("abc") == 3
 
 
-def test_the_size_of_blocks_on_a_disk_does_not_tell_what_they_hold(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_of_blocks_on_disk_tells_nothing(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark compresses what does not fit in memory, and shows its size."""
     from pyspark import StorageLevel
 
@@ -281,7 +281,8 @@ BAD = {
 }
 
 
-def test_a_row_that_cannot_be_read_is_the_zero_row_and_stops_nothing(spark: Any, tmp_path: Path) -> None:
+def test_unreadable_row_is_the_zero_row(spark: Any, tmp_path: Path) -> None:
+    """A row that cannot be read is the zero row and stops nothing."""
     good = ([0.5, 0.5, 0.0, 0.0], -1)
     rows = [*BAD.values(), good]
     table = pa.table({"x": pa.array([row[0] for row in rows], pa.list_(pa.float64())), "y": [row[1] for row in rows]})
@@ -326,9 +327,7 @@ def test_a_file_that_was_replaced_is_refused_by_a_constant_text(spark: Any, tmp_
 
 
 @pytest.mark.parametrize("averaging", ["once", "each_epoch"])
-def test_neighbours_attain_the_sharded_sensitivity_and_never_exceed_it(
-    spark: Any, tmp_path: Path, averaging: str
-) -> None:
+def test_neighbours_attain_the_sharded_sensitivity(spark: Any, tmp_path: Path, averaging: str) -> None:
     """privacy.md §1.6: a row of one shard moves the mean of the shards by at most Δ, and the worst row by all of it."""
     request = Request(
         epsilon=1.0, algorithm="bolt_on", loss="huber_svm", huber_width=0.5, shards=2, shard_averaging=averaging,

@@ -72,7 +72,7 @@ def opened(spark: Any, connection: psycopg.Connection, name: str) -> Iterator[pa
 
 
 @pytest.mark.parametrize("readers", [1, 3, 16])
-def test_the_blocks_are_the_rows_in_the_order_of_the_key_however_many_read(
+def test_blocks_are_rows_in_key_order_for_any_readers(
     spark: Any,
     connection: psycopg.Connection,
     dataset: str,
@@ -80,6 +80,7 @@ def test_the_blocks_are_the_rows_in_the_order_of_the_key_however_many_read(
     readers: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The blocks are the rows in the order of the key however many read."""
     monkeypatch.setattr(tables, "LEAST_SLOTS", -(-ROWS // readers))
     assert tables.readers_of(ROWS) == readers
     if readers > 1:  # one page at a time
@@ -91,18 +92,20 @@ def test_the_blocks_are_the_rows_in_the_order_of_the_key_however_many_read(
     connection.execute("reset dbdp.pack_memory")
 
 
-def test_all_tasks_see_the_drivers_snapshot_whatever_others_change(
+def test_all_tasks_see_the_snapshot_of_the_driver(
     spark: Any, connection: psycopg.Connection, dataset: str, rows: tuple[np.ndarray, list[int]]
 ) -> None:
+    """All tasks see the driver's snapshot, even if others change the table."""
     with opened(spark, connection, dataset) as made:
         connection.execute("delete from rows where y = 1")
         connection.execute("update rows set x = array[0, 0, 0, 1]")
         assert np.concatenate(read(made)).tobytes() == in_numpy(*rows).tobytes()
 
 
-def test_a_column_dataset_trains_to_the_exact_model_of_postgresql(
+def test_column_dataset_trains_to_postgresqls_model(
     spark: Any, database: Database, connection: psycopg.Connection, schema: str
 ) -> None:
+    """A column dataset trains to the exact model of PostgreSQL."""
     connection.execute(
         "create table visits as select setseed(0.5) is null as never, random() * 4 - 2 as a, (random() * 9)::numeric "
         "as b, (array['x', 'y', 'ü', 'undeclared', null])[1 + (random() * 4.9)::int % 5] as c, "
@@ -121,9 +124,10 @@ def test_a_column_dataset_trains_to_the_exact_model_of_postgresql(
         before = database.budget(name)["charged"]
 
 
-def test_a_table_that_changes_after_the_check_ends_the_training_which_stays_charged(
+def test_table_changed_after_the_check_ends_but_charges(
     spark: Any, database: Database, connection: psycopg.Connection, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A table that changes after the check ends the training which stays charged."""
     from dbdp.packing.spark.engine import SparkEngine
 
     monkeypatch.setattr(SparkEngine, "check", lambda *_: connection.execute("delete from rows where ctid < '(2,0)'"))
@@ -142,9 +146,10 @@ def as_units(database: Database, source: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("register", [as_capacity, as_units])
-def test_a_dataset_whose_rows_are_selected_is_refused_before_the_charge(
+def test_dataset_of_selected_rows_is_refused_uncharged(
     spark: Any, database: Database, filled: str, schema: str, register: Callable[..., None]
 ) -> None:
+    """A dataset whose rows are selected is refused before the charge."""
     name = f"other_{schema}"
     register(database, filled, name)
     with pytest.raises(ValueError, match="selected while PostgreSQL reads them; train it without Spark"):
@@ -165,9 +170,10 @@ def reader(
     connection.execute(f"drop owned by {role}; drop role {role}")
 
 
-def test_a_role_that_may_read_the_table_trains_and_its_password_is_in_no_log(
+def test_reader_trains_and_its_password_is_in_no_log(
     spark: Any, connection: psycopg.Connection, database: Database, dataset: str, reader: Database, event_log: Path
 ) -> None:
+    """A role that may read the table trains and its password is in no log."""
     database.grant_training(dataset, reader.connection.info.user)
     model = reader.on_spark(spark).train(dataset, SHARDS)
     assert model.receipt["rows"] == ROWS
@@ -178,9 +184,10 @@ def test_a_role_that_may_read_the_table_trains_and_its_password_is_in_no_log(
     assert PASSWORD not in shown[1]
 
 
-def test_a_role_that_may_not_read_the_table_is_refused_and_nothing_is_charged(
+def test_role_without_read_right_is_refused_uncharged(
     spark: Any, connection: psycopg.Connection, database: Database, dataset: str, reader: Database, filled: str
 ) -> None:
+    """A role that may not read the table is refused and nothing is charged."""
     database.grant_training(dataset, reader.connection.info.user)
     connection.execute(f"revoke select on {filled} from {reader.connection.info.user}")
     with pytest.raises(ValueError, match="may not read"):
@@ -191,9 +198,10 @@ def test_a_role_that_may_not_read_the_table_is_refused_and_nothing_is_charged(
     assert database.budget(dataset)["charged"] == 0
 
 
-def test_workers_that_do_not_reach_postgresql_are_refused_before_the_charge(
+def test_unreachable_postgresql_is_refused_uncharged(
     spark: Any, database: Database, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Workers that do not reach PostgreSQL are refused before the charge."""
     elsewhere = ClientSession.another(ClientSession(database.connection))
     away = type(elsewhere)(make_conninfo(elsewhere.dsn, host="127.0.0.1", port=1), PASSWORD, elsewhere.settings)
 
@@ -209,9 +217,10 @@ def test_workers_that_do_not_reach_postgresql_are_refused_before_the_charge(
 
 
 @pytest.mark.parametrize(("least", "readers"), [(10_000, 1), (100, 10), (1, 16)])
-def test_as_many_workers_connect_before_the_charge_as_read_the_table_after_it(
+def test_as_many_workers_connect_before_as_after_charge(
     spark: Any, database: Database, dataset: str, monkeypatch: pytest.MonkeyPatch, least: int, readers: int
 ) -> None:
+    """As many workers connect before the charge as read the table after it."""
     made, begun = type(spark).range, []
 
     def recorded(self: Any, *numbers: int) -> Any:
@@ -254,9 +263,10 @@ def differing(found: list[list[dict[str, int]]]) -> list[str]:
     return [f"{name}: {a} {b}" for name, a, b in names if abs(a - b) > (0 if "ecords" in name else 40 + a // 100)]
 
 
-def test_what_spark_counts_is_the_same_for_tables_that_differ_in_every_value(
+def test_spark_counts_do_not_depend_on_values(
     spark: Any, connection: psycopg.Connection, database: Database, schema: str, event_log: Path
 ) -> None:
+    """Spark's counters are the same for tables that differ in every value."""
     found = []
     for number, value in enumerate(("array[random(), random(), 0, 0]", "array[1e300, null, 'nan', 0]")):
         name, wide = f"t{number}", "null" if number else "repeat('x', 900)"  # other pages have other numbers of rows

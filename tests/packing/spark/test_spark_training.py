@@ -101,9 +101,8 @@ def test_a_training_charges_once_and_stores_a_model_that_learned(on_spark: Datab
     assert place.startswith("spark:parquet:/")
 
 
-def test_the_exact_baseline_is_that_of_the_same_rows_in_postgresql(
-    on_spark: Database, database: Database, visits: str, same: str
-) -> None:
+def test_exact_baseline_is_that_of_postgresql(on_spark: Database, database: Database, visits: str, same: str) -> None:
+    """The exact baseline is that of the same rows in PostgreSQL."""
     models = [each.baseline(name, Request(epsilon=1.0)) for each, name in ((on_spark, visits), (database, same))]
     assert models[0].errors == models[1].errors
     assert np.allclose(models[0].coefficients, models[1].coefficients, rtol=1e-6)
@@ -119,7 +118,7 @@ SCORES: dict[str, Callable[[Database, int, str], Any]] = {
 
 
 @pytest.mark.parametrize("how", SCORES)
-def test_a_score_is_that_of_the_same_rows_in_postgresql_for_one_charge(
+def test_score_is_that_of_postgresql_for_one_charge(
     how: str, on_spark: Database, database: Database, same: str, schema: str, folder: Path
 ) -> None:
     """At ε = 200 or more a count has noise with probability below 4e^-50: the shares of ε are at least a quarter."""
@@ -144,9 +143,10 @@ def rounded(figures: Any) -> Any:
     return json.loads(json.dumps(figures), parse_float=lambda text: round(float(text), 9))
 
 
-def test_a_score_that_fails_on_spark_stays_charged_and_names_no_row(
+def test_failed_score_stays_charged_and_names_no_row(
     on_spark: Database, visits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A score that fails on Spark stays charged and names no row."""
     model = on_spark.train(visits, REQUESTS["shards"]).id
     monkeypatch.setattr(SparkEngine, "rows", lambda *_: 1 / 0)
     with pytest.raises(ChargedError, match="ZeroDivisionError"):
@@ -203,9 +203,10 @@ def test_files_that_were_replaced_are_refused_before_the_charge(
     on_spark.drop_dataset(name)
 
 
-def test_files_replaced_after_the_charge_end_the_training_which_stays_charged(
+def test_replaced_files_end_the_training_but_charge(
     on_spark: Database, tmp_path: Path, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Files replaced after the charge end the training which stays charged."""
     name = f"late_{schema}"
     on_spark.register_dataset(name, f"spark:parquet:{write(tmp_path)}", **DECLARED)
     monkeypatch.setattr(SparkEngine, "check", lambda *_: write(tmp_path, ROWS + 1))
@@ -218,7 +219,8 @@ def test_files_replaced_after_the_charge_end_the_training_which_stays_charged(
     on_spark.drop_dataset(name)
 
 
-def test_the_number_of_rows_of_files_stays_and_only_a_new_dataset_has_a_place(on_spark: Database, visits: str) -> None:
+def test_number_of_rows_stays_and_new_dataset_has_place(on_spark: Database, visits: str) -> None:
+    """The number of rows of files stays and only a new dataset has a place."""
     for sql in (
         "select dbdp.raise_capacity($1, 'grown', 99999999)",
         "select dbdp.renew_budget($1, 'a new year')",
@@ -274,9 +276,10 @@ def test_a_master_without_its_engine_is_refused() -> None:
         pass
 
 
-def test_an_estimator_fits_on_spark_and_predicts_there_what_it_predicts_here(
+def test_estimator_fits_on_spark_and_predicts_as_here(
     on_spark: Database, visits: str, spark: Any, folder: Path
 ) -> None:
+    """An estimator fits on Spark and predicts there what it predicts here."""
     import pandas as pd
     from pyspark.ml import Pipeline
 

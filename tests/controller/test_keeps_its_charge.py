@@ -1,0 +1,174 @@
+"""Every charged call keeps its charge and leaves neither a model nor a table, however its transaction ends."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from pairs import others_slow
+from servers import stopping_once_charged
+
+from dbdp.algorithms import Request
+from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.interfaces.python.client.connecting import connect
+from dbdp.interfaces.python.client.database import Database
+
+Given = dict[str, Any]
+SQL = {
+    "dp_train": "dbdp.dp_train(%(name)s, 1, 0, epochs => 1, batch_size => 20)",
+    "dp_logreg": "dbdp.dp_logreg(%(name)s, 1, epochs => 1, batch_size => 20)",
+    "shards": "dbdp.dp_logreg(%(name)s, 1, epochs => 1, batch_size => 20, shards => 3)",
+    "dp_svm": "dbdp.dp_svm(%(name)s, 1, epochs => 1, batch_size => 20)",
+    "dp_linreg": "dbdp.dp_linreg(%(numbers)s, 1, 1e-6)",
+    "dp_tune": """dbdp.dp_tune(%(name)s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6)""",
+    "dp_train_groups": "dbdp.dp_train_groups(%(name)s, 'k', array['0', '1'], epsilon => 1, delta => 0)",
+    "network": "dbdp.dp_train(%(name)s, 1, 1e-6, network => 'mlp:2', epochs => 1, batch_size => 20)",
+    "dp_score": "dbdp.dp_score(%(model)s, %(name)s, 'accuracy', 1)",
+    "evaluate": "dbdp.evaluate(%(model)s, %(name)s, 1)",
+    "dp_class_balance": "dbdp.dp_class_balance(%(name)s, 1)",
+    "dp_bounds": "dbdp.dp_bounds(%(name)s, 'k', 1)",
+    "dp_summarize": "dbdp.dp_summarize(%(name)s, 1, 1e-6)",
+}
+REQUEST = Request(epsilon=1.0, delta=0.0, epochs=1, batch_size=20)
+TUNING = TuningRequest(Request(epsilon=1.0, delta=1e-6, batch_size=20), ({"epochs": 1}, {"epochs": 2}))
+PYTHON: dict[str, Callable[[Database, Given], Any]] = {
+    "train": lambda database, given: database.train(given["name"], REQUEST),
+    "train_in_server": lambda database, given: database.train_in_server(given["name"], REQUEST),
+    "train_groups": lambda database, given: database.train_groups(
+        given["name"], REQUEST, group_by="k", groups=["0", "1"]
+    ),
+    "tune": lambda database, given: database.tune(given["name"], TUNING),
+    "score": lambda database, given: database.score(given["model"], given["name"], "accuracy", epsilon=1.0),
+    "confusion": lambda database, given: database.confusion(given["model"], given["name"], epsilon=1.0),
+    "evaluate": lambda database, given: database.evaluate(given["model"], given["name"], epsilon=1.0),
+    "bounds": lambda database, given: database.bounds(given["name"], "k", epsilon=1.0),
+    "class_balance": lambda database, given: database.class_balance(given["name"], epsilon=1.0),
+    "summarize": lambda database, given: database.summarize(given["name"], epsilon=1.0, delta=1e-6),
+}
+FREE = {  # what takes ε or a request and releases nothing
+    *("register_dataset", "renew_budget", "grant_training", "guarantee", "baseline", "descent"),
+    *("budget", "budget_details"),
+    *("explain", "explain_in_server", "explain_tuning", "explain_groups", "explain_score"),
+    *("dp_explain", "dp_explain_groups", "dp_explain_score", "dp_explain_tuning"),
+}
+
+
+def test_the_table_has_every_charged_function(connection):
+    """A function that takes ε is in the table, or is known to be free."""
+    sql = "select proname from pg_proc where pronamespace = 'dbdp'::regnamespace and 'epsilon' = any(proargnames)"
+    taking = {name for (name,) in connection.execute(sql).fetchall()}
+    assert taking - FREE == {re.match(r"dbdp\.(\w+)", call)[1] for call in SQL.values()}
+
+
+def test_the_table_has_every_charged_method():
+    methods = {
+        name: inspect.signature(each).parameters for name, each in inspect.getmembers(Database, inspect.isfunction)
+    }
+    taking = {name for name, parameters in methods.items() if {"epsilon", "request"} & set(parameters)}
+    assert {name for name in taking if not name.startswith("_")} - FREE == set(PYTHON)
+
+
+@contextmanager
+def rollback(connection: psycopg.Connection) -> Iterator[None]:
+    """End the transaction of the block by ROLLBACK."""
+    with connection.transaction(force_rollback=True):
+        yield
+
+
+@contextmanager
+def savepoint(connection: psycopg.Connection) -> Iterator[None]:
+    """Roll back to a savepoint before the block, and commit."""
+    with connection.transaction(), connection.transaction(force_rollback=True):
+        yield
+
+
+@contextmanager
+def error(connection: psycopg.Connection) -> Iterator[None]:
+    """Fail after the block, in its transaction."""
+    with pytest.raises(psycopg.errors.DivisionByZero), connection.transaction():
+        yield
+        connection.execute("select 1 / 0")
+
+
+ENDINGS = [rollback, savepoint, error]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_ordinary_row_is_lost_at_each_ending(connection, schema, ending):
+    """The control."""
+    connection.execute("create table kept (i int)")
+    with ending(connection):
+        connection.execute("insert into kept values (1)")
+    assert connection.execute("select count(*) from kept").fetchone() == (0,)
+
+
+@pytest.fixture
+def given(connection: psycopg.Connection, schema: str, register: Callable[..., str]) -> Given:
+    """Give datasets of classes and of numbers, of which nothing is spent, and a model of the same columns."""
+    connection.execute(
+        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y, i % 2 k from generate_series(1, 60) i;"
+        "create table other as select * from t; create table numbers as select x, k / 2.0 y from t"
+    )
+    other = register("other", public_columns=["k"])
+    model = connection.execute(f"select model from {SQL['dp_logreg']}", {"name": other}).fetchone()[0]
+    numbers = register("numbers", positive=None, label_bounds=[0.0, 1.0])
+    return {"name": register("t", public_columns=["k"]), "numbers": numbers, "model": model}
+
+
+class KeepsItsCharge:
+    """What holds for every charged call; a subclass gives the calls."""
+
+    @pytest.mark.parametrize("ending", ENDINGS)
+    def test_a_call_that_is_undone_keeps_its_charge(self, connection, given, spent, call, ending):
+        with ending(connection):
+            call(connection, given)
+        assert_charged(connection, given, spent)
+
+
+def assert_charged(connection: psycopg.Connection, given: Given, spent: Callable[[str], tuple[int, int]]) -> None:
+    """One of the datasets was charged; there is no model of either, and no temporary table."""
+    names = [given["name"], given["numbers"]]
+    assert sorted(spent(name)[0] > 0 for name in names) == [False, True]
+    models = connection.execute("select count(*) from dbdp.models_details where dataset = any(%s)", (names,))
+    assert models.fetchone() == (0,)
+    left = connection.execute("select relname from pg_class where relpersistence = 't' and relname ~ 'dbdp'")
+    assert left.fetchall() == []
+
+
+class TestFromPython(KeepsItsCharge):
+    """Each method of a client."""
+
+    @pytest.fixture(params=others_slow(list(PYTHON), "train", "tune", "confusion", "bounds", "summarize"))
+    def call(self, request: pytest.FixtureRequest) -> Callable[..., Any]:
+        return lambda connection, given: PYTHON[request.param](connect(connection), given)
+
+
+STOPS = {
+    "pg_cancel_backend": pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled"),
+    "pg_terminate_backend": pytest.raises(psycopg.OperationalError),
+}
+
+
+class TestFromSql(KeepsItsCharge):
+    """Each function in SQL; it is also stopped after its charge, where it waits for a public time."""
+
+    @pytest.fixture(params=others_slow(list(SQL), *list(SQL)[::2]))
+    def sql(self, request: pytest.FixtureRequest) -> str:
+        return f"select * from {SQL[request.param]}"
+
+    @pytest.fixture
+    def call(self, sql: str) -> Callable[..., Any]:
+        return lambda connection, given: connection.execute(sql, given)
+
+    @pytest.mark.parametrize("stop", STOPS)
+    def test_a_call_that_is_stopped_keeps_its_charge(self, server_url, connection, given, spent, sql, stop):
+        name = given["numbers" if "numbers" in sql else "name"]
+        connection.execute("select dbdp.answer_at_multiples(%s, 'a time to stop it', 3600)", (name,))
+        with psycopg.connect(server_url, autocommit=True) as other:
+            stopping = stopping_once_charged(server_url, other.info.backend_pid, name, stop)
+            with STOPS[stop], stopping:
+                other.execute(sql, given)
+        assert_charged(connection, given, spent)
