@@ -517,7 +517,7 @@ class Scripted:
     def __init__(self, script, portion=9):
         self.script, self.portion, self.next, self.first = script, portion, 0, 0
 
-    def shuffle(self):
+    def pack(self):
         pass
 
     def draw(self, samples, most):
