@@ -17,8 +17,8 @@ from released import released
 from releases import RELEASED, unpacked, version_of
 
 from dbdp import __version__
-from dbdp.deployment.extension import installer
-from dbdp.deployment.extension.source import InstallError
+from dbdp.deployment.extension import installer, script
+from dbdp.deployment.extension.source import MADE_ONCE, ExtensionSource, InstallError
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.budget import Budget
 
@@ -494,15 +494,15 @@ def test_an_update_refuses_roles_that_are_not_as_they_must_be(make_old, state):
 
 def test_every_other_version_has_a_script_and_a_step():
     """Every version but this one has its script and a step from it."""
-    steps = installer._migrations(installer.Source.installed())
+    steps = script._migrations(ExtensionSource.installed())
     assert list(steps) == sorted({version_of(state) for state in STATES})
     assert __version__ not in steps
 
 
 def test_parts_run_again_make_nothing_that_exists():
     """The parts that an update runs again make nothing that is there already."""
-    source = installer.Source.installed()
-    parts = [part for name, part in source.parts().items() if name not in installer.MADE_ONCE]
+    source = ExtensionSource.installed()
+    parts = [part for name, part in source.parts().items() if name not in MADE_ONCE]
     lines = [line for part in parts for line in part.read_text().splitlines() if line.startswith("create ")]
     assert len(lines) > 50
     careless = [line for line in lines if "or replace" not in line and "if not exists" not in line]

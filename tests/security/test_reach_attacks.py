@@ -148,7 +148,7 @@ def test_no_advisory_lock_of_anybody_stops_a_charge(arena, admin, analyst, make,
     taking = {path.stem for path in source.rglob("*.py") if "advisory" in path.read_text(encoding="utf-8")}
     assert taking == {
         *("loading", "public_rows"),  # in the caller's own private server, or as its superuser
-        *("advisory_locks", "interface"),  # those that the caller's session had anyway: it waits for none
+        *("advisory_locks", "boundary"),  # those that the caller's session had anyway: it waits for none
     }
 
 

@@ -160,7 +160,7 @@ def test_every_kind_is_answered(arena, pairs, kind):
 UNDONE = {  # what each control undoes in a backend, the kind in which that shows, and what differs then
     "the public number of passes": (
         """
-units, records = (sys.modules[f"dbdp.registry.tables.{name}"] for name in ("units", "records"))
+units, records = (sys.modules[f"dbdp.registry.tables.{name}"] for name in ("privacy_units", "records"))
 places, slots = units.selected_places, units.slots
 units.selected_places = lambda *given: places(*given[:6])
 units.slots = lambda *given, **more: records._filled(

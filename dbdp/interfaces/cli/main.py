@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp import __version__
-from dbdp.algorithms.words import OTHERS
 from dbdp.interfaces.cli.click_adapter import Commands, option
 from dbdp.interfaces.cli.index import PLACES, SUMMARIES
 from dbdp.interfaces.plain import plain, plain_output
@@ -75,6 +74,8 @@ class _Commands(Commands):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
+            from dbdp.algorithms.words import OTHERS
+
             word = error.option_name.lstrip("-").replace("-", "_")
             if word not in OTHERS:
                 raise
