@@ -309,44 +309,48 @@ def recorded(values, noise_made):
         yield value
 
 
+def endless(count, dimension, own_settings, how):
+    """Yield rows, noise and what Algorithm 2 does with them, each time others."""
+    while True:
+        rows = Candidates(*some_rows(count, dimension))
+        noises = [3 * RANDOM.normal(size=dimension) for _ in range(1000)]
+        places = np.arange(own_settings["step_candidates"])
+        refusals = RANDOM.random(1000) < 0.05
+        gumbels = [0.6 * RANDOM.gumbel(size=len(places)) + 6 * refused * (places == 0) for refused in refusals]
+        data = rows.all[:, :dimension].astype(float), rows.all[:, -1].astype(float)
+        yield (
+            rows,
+            noises,
+            gumbels,
+            list(algorithm_2(data, noises=iter(noises), gumbels=iter(gumbels), how=own_settings, **how)),
+        )
+
+
+def varied(script):
+    """Whether steps were taken, some refused, and the range of steps adapted."""
+    *_, expected = script
+    refused = sum(np.array_equal(chosen, candidates[0]) for chosen, _, candidates, _ in expected)
+    return len(expected) > 30 and 2 < refused < len(expected) - 10 and len({largest for *_, largest in expected}) > 1
+
+
 @pytest.mark.parametrize(
     "changed", [{}, {"momentum": 0.7, "step_sizes": "halves", "step_candidates": 6, "mean_weight": 0.85}]
 )
 def test_with_the_same_noise_it_is_algorithm_2_step_by_step(spied, changed):
-    """Noise large enough that steps are refused, and gradients averaged, many times."""
-    count, dimension, epsilon, delta, regularisation = 60, 4, 2.0, 1e-5, 0.01
+    """Noise large enough that steps are refused, gradients averaged and the range adapted, many times."""
+    count, dimension, how = 60, 4, {"epsilon": 2.0, "delta": 1e-5, "regularisation": 0.01}
     own_settings = PUBLISHED | changed
-    places = np.arange(own_settings["step_candidates"])
-    rows = Candidates(*some_rows(count, dimension))
-    noises = [3 * RANDOM.normal(size=dimension) for _ in range(1000)]
-    refusals = RANDOM.random(1000) < 0.05
-    gumbels = [0.6 * RANDOM.gumbel(size=len(places)) + 6 * refused * (places == 0) for refused in refusals]
+    rows, noises, gumbels, expected = next(filter(varied, endless(count, dimension, own_settings, how)))
     left, right = iter(noises), iter(gumbels)
     spy = spied(noise=lambda vector: vector + next(left), choose=lambda losses: int(np.argmin(losses - next(right))))
-    how = {"epsilon": epsilon, "delta": delta, "regularisation": regularisation}
     model = planned(Facts(count, dimension), own_settings=own_settings, **how).method(rows, silent)
-    data = rows.all[:, :dimension].astype(float), rows.all[:, -1].astype(float)
-    expected = list(
-        algorithm_2(
-            data,
-            epsilon=epsilon,
-            delta=delta,
-            regularisation=regularisation,
-            noises=iter(noises),
-            gumbels=iter(gumbels),
-            how=own_settings,
-        )
-    )
-    assert len(expected) == spy.selections > 30
-    refused = sum(np.array_equal(chosen, candidates[0]) for chosen, _, candidates, _ in expected)
-    assert 2 < refused < len(expected) - 10
-    assert len({largest for *_, largest in expected}) > 1  # the range was adapted
+    assert len(expected) == spy.selections
     for (_, rho, candidates, largest), seen, measured, selected in zip(
         expected, rows.seen, spy.accesses[::2], spy.accesses[1::2], strict=True
     ):
         assert np.abs(seen - candidates).max() < 1e-10
         assert measured[1].noise_scale == pytest.approx(2 / math.sqrt(2 * rho), rel=1e-6)
-        assert selected[1].epsilon == pytest.approx(2 * epsilon / 120, rel=1e-6)
+        assert selected[1].epsilon == pytest.approx(2 * how["epsilon"] / 120, rel=1e-6)
         assert selected[1].sensitivity == pytest.approx(min(3.0, largest), rel=1e-6)
     shares = own_settings["mean_weight"] ** np.arange(len(expected))[::-1]
     mean = np.average([chosen for chosen, *_ in expected], axis=0, weights=shares)
