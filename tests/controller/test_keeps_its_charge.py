@@ -125,17 +125,25 @@ class KeepsItsCharge:
     def test_a_call_that_is_undone_keeps_its_charge(self, connection, given, spent, call, ending):
         with ending(connection):
             call(connection, given)
-        assert_charged(connection, given, spent)
+        assert_charged(connection, given, spent, lambda: call(connection, given))
 
 
-def assert_charged(connection: psycopg.Connection, given: Given, spent: Callable[[str], tuple[int, int]]) -> None:
-    """One of the datasets was charged; there is no model of either, and no temporary table."""
+def assert_charged(
+    connection: psycopg.Connection,
+    given: Given,
+    spent: Callable[[str], tuple[int, int]],
+    again: Callable[[], Any],
+) -> None:
+    """One dataset was charged, as much as the call charges undisturbed; no model and no temporary table is left."""
     names = [given["name"], given["numbers"]]
-    assert sorted(spent(name)[0] > 0 for name in names) == [False, True]
+    charges = [spent(name) for name in names]
+    assert sorted(charge > 0 for charge, _ in charges) == [False, True]
     models = connection.execute("select count(*) from dbdp.models_details where dataset = any(%s)", (names,))
     assert models.fetchone() == (0,)
     left = connection.execute("select relname from pg_class where relpersistence = 't' and relname ~ 'dbdp'")
     assert left.fetchall() == []
+    again()
+    assert [spent(name) for name in names] == [(2 * charge, 2 * leak) for charge, leak in charges]
 
 
 class TestFromPython(KeepsItsCharge):
@@ -171,4 +179,5 @@ class TestFromSql(KeepsItsCharge):
             stopping = stopping_once_charged(server_url, other.info.backend_pid, name, stop)
             with STOPS[stop], stopping:
                 other.execute(sql, given)
-        assert_charged(connection, given, spent)
+        connection.execute("select dbdp.answer_at_multiples(%s, 'it was stopped', null)", (name,))
+        assert_charged(connection, given, spent, lambda: connection.execute(sql, given))
