@@ -12,7 +12,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import storing
 from dbdp.controller.receipts import Receipt
-from dbdp.packing.options import Share, check_share
+from dbdp.packing.shuffle_options import Share, check_share
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.shuffling import section_rows

@@ -21,8 +21,8 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
-from dbdp.packing.options import KEY_BYTES
 from dbdp.packing.progress import fill
+from dbdp.packing.shuffle_options import KEY_BYTES
 from dbdp.packing.writers import block_table, temporary_blocks
 from dbdp.privacy.accounting.padding import GROUP, PoissonSamples
 from dbdp.registry.datasets import Dataset

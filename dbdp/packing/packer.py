@@ -22,9 +22,9 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
 from dbdp.packing import resident
 from dbdp.packing.memory import pack_memory
-from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.progress import ProgressReporter
 from dbdp.packing.record_store import Buckets, RecordFile
+from dbdp.packing.shuffle_options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.writers import BlockWriter
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import GROUP

@@ -10,7 +10,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
 from dbdp.learning import tallies
 from dbdp.learning.rows.encoding import HEADER_BYTES
-from dbdp.packing.options import Coding
+from dbdp.packing.shuffle_options import Coding
 from dbdp.registry.datasets import Dataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import network_models

@@ -21,7 +21,7 @@ from dbdp.controller.facts import facts
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.learning.rows.features import CENTRED
-from dbdp.packing.options import Coding
+from dbdp.packing.shuffle_options import Coding
 from dbdp.registry import datasets
 from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import Dataset

@@ -23,7 +23,7 @@ from dbdp.learning.objectives import Objective, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.learning.state import State
-from dbdp.packing.options import KEY_BYTES, Coding
+from dbdp.packing.shuffle_options import KEY_BYTES, Coding
 from dbdp.packing.spark import workers
 from dbdp.packing.spark.jobs import collected, unlogged
 from dbdp.packing.spark.masks import Sealed, masked

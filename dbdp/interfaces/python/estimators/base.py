@@ -26,7 +26,7 @@ from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels, warn
 from dbdp.interfaces.python.frames import Frame, is_spark
 from dbdp.interfaces.python.keywords import EXPLAINED
 from dbdp.interfaces.python.loading import Given, InMemory, temporary_dataset
-from dbdp.interfaces.python.progress import progress_bar
+from dbdp.interfaces.python.progress_bar import progress_bar
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import decisions
 from dbdp.registry.results.models import Model

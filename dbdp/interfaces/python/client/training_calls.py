@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dbdp.registry.results.models import Model
 
 
-class Training(Calls):
+class TrainingCalls(Calls):
     """The methods of an analyst and a data scientist."""
 
     def models(self) -> list[Row]:

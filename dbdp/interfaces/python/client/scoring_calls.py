@@ -45,7 +45,7 @@ class Predictions:
     answers: list[Any]
 
 
-class Scoring(Calls):
+class ScoringCalls(Calls):
     """The methods of an application, and of anyone who judges a model."""
 
     def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
