@@ -270,12 +270,16 @@ def _option(option: Any) -> str:
 
 def python_page() -> str:
     """Return the reference of Python, to be filled from docstrings."""
-    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.results.models.Model"]
+    places = [
+        *(f"{module}.{name}" for name, module in dbdp._PLACES.items()),
+        "dbdp.registry.results.models.ReleasedModel",
+    ]
     entries = "\n\n".join(f"::: {place}" for place in places)
     return f"""# Python reference
 
 {_preamble("the names of the package and their docstrings")} `import dbdp` gives you all of these names except
-`Model`, which training returns. The keywords of the estimators and of `Request` are the [training options](options.md).
+`ReleasedModel`, which training returns. The keywords of the estimators and of `Request` are the
+[training options](options.md).
 
 {entries}
 """

@@ -314,6 +314,21 @@ def test_a_doubled_file_name_would_be_seen():
     assert repeated_names(paths) == ({"rows": 2}, {"b/b.py"})
 
 
+def repeated_classes(trees):
+    """Names that several classes have, each with how many."""
+    counted = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {name: count for name, count in counted.items() if count > 1}
+
+
+def test_a_search_for_a_class_finds_one():
+    assert repeated_classes(TREES.values()) == {}
+
+
+def test_a_doubled_class_name_would_be_seen():
+    sources = ("class Row: pass", "class Table:\n    class Row: pass", "class Rows: pass")
+    assert repeated_classes(map(ast.parse, sources)) == {"Row": 2}
+
+
 LONGEST_NAME = 60
 
 

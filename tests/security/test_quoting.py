@@ -54,7 +54,7 @@ QUOTED = {
     "registry.spending.rights.revoke_training": _MESSAGE,
     "deployment.inventory.foreign": _FOR_PEOPLE,
     "deployment.doctor._writers": _FOR_PEOPLE,
-    "registry.results.stored_summaries.Summary._check": _MESSAGE,
+    "registry.results.stored_summaries.StoredSummary._check": _MESSAGE,
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
     "deployment.doctor._counts": _FOR_PEOPLE,

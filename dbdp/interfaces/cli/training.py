@@ -28,7 +28,7 @@ from dbdp.interfaces.cli.printing import (
 from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:
-    from dbdp.registry.results.models import Model
+    from dbdp.registry.results.models import ReleasedModel
 
 app = Commands()
 
@@ -86,7 +86,7 @@ def train(
     _show_model(model, as_json)
 
 
-def _show_model(model: "Model", as_json: bool) -> None:
+def _show_model(model: "ReleasedModel", as_json: bool) -> None:
     if as_json:
         print(json.dumps(vars(model), default=str))
     else:

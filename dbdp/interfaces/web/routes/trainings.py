@@ -45,7 +45,7 @@ where d.name = $1::text
 
 
 @router.get("/plan")
-def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
+def plan_page(visit: Visitor, dataset: Name = "") -> HTMLResponse:
     """Show what a training would do and cost; nothing is spent."""
     texts = {name: text for name, text in visit.request.query_params.items() if name != "dataset"}
     fields, training = plan_form.read(texts)
