@@ -39,8 +39,8 @@ class Layout:
     side_by_side : bool
         Whether each slice has its own session, if the session can open more.
     coding : Mapping[str, Any] | None
-        The encoding, and optionally the features of another declaration, as `dbdp.packing.options.Coding` reads them;
-        None is the dataset's own.
+        The encoding, and optionally the features of another declaration, as `dbdp.packing.shuffle_options.Coding`
+        reads them; None is the dataset's own.
     """
 
     dimension: int

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
-from dbdp.sessions.session import FLUSHED, Charge, Engine, Json, Registered, Row, Session, wait_until
+from dbdp.sessions.session import FLUSHED, Engine, Json, LedgerCharge, Registered, Row, Session, wait_until
 
 # In this order: a new session_authorization resets the role.
 _SETTINGS = """
@@ -291,15 +291,15 @@ class ClientSession:
     def check_exact_results(self) -> None:
         """Do nothing: rows are read with the caller's own rights."""
 
-    def charge(self, dataset: Registered, plan: Json, price: Any = None) -> Charge:
+    def charge(self, dataset: Registered, plan: Json, price: Any = None) -> LedgerCharge:
         """Call dbdp_internal.charge."""
-        return Charge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
+        return LedgerCharge(**self.query(_CHARGE, dataset.name, json.dumps(plan))[0])
 
     def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
         """Leave at once: the role that runs a training from a client may read the table."""
         return nullcontext()
 
-    def await_durable(self, charge: Charge) -> None:
+    def await_durable(self, charge: LedgerCharge) -> None:
         """Wait for the disk: the charge has committed, and PostgreSQL itself has waited for the standbys."""
         wait_until(self, FLUSHED, charge.position)
 

@@ -7,7 +7,7 @@ import pytest
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.catalogue import algorithms_with
-from dbdp.algorithms.options import declared, shown
+from dbdp.algorithms.declared_options import declared, shown
 
 EVERY = pytest.mark.parametrize("algorithm", algorithms_with("settings"))
 

@@ -19,7 +19,7 @@ from dbdp.interfaces.python.client.connecting import connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import Release
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 Register = Callable[..., str]
 SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}
@@ -64,7 +64,7 @@ def trained(
     groups: Sequence[str] = GROUPS,
     progress: Progress = silent,
     **options: Any,
-) -> dict[str, Model]:
+) -> dict[str, ReleasedModel]:
     """Train the groups through an interface; the models as both give them."""
     arguments = {"epsilon": 1.0, "delta": 1e-6} | options
     if interface == "client":
@@ -75,7 +75,9 @@ def trained(
     call = f"dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
     rows = released_in_sql(connection, call, arguments | {"name": name, "groups": list(groups)})
     models = ("model", "coefficients", "intercept", "intercepts", "receipt")
-    return {row["group"]: Model(number, name, [], *rest) for row in rows for number, *rest in [map(row.get, models)]}
+    return {
+        row["group"]: ReleasedModel(number, name, [], *rest) for row in rows for number, *rest in [map(row.get, models)]
+    }
 
 
 def released(connection: psycopg.Connection, name: str) -> int:

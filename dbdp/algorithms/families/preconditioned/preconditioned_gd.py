@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.preconditioning import (
     Preconditioner,
     moment_noise,
@@ -21,7 +22,6 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
     ridge_of,
 )
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
-from dbdp.algorithms.options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Progress, Rows, silent
 from dbdp.checks import between, whole
