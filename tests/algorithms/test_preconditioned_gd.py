@@ -26,10 +26,10 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import measured_sensitivity
 from dbdp.algorithms.plan import Moment
 from dbdp.learning import second_moments
+from dbdp.learning.counts.score_tables import NODES
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.objectives import Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks
-from dbdp.learning.score_tables import NODES
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.mechanisms import Gaussian
 
