@@ -39,8 +39,8 @@ class Layout:
     side_by_side : bool
         Whether each slice has its own session, if the session can open more.
     coding : Mapping[str, Any] | None
-        The encoding, and optionally the features of another declaration, as `dbdp.packing.options.Coding` reads them;
-        None is the dataset's own.
+        The encoding, and optionally the features of another declaration, as `dbdp.packing.shuffle_options.Coding`
+        reads them; None is the dataset's own.
     """
 
     dimension: int
@@ -149,3 +149,9 @@ class Rows(Protocol):
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""
+
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the exact tally of the rows by their labels and the scores of released models (K, d).
+
+        `tally` is as `learning.tallies.tally_of_rows` reads it; the rows are as they were packed, without `transform`.
+        """
