@@ -47,12 +47,6 @@ class Slice:
         with self.session.uncounted():
             return self.session.query(sql, *parameters, self.first, self.last)[0]["value"]
 
-    def epoch(self, states: list[bytes]) -> list[bytes]:
-        """Return the states of several models, equally long, after one epoch of SGD: one pass over the blocks."""
-        moved: bytes = self.value("dbdp_internal.sgd_epoch(block, $1 order by block_no)", b"".join(states))
-        length = len(states[0])
-        return [moved[begin : begin + length] for begin in range(0, len(moved), length)]
-
 
 @dataclass(frozen=True)
 class Packing:
@@ -141,13 +135,15 @@ class PackedRows:
         return steps, options | ({"copy": self.copy} if self.copy else {})
 
     def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
-        """Return the states of the models of each slice after so many epochs of SGD over it."""
+        """Return the states of the models of each slice after so many epochs of SGD over it, each one pass."""
+        calls = ["dbdp_internal.sgd_epoch(block, $1 order by block_no)"] * len(self.slices)
+        moved, length = [b"".join(of_slice) for of_slice in states], len(states[0][0])
         for _ in range(passes):
             if len(self.packings) <= 1:
-                states = list(map(Slice.epoch, self.slices, states))
+                moved = list(map(Slice.value, self.slices, calls, moved))
             else:
-                states = side_by_side(Slice.epoch, self.slices, states)
-        return list(states)
+                moved = side_by_side(Slice.value, self.slices, calls, moved)
+        return [[each[begin : begin + length] for begin in range(0, len(each), length)] for each in moved]
 
     def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
         """Return the states after the noisy updates over all packed rows, in one pass for all of them."""
