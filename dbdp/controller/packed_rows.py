@@ -65,32 +65,16 @@ class Packing:
 
 @dataclass
 class PackedRows:
-    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`.
+    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`."""
 
-    Attributes
-    ----------
-    slices : Sequence[Slice]
-        The slices, in order.
-    packings : Sequence[Packing]
-        How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
-    layout : Layout
-        How the rows are packed.
-    batch_blocks : int
-        Blocks of each mini-batch of the last draw.
-    matrix : np.ndarray | None
-        The matrix of the last `transform`, shape (d, d); None since the last packing.
-    tables : ExitStack
-        Drops the table of `copy`.
-    copy : str | None
-        A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
-    """
-
-    slices: Sequence[Slice]
+    slices: Sequence[Slice]  # the slices, in order
+    # How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
     packings: Sequence[Packing]
-    layout: Layout
-    batch_blocks: int = 1
-    matrix: np.ndarray | None = None
-    tables: ExitStack = field(default_factory=ExitStack)
+    layout: Layout  # how the rows are packed
+    batch_blocks: int = 1  # blocks of each mini-batch of the last draw
+    matrix: np.ndarray | None = None  # the matrix of the last `transform`, shape (d, d); None since the last packing
+    tables: ExitStack = field(default_factory=ExitStack)  # drops the table of `copy`
+    # A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
     copy: str | None = None
     joins_epochs = False  # each epoch is one query, and its progress is shown
 
