@@ -33,8 +33,8 @@ class Layout:
     slices: tuple[int, ...]
     projection: RandomProjection | None = None  # random projection of the features, by a public seed
     side_by_side: bool = False  # whether each slice has its own session, if the session can open more
-    # The encoding, and optionally the features of another declaration, as `dbdp.packing.options.Coding` reads them;
-    # None is the dataset's own.
+    # The encoding, and optionally the features of another declaration, as `dbdp.packing.shuffle_options.Coding` reads
+    # them; None is the dataset's own.
     coding: Mapping[str, Any] | None = None
 
 
@@ -123,3 +123,9 @@ class Rows(Protocol):
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""
+
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the exact tally of the rows by their labels and the scores of released models (K, d).
+
+        `tally` is as `learning.tallies.tally_of_rows` reads it; the rows are as they were packed, without `transform`.
+        """

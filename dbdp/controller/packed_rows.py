@@ -21,11 +21,11 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
-from dbdp.packing.options import KEY_BYTES
 from dbdp.packing.progress import fill
+from dbdp.packing.shuffle_options import KEY_BYTES
 from dbdp.packing.writers import block_table, temporary_blocks
 from dbdp.privacy.accounting.padding import GROUP, PoissonSamples
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.sessions.session import Session
 
 _ALL = 2**62  # above every block's number
@@ -229,7 +229,7 @@ class PackedRows:
 
 @contextmanager
 def packed_rows(
-    session: Session, dataset: Dataset, layout: Layout, progress: Progress = silent
+    session: Session, dataset: RegisteredDataset, layout: Layout, progress: Progress = silent
 ) -> Iterator[PackedRows]:
     """Yield packed rows in temporary tables of this session, or of one session for each slice; none is packed yet.
 
@@ -247,7 +247,7 @@ def packed_rows(
 
 
 @contextmanager
-def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
+def _together(session: Session, dataset: RegisteredDataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
     """Yield packed rows whose slices are one after the other in one table; each begins a new block."""
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
@@ -263,7 +263,7 @@ def _together(session: Session, dataset: Dataset, layout: Layout, progress: Prog
 
 @contextmanager
 def _side_by_side(
-    workers: Sequence[Session], dataset: Dataset, layout: Layout, progress: Progress
+    workers: Sequence[Session], dataset: RegisteredDataset, layout: Layout, progress: Progress
 ) -> Iterator[PackedRows]:
     """Yield packed rows with each slice in a session of its own.
 
@@ -281,7 +281,7 @@ def _side_by_side(
         yield PackedRows(slices, packings, layout)
 
 
-def _options(dataset: Dataset, layout: Layout) -> dict[str, Any]:
+def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp_internal.shuffle."""
     paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
     coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}

@@ -8,7 +8,7 @@ import dbdp
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.attacks import attack_powers
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.spending.odometers import Price
 
 
@@ -26,7 +26,7 @@ class Receipt:
     version: str | None = None  # version of dbdp; None before the charge
 
     @classmethod
-    def of(cls, dataset: Dataset, plan: dict[str, Any], guarantee: Release) -> "Receipt":
+    def of(cls, dataset: RegisteredDataset, plan: dict[str, Any], guarantee: Release) -> "Receipt":
         """Return the receipt of a planned release, before its charge."""
         notes = _warning(plan, guarantee.delta, dataset.budget.delta)
         return cls(dataset.name, plan, Price.of(dataset.budget, guarantee), dataset.relation, notes)

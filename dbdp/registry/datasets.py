@@ -29,7 +29,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class RegisteredDataset:
     """A registered dataset, as the catalogue describes it, or a group of it."""
 
     id: int  # id of its row in dbdp.dataset
@@ -138,7 +138,7 @@ def budget_of(row: Mapping[str, Any]) -> Budget:
     return Budget(row["epsilon"], row["delta"], row["mode"], *limits)
 
 
-def load(session: Session, name: str) -> Dataset:
+def load(session: Session, name: str) -> RegisteredDataset:
     """Return the registered dataset of a name, checked against the table as it is now."""
     rows = session.query(_LOAD, name)
     if not rows:
@@ -155,7 +155,7 @@ def load(session: Session, name: str) -> Dataset:
             "and register the new table"
         )
     _check_unaltered(session, row, expected)
-    return Dataset(
+    return RegisteredDataset(
         row["id"],
         name,
         row["source"],
@@ -279,7 +279,7 @@ def count(session: SpiSession, source: str, unit: Unit | None, types: Mapping[st
         return int(session.query(f"select count(*) as number from {source} as source")[0]["number"])
 
 
-def check_rows(session: SpiSession, dataset: Dataset) -> None:
+def check_rows(session: SpiSession, dataset: RegisteredDataset) -> None:
     """Raise ValueError if the rows are elsewhere, or no longer have their registered, public number, or that of units.
 
     With a capacity their number is private and may be any; only the right to read the table is checked.

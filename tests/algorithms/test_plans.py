@@ -19,7 +19,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Fa
 from dbdp.algorithms.catalogue import values_of
 from dbdp.algorithms.families.perturbed_once.shared import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, MOST_NUMBERS, SCHEDULES, travel_of
-from dbdp.controller.options import options
+from dbdp.controller.training_options import options
 from dbdp.interfaces.cli.main import app
 from dbdp.learning import kernels
 from dbdp.learning.losses import LARGEST, LOSSES, Logistic

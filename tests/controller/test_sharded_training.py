@@ -24,8 +24,8 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry import datasets
-from dbdp.sessions import callers
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.inside import callers
 
 Register = Callable[..., str]
 ONE = {"i": [0, 1000]}
@@ -104,7 +104,7 @@ def spread(database: Database, name: str, sizes: tuple[int, ...]) -> list[list[i
         return [packed(part) for part in made.slices]
 
 
-def exact_model(session: ClientSession, dataset: datasets.Dataset, plan: Plan) -> np.ndarray:
+def exact_model(session: ClientSession, dataset: datasets.RegisteredDataset, plan: Plan) -> np.ndarray:
     with packed_rows.packed_rows(session, dataset, plan.layout) as made:
         made.shuffle()
         return plan.exact(made)

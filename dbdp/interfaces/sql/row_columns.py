@@ -42,7 +42,7 @@ class Column(NamedTuple):
     bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
-class Group(NamedTuple):
+class ColumnGroups(NamedTuple):
     """How a column's value has a group, for pairs of columns."""
 
     place: int  # place of the column in a row
@@ -54,7 +54,7 @@ class Group(NamedTuple):
 class Cells(NamedTuple):
     """The summands of a pair of columns: the weight of cell i·(groups of the second) + j."""
 
-    # first, second: places of both columns in the list of `Group`.
+    # first, second: places of both columns in the list of `ColumnGroups`.
     first: int
     second: int
     weights: tuple[float, ...]  # the weights of the cells
@@ -63,7 +63,7 @@ class Cells(NamedTuple):
 class Crossing(NamedTuple):
     """The pairs of columns of a model; `square` is the summand of a cell in the squared norm of the row."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ColumnGroups, ...] = ()
     pairs: tuple[Cells, ...] = ()
     square: float = WEIGHT * WEIGHT
 
@@ -162,14 +162,14 @@ def crossing(declaration: Declaration, weights: list[float], types: dict[str, st
     return Crossing(tuple(_group_of(side, types, order) for side in sides), tuple(pairs))
 
 
-def _group_of(side: Side, types: dict[str, str], order: str) -> Group:
+def _group_of(side: Side, types: dict[str, str], order: str) -> ColumnGroups:
     """Return how the values of a column of a pair have a group."""
     column, feature = side.feature.column, side.feature
     place = list(types).index(column)
     if isinstance(feature, Numeric):
-        return Group(place, side.groups, feature.edges)
+        return ColumnGroups(place, side.groups, feature.edges)
     binary = [_binary(category, types[column], order) for category in feature.categories]
-    return Group(place, side.groups, lookup=dict(zip(binary, side.group_of_category, strict=True)))
+    return ColumnGroups(place, side.groups, lookup=dict(zip(binary, side.group_of_category, strict=True)))
 
 
 def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:

@@ -23,13 +23,13 @@ from dbdp.learning.objectives import Objective, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.learning.state import State
-from dbdp.packing.options import KEY_BYTES, Coding
+from dbdp.packing.shuffle_options import KEY_BYTES, Coding
 from dbdp.packing.spark import workers
 from dbdp.packing.spark.jobs import collected, unlogged
 from dbdp.packing.spark.masks import Sealed, masked
 from dbdp.packing.spark.workers import Piece
 from dbdp.privacy.shuffling import KeyedOrder
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 
 PART_BYTES = 1 << 25  # packed rows of one task of a sum; a public fact, so that every cluster adds alike
 MOST_PARTS = 4096  # of more rows each part is larger
@@ -43,10 +43,10 @@ class Source(Protocol):
     def rows(self) -> int:
         """Number of rows, public."""
 
-    def encoder(self, dataset: Dataset, projection: RandomProjection | None) -> Encoder:
+    def encoder(self, dataset: RegisteredDataset, projection: RandomProjection | None) -> Encoder:
         """Return the encoder of the records that the workers read."""
 
-    def read(self, spark: Any, dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
+    def read(self, spark: Any, dataset: RegisteredDataset, encoder: Encoder) -> tuple[Any, workers.Read]:
         """Return a DataFrame, and what reads its batches in a worker."""
 
 
@@ -55,7 +55,7 @@ class SparkRows:
     """The rows of a source on Spark, packed in the order of a secret key at their first use after `shuffle`."""
 
     spark: Any  # the session of Spark, classic or Connect
-    dataset: Dataset  # the registered dataset
+    dataset: RegisteredDataset  # the registered dataset
     source: Source  # where the workers read its rows
     layout: Layout  # how the rows are packed
     progress: Progress = silent
@@ -252,7 +252,7 @@ class SliceRows:
 
 @contextmanager
 def rows_on_spark(
-    spark: Any, dataset: Dataset, source: Source, layout: Layout, progress: Progress = silent
+    spark: Any, dataset: RegisteredDataset, source: Source, layout: Layout, progress: Progress = silent
 ) -> Iterator[SparkRows]:
     """Yield packed rows on Spark, and free their blocks at the end; none is packed yet."""
     rows = SparkRows(spark, dataset, source, layout, progress)

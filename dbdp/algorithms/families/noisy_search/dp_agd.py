@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import noisy_sums, settings
+from dbdp.algorithms.declared_options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.families.noisy_search.access_prices import AllRows, MiniBatches, Prices, most_selections
 from dbdp.algorithms.families.noisy_search.agd_settings import EQUAL, EXPONENTIAL, AgdSettings
-from dbdp.algorithms.options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Objective, projected

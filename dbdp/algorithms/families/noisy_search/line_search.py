@@ -15,6 +15,7 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import LEARNING, OwnSettings, Values, anything, number
 from dbdp.algorithms.noisy_sums import (
     clip_of,
     compared_sensitivity,
@@ -26,7 +27,6 @@ from dbdp.algorithms.noisy_sums import (
     penalties,
     spread_of,
 )
-from dbdp.algorithms.options import LEARNING, OwnSettings, Values, anything, number
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Linear, Objective, projected

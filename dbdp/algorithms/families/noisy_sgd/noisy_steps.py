@@ -14,8 +14,8 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import LEARNING, Values, anything
 from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
-from dbdp.algorithms.options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST

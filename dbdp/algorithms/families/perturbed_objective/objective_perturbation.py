@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import LEARNING, Options
 from dbdp.algorithms.families.perturbed_objective.minimisation import AcceleratedDescent
 from dbdp.algorithms.families.perturbed_objective.recursive_descent import RecursiveDescent
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
-from dbdp.algorithms.options import LEARNING, Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.options import LEARNING, Values, anything
+from dbdp.algorithms.declared_options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.learning.losses import Logistic, Loss

@@ -23,8 +23,17 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import (
+    LEARNING,
+    Options,
+    OwnSettings,
+    anything,
+    automatic,
+    number,
+    own_settings,
+    word,
+)
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
-from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, automatic, number, own_settings, word
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm

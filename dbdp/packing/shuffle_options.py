@@ -10,7 +10,7 @@ from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.pairs import USUAL_CELLS
 from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, steps_bytes
 from dbdp.privacy.accounting.padding import GROUP, MOST_PACKED
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.tables import records
 from dbdp.sessions.session import Session
 
@@ -65,7 +65,7 @@ class Coding:
     pairs: Sequence[Sequence[str]] = ()  # pairs of columns whose cells are encoded beside them
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
 
-    def of(self, dataset: Dataset) -> Dataset:
+    def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
         declaration = dataset.declaration.recoded(self.encoding, self.features, self.pairs, self.pair_cells)
         return replace(dataset, declaration=declaration)
@@ -178,7 +178,7 @@ def _is_place(value: Any) -> bool:
 ALL_ROWS = Share()
 
 
-def check_share(session: Session, dataset: Dataset, share: Share) -> None:
+def check_share(session: Session, dataset: RegisteredDataset, share: Share) -> None:
     """Raise ValueError if the share of the dataset cannot be packed; called before the charge."""
     if share.rows not in (None, dataset.rows):
         raise ValueError(
@@ -199,7 +199,7 @@ def check_share(session: Session, dataset: Dataset, share: Share) -> None:
     records.check_memory(dataset.declaration, memory)
 
 
-def _check_projection(dataset: Dataset, projection: RandomProjection, memory: int) -> None:
+def _check_projection(dataset: RegisteredDataset, projection: RandomProjection, memory: int) -> None:
     features = dataset.declaration.dimension - dataset.declaration.intercept
     if projection.dimension >= features:
         raise ValueError(
@@ -215,7 +215,7 @@ def _check_projection(dataset: Dataset, projection: RandomProjection, memory: in
         )
 
 
-def _check_poisson(dataset: Dataset, poisson: Poisson, memory: int, dimension: int) -> None:
+def _check_poisson(dataset: RegisteredDataset, poisson: Poisson, memory: int, dimension: int) -> None:
     if poisson.size > dataset.rows:
         raise ValueError(
             f"size = {poisson.size} of poisson is above the {dataset.rows} rows of dataset {dataset.name!r}; choose at "
