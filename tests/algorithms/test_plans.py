@@ -919,8 +919,10 @@ def test_a_model_trained_in_a_ball_is_released_in_it(algorithm):
             noise.append(mechanism.release(values))
             return noise[-1]
 
+        deviation = mechanism.deviation
+
     object.__setattr__(made, "mechanism", Known())
-    released = [made.noisy(UntrainedRows()) for _ in range(40)]
+    released = [made.run(UntrainedRows(), is_packed=True).models for _ in range(40)]
     lengths = np.linalg.norm(noise, axis=1)
     assert (lengths > 2).any()
     for model, vector, length in zip(released, noise, lengths, strict=True):
