@@ -465,6 +465,8 @@ def test_classes_cost_the_root_of_their_number_not_their_number():
     request = {"regularisation": 0.001, "batch_size": 10}
     one, ten = (planned(outputs=outputs, **request).mechanism.noise_scale for outputs in (1, 10))
     assert ten == pytest.approx(math.sqrt(10) * one, rel=1e-6)
+    one_by_one = planned(epsilon=1.0 / 10, delta=1e-6 / 10, **request).mechanism.noise_scale
+    assert one_by_one > 2 * ten  # a tenth of the budget for each
 
 
 @pytest.mark.parametrize("calibration", MIXTURES)
