@@ -149,7 +149,8 @@ def test_probabilities_are_judged_by_loss_and_calibration():
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert right["log_loss"] == pytest.approx(entropy)
     assert right["log_loss"] < wrong["log_loss"]
-    assert right["calibration_error"] < 1e-9 < 0.1 < wrong["calibration_error"]
+    assert right["calibration_error"] < 1e-9
+    assert wrong["calibration_error"] > 0.1
     softmax = Prediction.by_log_odds(np.log(np.array([[0.2, 0.3, 0.5]])))
     assert softmax.probabilities == pytest.approx(np.array([[0.2, 0.3, 0.5]]))
 
