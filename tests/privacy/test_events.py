@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each_value_quick
 from scipy import special
-from textbook import hockey_stick, permute_and_flip, renyi
+from textbook import gaussian_delta, hockey_stick, permute_and_flip, renyi
 
 from dbdp.privacy.accounting.events import (
     ADD_REMOVE,
@@ -525,11 +525,6 @@ def test_any_other_event_counts_for_its_promise(release):
     assert release.as_gaussian() == (pure_mean(1.0) ** 2, promise)
 
 
-def gaussian_delta(square, epsilon):
-    near, far = (sign * math.sqrt(square) / 2 - epsilon / math.sqrt(square) for sign in (1, -1))
-    return special.ndtr(near) - math.exp(epsilon) * special.ndtr(far)
-
-
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 2.0, 8.0])
 def test_a_bounded_range_counts_for_half_and_attains_that(epsilon):
     """A loss within an interval of epsilon counts for half of it and attains that.
@@ -542,8 +537,8 @@ def test_a_bounded_range_counts_for_half_and_attains_that(epsilon):
         p, q = two_points(epsilon, share)
         for level in np.linspace(-epsilon, epsilon, 41):
             lost = hockey_stick(p, q, level)
-            assert lost <= gaussian_delta(square, level) * (1 + 1e-9) + 1e-12
-            short.append(lost - gaussian_delta(square * 0.98, level))
+            assert lost <= gaussian_delta(level, math.sqrt(square)) * (1 + 1e-9) + 1e-12
+            short.append(lost - gaussian_delta(level, math.sqrt(square * 0.98)))
     assert max(short) > 0
     assert square < EpsilonDeltaDpEvent(epsilon, 0.0).gaussian_square() / 2
 
@@ -561,8 +556,8 @@ def test_independent_pure_cells_count_for_less_than_one(epsilon, count):
     for _ in range(count):
         p, q = np.outer(p, [yes, 1 - yes]).ravel(), np.outer(q, [1 - yes, yes]).ravel()
     levels = np.linspace(-epsilon, epsilon, 201)
-    assert all(hockey_stick(p, q, level) <= gaussian_delta(square, level) + 1e-12 for level in levels)
-    assert any(hockey_stick(p, q, level) > gaussian_delta(square * 0.5, level) for level in levels)
+    assert all(hockey_stick(p, q, level) <= gaussian_delta(level, math.sqrt(square)) + 1e-12 for level in levels)
+    assert any(hockey_stick(p, q, level) > gaussian_delta(level, math.sqrt(square * 0.5)) for level in levels)
     assert square < 1.001 * pure_mean(epsilon) ** 2 / count * 1.2
 
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import others_slow, pairwise
 from scipy import integrate, optimize, stats
+from textbook import gaussian_delta, sampled_stick
 
 from dbdp.privacy.accounting import subsampling
 from dbdp.privacy.accounting.composition import least_epsilon
@@ -55,26 +56,9 @@ def within(ball, count):
     return np.stack([norms * np.cos(angles), norms * np.sin(angles)], axis=1)
 
 
-def tail(probability, mean, x):
-    return (1 - probability) * stats.norm.sf(x) + probability * stats.norm.sf(x - mean)
-
-
-def threshold(probability, mean, log_gamma):
-    """x where ln p(x)/q(x) is given, for (1-q)N(0, 1) + qN(±μ, 1)."""
-
-    def excess(x):
-        up, down = (math.log(1 - probability + probability * math.exp(way * mean * x - mean**2 / 2)) for way in (1, -1))
-        return up - down - log_gamma
-
-    return optimize.brentq(excess, -60, 60, xtol=1e-14)
-
-
 def opposite(probability, mean):
     """H_γ of g = -g' of norm μ, exactly, for every γ."""
-    cuts = [threshold(probability, mean, math.log(gamma)) for gamma in GAMMAS]
-    return np.array(
-        [tail(probability, mean, x) - g * tail(probability, -mean, x) for x, g in zip(cuts, GAMMAS, strict=True)]
-    )
+    return np.array([sampled_stick(probability, mean, math.log(gamma)) for gamma in GAMMAS])
 
 
 @pytest.mark.parametrize(("probability", "mean"), [(0.5, 1.0), (0.1, 2.0), (0.9, 0.5), (0.01, 3.0)])
@@ -534,8 +518,7 @@ def test_every_hockey_stick_of_the_grid_is_at_least_exact(probability, mean, wid
     for log_gamma in (-1.5, -0.31, -0.3, 0.0, 0.05, 0.3, 0.9, 1.21):
         observed = at > log_gamma
         result = float(-np.expm1(log_gamma - at[observed]) @ losses.masses[observed]) + losses.beyond
-        x = threshold(probability, mean, log_gamma) if abs(log_gamma) < at[-1] else math.copysign(60, log_gamma)
-        exact = tail(probability, mean, x) - math.exp(log_gamma) * tail(probability, -mean, x)
+        exact = sampled_stick(probability, mean, log_gamma)
         assert result >= exact - 1e-12
         if abs(log_gamma / width - round(log_gamma / width)) < 1e-9:
             assert result == pytest.approx(exact, rel=1e-9, abs=1e-12)
@@ -567,7 +550,7 @@ def test_runs_of_worst_steps_lose_as_much_as_stated():
 @pytest.mark.parametrize("steps", [1, 7])
 def test_steps_on_nearly_all_rows_lose_as_much_as_one_gaussian(steps):
     epsilon, mean = 1.0, 0.8 * math.sqrt(steps)  # 2C√T/σ
-    exact = stats.norm.cdf(mean / 2 - epsilon / mean) - math.exp(epsilon) * stats.norm.cdf(-mean / 2 - epsilon / mean)
+    exact = gaussian_delta(epsilon, mean)
     result = poisson_gaussian_delta(epsilon, 1 - 1e-9, 2.5, steps)
     assert exact * (1 - 1e-6) <= result <= exact * 1.01
     all_rows = poisson_gaussian_pld_multiplier(epsilon, float(exact), 1.0, steps)
