@@ -398,16 +398,17 @@ def test_every_batch_size_is_covered(schedule, batch_size, radius):
     check(planned(schedule=schedule, batch_size=batch_size, radius=radius, **step))
 
 
-@pytest.mark.parametrize(
-    ("given", "factor"),
-    [({}, logistic_difference(1.0) / 2), ({"positive_weight": 2.0}, 1.0), ({"loss": "huber_svm"}, 1.0)],
-    ids=str,
-)
-def test_a_ball_costs_nothing_but_the_rounding_of_its_projection(given, factor):
-    """It brings gradients of logistic loss together, without weights (privacy.md §1.7), and those of no other loss."""
-    free, kept = planned(**given), planned(radius=1.0, **given)
-    assert kept.sensitivity.exact == pytest.approx(factor * free.sensitivity.exact, rel=1e-12)
-    assert all(state.radius == 1.0 for state in kept.initial_states())
+@pytest.mark.parametrize("algorithm", PERTURBED_ONCE)
+def test_a_ball_reduces_the_noise_of_logistic_loss_only(algorithm):
+    """Without weights it brings gradients together (privacy.md §1.7); others pay for a projection's rounding only."""
+    fixed = {"algorithm": algorithm} | LOUD[algorithm]
+    for given in ({}, {"positive_weight": 2.0}, {"loss": "huber_svm"}):
+        free = planned(**fixed, **given)
+        for radius in (1.0, 3.0):
+            kept, factor = planned(radius=radius, **fixed, **given), 1.0 if given else logistic_difference(radius) / 2
+            assert kept.sensitivity.exact == pytest.approx(factor * free.sensitivity.exact, rel=1e-12)
+            assert kept.mechanism.noise_scale == pytest.approx(factor * free.mechanism.noise_scale, rel=1e-4)
+            assert all(state.radius == radius for state in kept.initial_states())
 
 
 # --- classes ---------------------------------------------------------------------------------------------

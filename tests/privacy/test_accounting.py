@@ -353,19 +353,6 @@ def test_a_selection_is_charged_its_worst_two_points(epsilon, own):
     assert leak == 0
 
 
-@pytest.mark.parametrize("mode", ["renyi", "zcdp"])
-def test_composed_releases_add_up_and_disjoint_ones_do_not(mode):
-    """A composed release costs its parts and one on disjoint rows its most expensive part."""
-    budget = Budget.of(epsilon=1.0, delta=1e-6, mode=mode)
-    parts = [GaussianDpEvent(20.0), EpsilonDeltaDpEvent(0.1, 1e-9), ExponentialMechanismDpEvent(0.2)]
-    costs = [budget.cost(Release(part, 1.0, 1e-6)) for part in parts]
-    composed = budget.cost(Release(ComposedDpEvent(tuple(parts)), 1.0, 1e-6))
-    disjoint = budget.cost(Release(DisjointDpEvent(tuple(parts)), 1.0, 1e-6))
-    assert abs(composed[0] - sum(charge for charge, _ in costs)) <= 3
-    assert composed[1] == 10**9
-    assert disjoint == tuple(max(each) for each in zip(*costs, strict=True))
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_repetitions_cap_leaks_by_the_dataset_s_promise(mode):
     """A repetitions cap leaks in proportion to what the dataset promises."""
