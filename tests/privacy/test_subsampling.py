@@ -40,12 +40,17 @@ def plane(reach):
 
 
 def sticks(one, other, probability, grid):
-    """H_γ of (1-q)N(0, I) + qN(g, I) against the same with g', in the plane, for every γ."""
+    """H_γ in the plane of two units with these contributions, for every γ; a vector is a unit of one row."""
     x, y, weight = grid
-    p, q = (
-        1 - probability + probability * np.exp(g[0] * x + g[1] * y - (g[0] ** 2 + g[1] ** 2) / 2) for g in (one, other)
-    )
-    return np.array([(np.maximum(p - gamma * q, 0) * weight).sum() for gamma in GAMMAS])
+    densities = []
+    for unit in map(np.atleast_2d, (one, other)):
+        total = 0.0
+        for drawn in itertools.product((0, 1), repeat=len(unit)):
+            g = np.array(drawn) @ unit
+            share = np.prod(np.where(drawn, probability, 1 - probability))
+            total = total + share * np.exp(g[0] * x + g[1] * y - (g @ g) / 2)
+        densities.append(total)
+    return np.array([(np.maximum(densities[0] - gamma * densities[1], 0) * weight).sum() for gamma in GAMMAS])
 
 
 def within(ball, count):
@@ -100,18 +105,22 @@ def test_neither_an_empty_nor_a_smaller_neighbour_is_the_worst():
 # --- one step -------------------------------------------------------------------------------------------
 
 
-def exactly(probability, multiplier, order):
-    """D_α of the worst pair, in 50 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
+def exactly(probability, multiplier, order, rows=1):
+    """D_α of Σ_k Bin(r, q)(k) N(±kμ, 1) in 50 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
     with mpmath.workdps(50):
         q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
+        parts = [
+            mpmath.binomial(rows, k) * q**k * (1 - q) ** (rows - k) * mpmath.exp(-k * k * m * m / 2)
+            for k in range(rows + 1)
+        ]
 
         def excess(x):
-            up, down = (1 - q + q * mpmath.exp(way * m * x - m * m / 2) for way in (1, -1))
+            up, down = (sum(part * mpmath.exp(way * k * m * x) for k, part in enumerate(parts)) for way in (1, -1))
             return mpmath.npdf(x) * (mpmath.exp(a * mpmath.log(up / down)) * down - a * up + (a - 1) * down)
 
-        last = max(a, 3) * m + (a - 1) * m * (q > 0.9) + 13
-        cuts = mpmath.linspace(-3 * m - 12, last, int(last + 3 * m + 12) // 5 + 2)
-        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=5)) / (a - 1)
+        last = max(a, 3) * rows * m + (a - 1) * m * rows * (q > 0.5) + 13
+        cuts = mpmath.linspace(-3 * m * rows - 12, last, int(last + 3 * m * rows + 12) // 4 + 2)
+        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=6)) / (a - 1)
 
 
 STEPS = [
@@ -133,8 +142,25 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", others_slow([(step,) for step in STEPS], *((step,) for step in STEPS[::2])), ids=str)
+UNIT_STEPS = [
+    (0.01, 1.0, 2.0, 2),
+    (0.01, 2.0, 12.0, 3),
+    (1e-3, 0.5, 1.02, 4),
+    (0.3, 5.0, 20.0, 5),
+    (0.9, 3.0, 7.0, 3),
+    (1e-7, 100.0, 2.0, 8),
+    (1e-4, 20.0, 90.0, 16),
+    (0.05, 4.0, 12.4, 10),
+    (0.2, 0.3, 3.0, 2),
+    (0.5, 1.0, 1.5, 64),
+    (0.01, 0.2, 5.0, 3),
+]
+EVERY_STEP, ORDINARY = ([(step,) for step in each] for each in (STEPS + UNIT_STEPS, STEPS[::2] + UNIT_STEPS[::2]))
+
+
+@pytest.mark.parametrize("step", others_slow(EVERY_STEP, *ORDINARY), ids=str)
 def test_a_step_costs_what_fifty_digits_say(step):
+    """A step costs a row, or a unit of several, its divergence."""
     exact, result = exactly(*step), poisson_gaussian_divergence(*step)
     assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
 
@@ -235,47 +261,6 @@ def test_orders_together_and_one_by_one_cost_the_same():
 # --- units ----------------------------------------------------------------------------------------------
 
 
-def exactly_for_a_unit(probability, multiplier, order, rows):
-    """D_α of Σ_k Bin(r, q)(k) N(±kμ, 1) in 40 digits, by adaptive quadrature."""
-    with mpmath.workdps(40):
-        q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
-        parts = [
-            mpmath.binomial(rows, k) * q**k * (1 - q) ** (rows - k) * mpmath.exp(-k * k * m * m / 2)
-            for k in range(rows + 1)
-        ]
-
-        def excess(x):
-            up, down = (sum(part * mpmath.exp(way * k * m * x) for k, part in enumerate(parts)) for way in (1, -1))
-            return mpmath.npdf(x) * (mpmath.exp(a * mpmath.log(up / down)) * down - a * up + (a - 1) * down)
-
-        last = max(a, 3) * rows * m + (a - 1) * m * rows * (q > 0.5) + 13
-        cuts = mpmath.linspace(-3 * m * rows - 12, last, int(last + 3 * m * rows + 12) // 4 + 2)
-        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=6)) / (a - 1)
-
-
-UNIT_STEPS = [
-    (0.01, 1.0, 2.0, 2),
-    (0.01, 2.0, 12.0, 3),
-    (1e-3, 0.5, 1.02, 4),
-    (0.3, 5.0, 20.0, 5),
-    (0.9, 3.0, 7.0, 3),
-    (1e-7, 100.0, 2.0, 8),
-    (1e-4, 20.0, 90.0, 16),
-    (0.05, 4.0, 12.4, 10),
-    (0.2, 0.3, 3.0, 2),
-    (0.5, 1.0, 1.5, 64),
-    (0.01, 0.2, 5.0, 3),
-]
-
-
-@pytest.mark.parametrize(
-    "step", others_slow([(each,) for each in UNIT_STEPS], *((each,) for each in UNIT_STEPS[::2])), ids=str
-)
-def test_a_step_costs_a_unit_what_forty_digits_say(step):
-    exact, result = exactly_for_a_unit(*step), poisson_gaussian_divergence(*step)
-    assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
-
-
 def test_a_unit_of_one_row_is_a_row():
     """By the rule for units, whose mixture has then two parts."""
     for probability, mean in ((0.01, 1.0), (0.5, 0.3), (1e-5, 2.0)):
@@ -284,28 +269,14 @@ def test_a_unit_of_one_row_is_a_row():
         assert of_unit == pytest.approx(subsampling._divergences(probability, 1 / mean, orders), rel=3e-9)
 
 
-def unit_sticks(contributions, probability, grid):
-    """H_γ in the plane of two units, whose rows have the contributions (2, r, 2), for every γ."""
-    x, y, weight = grid
-    densities = []
-    for unit in contributions:
-        total = 0.0
-        for drawn in itertools.product((0, 1), repeat=len(unit)):
-            g = np.array(drawn) @ unit
-            share = np.prod(np.where(drawn, probability, 1 - probability))
-            total = total + share * np.exp(g[0] * x + g[1] * y - (g @ g) / 2)
-        densities.append(total)
-    return np.array([(np.maximum(densities[0] - gamma * densities[1], 0) * weight).sum() for gamma in GAMMAS])
-
-
 @pytest.mark.parametrize(("probability", "mean", "rows"), [(0.4, 0.8, 2), (0.1, 1.0, 3), (0.8, 0.5, 3)])
 def test_no_two_units_are_more_telling_than_the_opposite_ones(probability, mean, rows):
     grid = plane(7 + rows * mean)
-    worst = unit_sticks(np.array([[[mean, 0]] * rows, [[-mean, 0]] * rows]), probability, grid)
+    worst = sticks([[mean, 0]] * rows, [[-mean, 0]] * rows, probability, grid)
     for _ in range(60):
-        units = np.stack([within(mean, rows), within(mean, rows)])
-        assert (unit_sticks(units, probability, grid) <= worst * KINK + 1e-6).all()
-    one_row = unit_sticks(np.array([[[mean, 0]], [[-mean, 0]]]), probability, grid)
+        units = within(mean, rows), within(mean, rows)
+        assert (sticks(*units, probability, grid) <= worst * KINK + 1e-6).all()
+    one_row = sticks((mean, 0), (-mean, 0), probability, grid)
     assert (worst[2:6] > 1.3 * one_row[2:6]).all()  # a row's bound would be exceeded
 
 
