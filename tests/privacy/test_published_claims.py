@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from goodness import ALPHA
 from pairs import a_third_quick
 from scipy import optimize, special, stats
 from textbook import gaussian_delta, renyi
@@ -29,7 +30,6 @@ from dbdp.privacy.accounting.events import (
 from dbdp.privacy.accounting.renyi import best_order, conversion
 from dbdp.privacy.sensitivity import Training, sgd_sensitivity
 
-ALPHA = 1e-9  # false alarms per test; no seed
 U = 2.0**-53
 ADULT, COVERTYPE = 48_842, 498_010
 

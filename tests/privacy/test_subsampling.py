@@ -11,6 +11,7 @@ import pytest
 from dp_accounting import dp_event as theirs
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
+from goodness import ALPHA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import others_slow, pairwise
@@ -23,8 +24,6 @@ from dbdp.privacy.accounting.events import PoissonGaussianDpEvent
 from dbdp.privacy.accounting.loss_distribution import _losses, poisson_gaussian_delta, poisson_gaussian_pld_multiplier
 from dbdp.privacy.accounting.renyi import conversion
 from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
-
-ALPHA = 1e-9  # false alarms per test; no seed
 
 # --- the worst pair of neighbours -----------------------------------------------------------------------
 
