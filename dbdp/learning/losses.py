@@ -247,12 +247,7 @@ class Squared:
 def softmax_losses(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the cross-entropy of each row, which is ≥ 0, shape (n,); any number where there is no label.
 
-    Parameters
-    ----------
-    scores : np.ndarray, shape (n, K)
-        Of each class.
-    labels : np.ndarray, shape (n,)
-        1, …, K, and 0 for none.
+    Scores have the shape (n, K); labels (n,) are 1, …, K, and 0 for none.
     """
     largest = scores.max(axis=1)
     sums = largest + np.log(exponential(scores - largest[:, None]).sum(axis=1))

@@ -24,18 +24,9 @@ def recursive_stages(
 ) -> np.ndarray:
     """Return the model after some stages, each the gradient at a model and steps of single rows; shape (P,).
 
-    Parameters
-    ----------
-    session : SpiSession
-        Has the setting `dbdp.pack_memory`, and notices a cancel.
-    table : str
-        Qualified, quoted name of a table whose packed rows this session holds.
-    objective : Linear
-        The mean loss, without its regulariser.
-    model, centre : np.ndarray, shape (P,)
-        Where the first stage begins, and the centre of the regulariser.
-    how : RecursiveStages
-        The stages.
+    This session holds the packed rows of the table (a qualified, quoted name), has the setting `dbdp.pack_memory` and
+    notices a cancel. The objective is the mean loss, without its regulariser; the first stage begins at `model`, shape
+    (P,), and the regulariser's centre is `centre`, shape (P,).
     """
     moved, rows = np.array(model, np.float64), _Rows(session, table, objective, how.rows)
     for _ in range(how.stages):

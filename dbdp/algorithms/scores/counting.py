@@ -115,12 +115,7 @@ class CountPlan(ABC):
         It simulates the noise on the noisy counts, which is post-processing. `figures` must not clip counts
         below 0, since clipping would hide the noise.
 
-        Parameters
-        ----------
-        figures : Callable[[np.ndarray], np.ndarray]
-            Maps counts to figures (f,), NaN for one that is undefined.
-        noisy : np.ndarray
-            Noisy counts, of the plan's shape.
+        `figures` maps counts of the plan's shape to figures (f,), NaN for one that is undefined.
         """
         return half_widths(figures, noisy, self._simulated())
 

@@ -69,24 +69,9 @@ def slots(
     are a uniformly random subset of them: of one unit more it is the same, or has that unit in place of one of them
     (privacy.md §18).
 
-    Parameters
-    ----------
-    session : SpiSession
-        Reads the table as its owner.
-    source : str
-        Qualified, quoted name of the table.
-    unit : Unit
-        The unit of privacy, with r = `max_rows`.
-    types : Mapping[str, str]
-        Types of the table's columns.
-    record : Record
-        What is read of each row.
-    key : bytes | None
-        Determines which rows are selected, and the order; None draws a fresh one.
-    memory : int
-        Bytes that reading may use.
-    capacity : int | None
-        Largest number of units that are read; None for all.
+    The session reads the table (a qualified, quoted name) as its owner; `types` are those of its columns. The key
+    determines which rows are selected, and the order; None draws a fresh one. Reading may use `memory` bytes. At most
+    `capacity` units are read, None for all.
     """
 
     def read() -> Iterator[bytes]:
