@@ -12,11 +12,11 @@ from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.plan import Released
-from dbdp.algorithms.stages.calibration import PRIOR, applied, calibration, logistic
+from dbdp.algorithms.stages.score_calibration import PRIOR, applied, calibration, logistic
 from dbdp.algorithms.stages.self_evaluation import ScoreTable, SelfEvaluation
-from dbdp.learning import score_tables
-from dbdp.learning.score_tables import NODES, PARTS
-from dbdp.learning.tallies import Scores
+from dbdp.learning.counts import score_tables
+from dbdp.learning.counts.score_tables import NODES, PARTS
+from dbdp.learning.counts.tallies import Scores
 
 RANDOM = np.random.default_rng()
 SILENT = lambda *_: None  # noqa: E731

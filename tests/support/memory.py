@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from dbdp.learning import kernels, noisy, second_moments, tallies
+from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning.counts import tallies
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import pack
 from dbdp.privacy.noise import streams

@@ -15,8 +15,8 @@ from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.scores.counting import half_widths, quotient, shown, shown_all
 from dbdp.algorithms.scores.score_bins import figures
-from dbdp.algorithms.stages.calibration import Calibration, applied, calibration, logistic, none
-from dbdp.learning import score_tables, tallies
+from dbdp.algorithms.stages.score_calibration import Calibration, applied, calibration, logistic, none
+from dbdp.learning.counts import score_tables, tallies
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 _DRAWS = 200  # of noise, for the intervals of the figures

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbdp.algorithms.plan import Released
-from dbdp.learning import score_tables
+from dbdp.learning.counts import score_tables
 
 PRIOR = 0.5  # standard deviation of each offset, and of the slope: a noisy table moves a model no further
 LEAST_SLOPE = 0.02  # above 0, so that no order of scores is turned

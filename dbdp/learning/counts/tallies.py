@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.learning import score_tables
 from dbdp.learning.compiled.arithmetic import exponential
+from dbdp.learning.counts import score_tables
 from dbdp.learning.objectives import objective_from
 
 
