@@ -45,19 +45,13 @@ def _stage(rows: "_Rows", objective: Linear, model: np.ndarray, centre: np.ndarr
 
 
 class _Rows:
-    """The packed rows of a table, which this session holds.
-
-    Attributes
-    ----------
-    most : int
-        How many rows may be drawn together.
-    """
+    """The packed rows of a table, which this session holds."""
 
     def __init__(self, session: SpiSession, table: str, objective: Linear, count: int) -> None:
         self._session, self._objective, self._count = session, objective, count
         self._stride = blocks.stride_of(objective.inputs)
         self._store, row_bytes = resident.store_of(table_name(table)), blocks.row_bytes(objective.inputs)
-        self.most = max(1, pack_memory(session) // 4 // row_bytes)
+        self.most = max(1, pack_memory(session) // 4 // row_bytes)  # rows that may be drawn together
         if (len(self._store), self._store.width) != (count, row_bytes):
             raise ValueError(f"the table does not have the planned {count} packed rows; pack the dataset again")
 

@@ -40,16 +40,10 @@ def permutation(count: int) -> np.ndarray:
 
 
 class Places:
-    """The free places of a uniform permutation, counted by ranges of similar sizes.
-
-    Attributes
-    ----------
-    left : np.ndarray
-        Free places in each range, shape (ranges,).
-    """
+    """The free places of a uniform permutation, counted by ranges of similar sizes."""
 
     def __init__(self, count: int, ranges: int) -> None:
-        self.left = np.full(ranges, count // ranges)
+        self.left = np.full(ranges, count // ranges)  # free places in each range
         self.left[: count % ranges] += 1
 
     def take(self, count: int) -> np.ndarray:

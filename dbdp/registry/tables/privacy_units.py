@@ -150,20 +150,13 @@ def _marked(stored: np.ndarray, marks: np.ndarray) -> np.ndarray:
 class _Least:
     """The entries with the least marks of each of the least units that are not below a bound; None is above all units.
 
-    Attributes
-    ----------
-    beyond : bytes | None
-        The least unit that did not fit, None if all fit; the units below it are complete.
-
-    Notes
-    -----
     A unit is dropped only while `units` lesser ones are stored, and from then on `beyond` is at most that unit: its
     later entries are ignored, and the next pass begins at `beyond`. An entry of a stored unit is dropped only while r
     lesser entries of it are stored.
     """
 
     def __init__(self, low: bytes | None, units: int, rows: int, marks: KeyedOrder) -> None:
-        self.beyond: bytes | None = None
+        self.beyond: bytes | None = None  # the least unit that did not fit, None if all fit; those below are complete
         self._marks, self._seen = marks, 0
         self._low, self._units, self._rows = _ABOVE_ALL if low is None else low, units, rows
         self._held = [np.zeros(0, ENTRY)]
