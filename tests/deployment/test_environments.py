@@ -318,7 +318,7 @@ TOGETHER = list(WRITTEN)
 @pytest.mark.parametrize("names", others_slow([TOGETHER, *([name] for name in WRITTEN)], TOGETHER), ids=str)
 @pytest.mark.attack("output-settings")
 def test_no_setting_changes_what_commands_print(admin, server_url, dataset, names):
-    """Settings of a role, together and each by itself; the control: datestyle changes what an unpinned session prints."""
+    """Settings of a role, together and each by itself; the control: datestyle changes what is not pinned."""
     admin.execute("select dbdp.dp_logreg(%s, 1)", (dataset,))
     expected = printed(server_url, dataset)
     try:
