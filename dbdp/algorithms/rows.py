@@ -149,3 +149,9 @@ class Rows(Protocol):
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""
+
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the exact tally of the rows by their labels and the scores of released models (K, d).
+
+        `tally` is as `learning.tallies.tally_of_rows` reads it; the rows are as they were packed, without `transform`.
+        """

@@ -24,8 +24,8 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry import datasets
-from dbdp.sessions import callers
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.inside import callers
 
 Register = Callable[..., str]
 ONE = {"i": [0, 1000]}

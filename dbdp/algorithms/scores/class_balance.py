@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
-from dbdp.learning.tallies import Labels
+from dbdp.learning.counts.tallies import Labels
 
 
 @dataclass(frozen=True)

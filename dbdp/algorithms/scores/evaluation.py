@@ -8,7 +8,7 @@ import numpy as np
 from dbdp.algorithms.scores import score_bins
 from dbdp.algorithms.scores.counting import CountPlan, quotient
 from dbdp.checks import whole
-from dbdp.learning.tallies import Confusion, ScoreBins
+from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
 BINS = 20  # fewer than of a histogram alone: the accuracy is a sum over them, and so is its noise
 

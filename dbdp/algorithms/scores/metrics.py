@@ -8,7 +8,7 @@ from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
 from dbdp.checks import one_of
-from dbdp.learning.tallies import Confusion, ScoreBins
+from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
 METRICS = (*OF_CLASSES, *POWERS)

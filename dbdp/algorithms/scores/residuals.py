@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown
-from dbdp.learning.tallies import STEPS, Errors
+from dbdp.learning.counts.tallies import STEPS, Errors
 
 POWERS = {"mean_absolute_error": 1, "mean_squared_error": 2}
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
 from dbdp.checks import whole
-from dbdp.learning.tallies import ScoreBins
+from dbdp.learning.counts.tallies import ScoreBins
 
 BINS, MOST_BINS = 50, 1000
 

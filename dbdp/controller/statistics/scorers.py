@@ -8,7 +8,7 @@ import numpy as np
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.learning import tallies
+from dbdp.learning.counts import tallies
 from dbdp.learning.rows.encoding import HEADER_BYTES
 from dbdp.packing.shuffle_options import Coding
 from dbdp.registry.datasets import RegisteredDataset

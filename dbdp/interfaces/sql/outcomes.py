@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dbdp.sessions.backend import identity
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
+from dbdp.sessions.inside.backend import identity
 
 
 class Outcome(NamedTuple):

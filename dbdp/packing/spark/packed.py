@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, silent
-from dbdp.learning import kernels, second_moments, tallies
+from dbdp.learning import kernels, second_moments
+from dbdp.learning.counts import tallies
 from dbdp.learning.objectives import Objective, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder, RandomProjection

@@ -21,6 +21,7 @@ from dbdp.packing.spark.jobs import unlogged
 from dbdp.packing.spark.workers import INCOMPLETE, UNREADABLE, Batches, PublicError
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.tables import records
+from dbdp.sessions import transactions
 from dbdp.sessions.client import Another, ClientSession
 
 MOST_READERS = 16  # tasks that read a table; each has a connection while it runs
@@ -48,7 +49,7 @@ class Access:
         """Yield a session; an error has a constant text."""
         try:
             with self.another.opened() as session:
-                session.see(self.snapshot)
+                transactions.see(session, self.snapshot)
                 yield session
         except (PublicError, GeneratorExit):
             raise
@@ -158,7 +159,7 @@ def in_snapshot(session: ClientSession) -> Iterator[tuple[ClientSession, Access]
     another = session.another()
     with unlogged(), another.opened() as own:
         own.query(_PATIENT, _TIMEOUTS)
-        yield own, Access(another, own.exported_snapshot())
+        yield own, Access(another, transactions.exported_snapshot(own))
 
 
 @contextmanager

@@ -28,11 +28,14 @@ class Preconditioner:
         s.
     effective_dimension : float
         Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1.
+    constant : float
+        About the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1.
     """
 
     matrix: np.ndarray
     scale: float
     effective_dimension: float
+    constant: float
 
 
 def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:
@@ -88,4 +91,5 @@ def preconditioner_of(mean: np.ndarray, ridge: float) -> Preconditioner:
     roots = (positive + ridge) ** -0.5
     scale = float(roots.max()) * ABOVE
     effective = float(np.sum(positive / (positive + ridge)))
-    return Preconditioner((vectors * (roots / scale)) @ vectors.T, scale, max(1.0, effective))
+    constant = math.sqrt(min(max(mean[-1, -1], 1 / len(mean)), 1.0))
+    return Preconditioner((vectors * (roots / scale)) @ vectors.T, scale, max(1.0, effective), constant)

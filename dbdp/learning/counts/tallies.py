@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
+from dbdp.learning.counts import score_tables
 from dbdp.learning.objectives import objective_from
 
 
@@ -135,6 +136,27 @@ class ScoreBins:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """Rows by class and score, see `score_tables`; rows without a label are not counted.
+
+    Attributes
+    ----------
+    softmax : bool
+        Whether the scores of several classes are softmax's: each class is counted by its log-odds then.
+    """
+
+    softmax: bool
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally, a table (outputs, 2, NODES) as a vector."""
+        valid, true = true_classes(labels, scores.shape[1])
+        counted = scores[valid]
+        if self.softmax and scores.shape[1] > 1:
+            counted = score_tables.against_the_rest(counted)
+        return score_tables.table(counted, true).ravel()
+
+
+@dataclass(frozen=True)
 class Errors:
     """Sum over the rows of |prediction - label|^power, in steps of 1/STEPS; both are clipped to [-1, 1].
 
@@ -164,8 +186,10 @@ class Errors:
         return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
 
 
-Tally = Confusion | Correct | Labels | ScoreBins | Errors
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Errors)}
+Tally = Confusion | Correct | Labels | ScoreBins | Scores | Errors
+_KINDS: dict[str, type[Tally]] = {
+    kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Scores, Errors)
+}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
