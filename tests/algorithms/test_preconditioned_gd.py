@@ -339,7 +339,6 @@ REFUSED = {
     "a regulariser": ({"regularisation": 0.1}, "does not support regularisation .* the coordinates regularise"),
     "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
     "denormal steps": ({"step_size": 1e-310}, "step_size = 1e-310 must be between 1e-06 and 1e\\+06"),
-    "a network": ({"network": "mlp"}, "does not support network"),
     "a share and a summary": (
         {"summary": 7, "own": {"moment_share": 0.4}},
         "no effect with summary 7; drop one of them",

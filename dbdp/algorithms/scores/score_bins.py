@@ -22,14 +22,9 @@ class ScoreBinsPlan(CountPlan):
 
     Proof. The model is released and the bins are public, so a record's cell, if it has one, is a function of
     the record alone, as in `ConfusionPlan`: replacing it takes 1 from one cell at most and adds 1 to one at most.
-
-    Attributes
-    ----------
-    tally : ScoreBins
-        The bins, and their class.
     """
 
-    tally: ScoreBins
+    tally: ScoreBins  # the bins, and their class
     algorithm: ClassVar[str] = "score_bins"
 
     def __post_init__(self) -> None:

@@ -23,24 +23,13 @@ Shift = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Calibration:
-    """Log-odds a + b·s of calibrated scores.
+    """Log-odds a + b·s of calibrated scores."""
 
-    Attributes
-    ----------
-    offsets : np.ndarray, shape (outputs,)
-        a.
-    slope : float
-        b, above 0.
-    shifts : np.ndarray, shape (outputs,)
-        How far the offsets move the log-odds of each class against the rest; of one output, the offset.
-    errors : np.ndarray, shape (outputs + 1,)
-        Standard deviations of the offsets and of the slope, from noise and rows.
-    """
-
-    offsets: np.ndarray
-    slope: float
+    offsets: np.ndarray  # shape (outputs,): a
+    slope: float  # b, above 0
+    # Shape (outputs,): how far the offsets move the log-odds of each class against the rest; of one output, the offset.
     shifts: np.ndarray
-    errors: np.ndarray
+    errors: np.ndarray  # shape (outputs + 1,): standard deviations of the offsets and of the slope, from noise and rows
 
 
 def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> Calibration:

@@ -24,25 +24,14 @@ _DRAWS = 200  # of noise, for the intervals of the figures
 
 @dataclass(frozen=True)
 class SelfEvaluation:
-    """The release of the table of scores, from public facts only.
+    """The release of the table of scores, from public facts only."""
 
-    Attributes
-    ----------
-    outputs, dimension : int
-        Models, and the coordinates of each.
-    softmax : bool
-        Whether the probabilities of several classes are softmax's.
-    multiplier : float
-        σ in units of the sensitivity.
-    calibrates : bool
-        Whether the scores are log-odds, which the table calibrates.
-    """
-
+    # outputs, dimension: models, and the coordinates of each.
     outputs: int
     dimension: int
-    softmax: bool
-    multiplier: float
-    calibrates: bool = True
+    softmax: bool  # whether the probabilities of several classes are softmax's
+    multiplier: float  # σ in units of the sensitivity
+    calibrates: bool = True  # whether the scores are log-odds, which the table calibrates
 
     @property
     def sensitivity(self) -> float:
@@ -82,18 +71,10 @@ class SelfEvaluation:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A noisy table of scores, which is public, and what follows from it.
+    """A noisy table of scores, which is public, and what follows from it."""
 
-    Attributes
-    ----------
-    counts : np.ndarray, shape (K, 2, NODES)
-        Rows of the other classes, then of the class.
-    scale : float
-        σ of a cell.
-    """
-
-    counts: np.ndarray
-    scale: float
+    counts: np.ndarray  # shape (K, 2, NODES): rows of the other classes, then of the class
+    scale: float  # σ of a cell
 
     def calibration(self, *, has_offset: bool) -> Calibration:
         """Return the calibration of the scores."""

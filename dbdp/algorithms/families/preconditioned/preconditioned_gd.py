@@ -250,35 +250,17 @@ class PreconditionedPlan(NoisyWhileTraining):
 
 @dataclass(frozen=True)
 class PreconditionedDescent:
-    """The release as it is planned: public facts only.
-
-    Attributes
-    ----------
-    multiplier : float
-        z = 1/μ of the whole run.
-    moment_share : float
-        Share of μ² for the second moment, 0 if a summary has it.
-    evaluation_share : float
-        Share of μ² for the table of scores; each of the steps has an equal part of the rest.
-    passes : int
-        T.
-    clip : float
-        c: gradients in x̃ are clipped to C = c·√d_eff.
-    step_size : float
-        η, in x̃.
-    radius : float
-        The released model is projected onto ‖w‖ ≤ radius; infinity: it is not.
-    """
+    """The release as it is planned: public facts only."""
 
     objective: Linear | Softmax
     facts: Facts
-    multiplier: float
-    moment_share: float
-    evaluation_share: float
-    passes: int
-    clip: float
-    step_size: float
-    radius: float
+    multiplier: float  # z = 1/μ of the whole run
+    moment_share: float  # share of μ² for the second moment, 0 if a summary has it
+    evaluation_share: float  # share of μ² for the table of scores; each of the steps has an equal part of the rest
+    passes: int  # T
+    clip: float  # c: gradients in x̃ are clipped to C = c·√d_eff
+    step_size: float  # η, in x̃
+    radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
 
     @property
     def moment_multiplier(self) -> float:
