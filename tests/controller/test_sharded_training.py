@@ -316,7 +316,7 @@ def owner(connection: psycopg.Connection, schema: str) -> Iterator[str]:
 OWNED = "create table owned as select i, i % 2 y from generate_series(0, 99) i"
 
 
-@pytest.mark.parametrize("how", ["set role", "set session authorization"])
+@pytest.mark.parametrize("how", others_slow(["set role", "set session authorization"], "set role"))
 def test_workers_are_who_the_session_is_and_have_its_memory(connection, schema, register, owner, opened, how):
     connection.execute(f"{how} {owner}")
     connection.execute(OWNED)

@@ -240,7 +240,13 @@ def test_an_older_odometer_below_the_ledger_refuses_to_train(used):
     assert "the odometers of the budget of dataset 'kept' were wound back: they show a charge of 2.5" in refusal(used)
 
 
-@pytest.mark.parametrize("change", ["alter table kept rename to renamed", "alter table kept set schema moved"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table kept rename to renamed",
+        pytest.param("alter table kept set schema moved", marks=pytest.mark.slow),
+    ],
+)
 def test_a_renamed_table_is_still_registered(used, make_database, change):
     with psycopg.connect(used, autocommit=True) as connection:
         connection.execute(f"create schema moved; grant usage on schema moved to dbdp_owner; {change}")

@@ -411,7 +411,7 @@ def test_probabilities_are_of_the_loss_that_was_learned(algorithm):
 
 
 @pytest.mark.usefixtures("private")
-@pytest.mark.parametrize("classes", [["well", "ill"], ["mild", "well", "ill"]])
+@pytest.mark.parametrize("classes", [["well", "ill"], pytest.param(["mild", "well", "ill"], marks=pytest.mark.slow)])
 def test_scorers_do_not_depend_on_the_order_of_classes(classes):
     features, labels = points(240)
     y = np.where(labels, "well", "ill")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, allow, attempt
-from pairs import others_slow
+from pairs import each_value_quick, others_slow
 
 pytestmark = pytest.mark.security
 
@@ -464,8 +464,10 @@ LENT = {  # how a session has a cursor open while it calls
 }
 
 
-@pytest.mark.parametrize("call", ["dbdp.dp_logreg('{n}', 1)", "dbdp.dp_class_balance('{n}', 1)", "{rows}"])
-@pytest.mark.parametrize("lent", LENT)
+@pytest.mark.parametrize(
+    ("call", "lent"),
+    each_value_quick(["dbdp.dp_logreg('{n}', 1)", "dbdp.dp_class_balance('{n}', 1)", "{rows}"], list(LENT)),
+)
 @pytest.mark.attack("cursors")
 def test_code_of_an_owner_reads_from_no_cursor_of_the_reader(arena, owner, spied, lent, call):
     """The control: such code reads a cursor that the same session has open where no interface of dbdp is asked."""

@@ -279,7 +279,7 @@ def waits(
     return waiting > 0
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@pytest.mark.parametrize("level", others_slow(["read committed", "repeatable read"], "repeatable read"))
 @pytest.mark.attack("sizes")
 def test_nothing_finer_than_a_relation_is_locked(arena, admin, owner, pairs, level):
     """As a second session sees it, which looks all the time; the control reads the rows in a serializable one."""

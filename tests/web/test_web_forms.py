@@ -6,6 +6,7 @@ import time
 from html import unescape
 
 import pytest
+from pairs import others_slow
 from site_of_tests import ROWS, csrf_of, served, visiting, words
 
 from dbdp.interfaces.web.routes import plan_form, register_form
@@ -253,7 +254,10 @@ def test_a_budget_is_renewed_by_its_owner_with_a_reason(owner, analyst, people, 
     assert analyst.post("/renew", data=form).status_code == 403
 
 
-@pytest.mark.parametrize("changed", [{"epsilon": "x"}, {"delta": "1e-6 or less"}, {"capacity": "1e6"}])
+NO_NUMBERS = [{"epsilon": "x"}, {"delta": "1e-6 or less"}, {"capacity": "1e6"}]
+
+
+@pytest.mark.parametrize("changed", others_slow(NO_NUMBERS, NO_NUMBERS[1]))
 def test_what_is_no_number_is_named_and_renews_nothing(owner, people, as_owner, changed):
     sql = "select registrations from dbdp.budget_details(%s)"
     before = as_owner.execute(sql, (people.dataset,)).fetchone()
