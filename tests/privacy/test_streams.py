@@ -533,12 +533,6 @@ def test_the_coordinates_of_a_row_are_alike_and_uncorrelated():
 
 
 @BOTH
-def test_no_noise_comes_twice(law):
-    drawn = [draw(law, 2**48, 5, 20) for _ in range(4)]
-    assert np.unique(np.abs(drawn)).size == 400
-
-
-@BOTH
 @pytest.mark.parametrize("chunk", [1, 64, 100, 1000])
 def test_a_draw_in_pieces_has_fresh_noise_in_every_piece(law, chunk):
     with patch.object(streams, "_CHUNK", chunk):
