@@ -24,7 +24,7 @@ from dbdp.learning.losses import Logistic
 from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 from dbdp.packing.writers import temporary_blocks
-from dbdp.registry.datasets import Dataset, load
+from dbdp.registry.datasets import RegisteredDataset, load
 from dbdp.registry.spending.odometers import Price
 from dbdp.sessions.client import ClientSession
 
@@ -190,7 +190,7 @@ def run_without_noise(session: ClientSession, table: Table, planned: PerturbedOn
     storing.store(session, dataset, planned.request, Released(np.zeros(planned.facts.shape)), receipt)
 
 
-def plan_of(dataset: Dataset) -> PerturbedOnce:
+def plan_of(dataset: RegisteredDataset) -> PerturbedOnce:
     """Return the plan of the timed request."""
     timed_request = request()
     return PERTURBED_ONCE[timed_request.algorithm].plan(

@@ -29,7 +29,7 @@ from dbdp.packing.spark import files
 from dbdp.packing.spark.engine import SparkEngine
 from dbdp.packing.spark.jobs import started
 from dbdp.packing.spark.packed import rows_on_spark
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import declare
 
 FEATURES, CORES, SHARDS = 54, 2, 2
@@ -59,7 +59,7 @@ def write(data: Path, rows: int, features: int = FEATURES, each: int = 250_000) 
     return str(begun.rename(folder))
 
 
-def dataset_of(rows: int, features: int = FEATURES) -> Dataset:
+def dataset_of(rows: int, features: int = FEATURES) -> RegisteredDataset:
     """The rows as a registered dataset."""
     names = names_of(features)
     declared = declare(
@@ -73,7 +73,7 @@ def dataset_of(rows: int, features: int = FEATURES) -> Dataset:
         public_columns=None,
     )
     types = {name: "double precision" for name in names} | {"label": "integer"}
-    return Dataset(1, "bench", "bench", rows, declared, None, types)  # type: ignore[arg-type]
+    return RegisteredDataset(1, "bench", "bench", rows, declared, None, types)  # type: ignore[arg-type]
 
 
 def descendants(process: int) -> Iterator[int]:

@@ -1,8 +1,8 @@
 """Writes the pages of docs/reference/ that are generated: `make reference`.
 
-sql.md comes from the catalogue of a server with the extension, options.md from dbdp.controller.options, commands.md
-from the command line itself, python.md from the names of the package. The site fetches their docstrings. attacks.md
-comes from the tests, by docs/attacks.py, which needs no server.
+sql.md comes from the catalogue of a server with the extension, options.md from dbdp.controller.training_options,
+commands.md from the command line itself, python.md from the names of the package. The site fetches their docstrings.
+attacks.md comes from the tests, by docs/attacks.py, which needs no server.
 """
 
 import re
@@ -15,8 +15,8 @@ from typing import Any
 import dbdp
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import algorithms_with
-from dbdp.algorithms.options import COMMON, Limits, declared, shown
-from dbdp.controller.options import _literal, description_of, options
+from dbdp.algorithms.declared_options import COMMON, Limits, declared, shown
+from dbdp.controller.training_options import _literal, description_of, options
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
 
@@ -167,7 +167,7 @@ def options_page() -> str:
     ]
     return f"""# Training options
 
-{_preamble("`dbdp.controller.options`")}
+{_preamble("`dbdp.controller.training_options`")}
 
 You use the same names in every interface: SQL functions (`batch_size => 500`), commands (`--batch-size 500`),
 estimators (`batch_size=500`) and `dbdp.Request`. If a default is *algorithm-dependent*, the algorithm fills it in. You
@@ -270,12 +270,16 @@ def _option(option: Any) -> str:
 
 def python_page() -> str:
     """Return the reference of Python, to be filled from docstrings."""
-    places = [*(f"{module}.{name}" for name, module in dbdp._PLACES.items()), "dbdp.registry.results.models.Model"]
+    places = [
+        *(f"{module}.{name}" for name, module in dbdp._PLACES.items()),
+        "dbdp.registry.results.models.ReleasedModel",
+    ]
     entries = "\n\n".join(f"::: {place}" for place in places)
     return f"""# Python reference
 
 {_preamble("the names of the package and their docstrings")} `import dbdp` gives you all of these names except
-`Model`, which training returns. The keywords of the estimators and of `Request` are the [training options](options.md).
+`ReleasedModel`, which training returns. The keywords of the estimators and of `Request` are the
+[training options](options.md).
 
 {entries}
 """

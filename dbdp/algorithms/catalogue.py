@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, warning_of
 from dbdp.checks import unknown

@@ -17,7 +17,7 @@ from dbdp.controller.facts import facts, paired
 from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.registry import datasets
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.results.column_units import in_column_units
 from dbdp.sessions.session import Session
 
@@ -91,7 +91,7 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     return Baseline(name, dataset.declaration.feature_names, coefficients, intercepts, *scores)
 
 
-def _exact_scores(rows: PackedRows, models: np.ndarray, dataset: Dataset) -> tuple[int, float, float]:
+def _exact_scores(rows: PackedRows, models: np.ndarray, dataset: RegisteredDataset) -> tuple[int, float, float]:
     """Return errors, accuracy and the fraction of the majority class; the shares are of the rows with a label."""
     errors, counts = rows.errors(models), rows.label_counts(dataset.declaration.outputs)
     labelled = int(counts.sum())
@@ -100,7 +100,7 @@ def _exact_scores(rows: PackedRows, models: np.ndarray, dataset: Dataset) -> tup
     return errors - unlabelled, right / some, int(counts.max()) / some
 
 
-def _own(session: Session, name: str) -> Dataset:
+def _own(session: Session, name: str) -> RegisteredDataset:
     """Return a dataset for a non-private computation; raise ValueError in the server, which must not run one."""
     session.check_exact_results()
     return datasets.load(session, name)

@@ -12,19 +12,21 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
 from dbdp.controller import storing
 from dbdp.controller.receipts import Receipt
-from dbdp.packing.options import Share, check_share
+from dbdp.packing.shuffle_options import Share, check_share
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.shuffling import section_rows
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.spending.odometers import Price
 from dbdp.sessions.errors import ChargedError, public_failure
-from dbdp.sessions.session import Charge, Session
+from dbdp.sessions.session import LedgerCharge, Session
 
 _CHECK_ROOM = "select dbdp_internal.check_room($1, $2::pg_catalog.int4, $3, $4::pg_catalog.int4)"
 
 
-def check_trainable(session: Session, dataset: Dataset, request: Request, layout: Layout, *, staged: int = 0) -> None:
+def check_trainable(
+    session: Session, dataset: RegisteredDataset, request: Request, layout: Layout, *, staged: int = 0
+) -> None:
     """Raise ValueError unless table, session, disk and network fit the request; called before the charge.
 
     A score packs rows as a training does, and so calls it too. Groups need a file of `staged` bytes for their records.
@@ -39,7 +41,7 @@ def check_trainable(session: Session, dataset: Dataset, request: Request, layout
         session.engine.check(dataset, request)
 
 
-def _check_session(session: Session, dataset: Dataset, request: Request) -> None:
+def _check_session(session: Session, dataset: RegisteredDataset, request: Request) -> None:
     """Raise ValueError unless the session can pack the dataset."""
     check_share(session, dataset, Share(projection=request.projection))
     allowed = session.query(
@@ -84,7 +86,7 @@ def _workers(session: Session, count: int) -> Iterator[list[Session]]:
 
 
 @contextmanager
-def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Charge]:
+def charged(session: Session, dataset: RegisteredDataset, receipt: Receipt) -> Iterator[LedgerCharge]:
     """Charge a release before the first row is read; the block computes and stores the release.
 
     Raises
@@ -104,7 +106,7 @@ def charged(session: Session, dataset: Dataset, receipt: Receipt) -> Iterator[Ch
 
 
 @contextmanager
-def answering(session: Session, dataset: Dataset, charge: Charge) -> Iterator[None]:
+def answering(session: Session, dataset: RegisteredDataset, charge: LedgerCharge) -> Iterator[None]:
     """Leave the block at a public time, if the owner has set one, and not before the charge is durable.
 
     The duration of the block, and whether it fails, may depend on the rows; the release is stored after the block, and
@@ -115,7 +117,7 @@ def answering(session: Session, dataset: Dataset, charge: Charge) -> Iterator[No
     session.await_durable(charge)
 
 
-def charge_for(session: Session, dataset: Dataset, described: dict[str, Any], price: Price) -> Charge:
+def charge_for(session: Session, dataset: RegisteredDataset, described: dict[str, Any], price: Price) -> LedgerCharge:
     """Charge a release, before a row is read; raises as `Session.charge` does."""
     plan = described | dataset.relation | {"guarantee": price.release.as_data()}
     return session.charge(dataset, plan, price)
@@ -135,7 +137,7 @@ def _failure_noted(session: Session, ledger: int) -> Iterator[None]:
         raise
 
 
-def explained(dataset: Dataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
+def explained(dataset: RegisteredDataset, described: dict[str, Any], guarantee: Release) -> dict[str, Any]:
     """Return the plan and its cost as data, also in allowances; with the dataset's answer time if it has one."""
     receipt, notes = Receipt.of(dataset, described, guarantee), dict[str, Any]()
     if dataset.allowance_orders:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dbdp.registry import datasets
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.sessions.session import Session
 
@@ -121,7 +121,7 @@ def check(session: Session, name: str) -> DeclarationCheck:
     return DeclarationCheck(name, rows, classes, findings)
 
 
-def _of_size(session: Session, dataset: Dataset, rows: int) -> Iterator[tuple[str, str, int]]:
+def _of_size(session: Session, dataset: RegisteredDataset, rows: int) -> Iterator[tuple[str, str, int]]:
     """Yield how many rows, or units, are beyond the capacity, and rows beyond those that are read of each unit."""
     column, present, word = "", rows, "rows"
     if dataset.unit:
@@ -143,7 +143,7 @@ def _declared_values(declaration: Declaration) -> dict[str, tuple[str, ...]]:
     return known
 
 
-def _counts(session: Session, dataset: Dataset, columns: Iterable[str]) -> dict[str, Counter[str | None]]:
+def _counts(session: Session, dataset: RegisteredDataset, columns: Iterable[str]) -> dict[str, Counter[str | None]]:
     """Return the number of rows with each value, for each column with declared values."""
     counts: dict[str, Counter[str | None]] = {column: Counter() for column in columns}
     for row in session.query(_VALUES, dataset.source, list(counts)):
@@ -180,7 +180,7 @@ def _of_values(
         yield column, f"constant: {next(iter(present))!r}", sum(present.values())
 
 
-def _of_numbers(session: Session, dataset: Dataset) -> Iterator[tuple[str, str, int]]:
+def _of_numbers(session: Session, dataset: RegisteredDataset) -> Iterator[tuple[str, str, int]]:
     """Yield what does not agree in the columns of numbers."""
     declaration = dataset.declaration
     bounds = {feature.column: (feature.lower, feature.upper) for feature in declaration.numeric}
@@ -202,7 +202,7 @@ def _of_numbers(session: Session, dataset: Dataset) -> Iterator[tuple[str, str, 
                 yield row["name"], text, row[key]
 
 
-def _of_array(session: Session, dataset: Dataset) -> Iterator[tuple[str, str, int]]:
+def _of_array(session: Session, dataset: RegisteredDataset) -> Iterator[tuple[str, str, int]]:
     """Yield what does not agree in the array column, if that is what is declared."""
     vector = dataset.declaration.vector
     if vector is None:

@@ -13,14 +13,14 @@ from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
 MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
 
 
-def facts(dataset: Dataset, request: Request) -> Facts:
+def facts(dataset: RegisteredDataset, request: Request) -> Facts:
     """Return the public facts of a dataset that the plan of a request depends on."""
     dimension = model_dimension(dataset.declaration, request.projection)
     declaration = dataset.declaration
@@ -41,7 +41,7 @@ def facts(dataset: Dataset, request: Request) -> Facts:
     )
 
 
-def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
+def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
     """Return the dataset with the pairs of columns of a request, and the request that names each of them."""
     if request.pairs is None and request.pair_cells is not None:
         raise ValueError(f"pair_cells = {request.pair_cells} needs pairs: add pairs => 'auto' or drop pair_cells")
@@ -55,7 +55,7 @@ def paired(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
     return replace(dataset, declaration=declaration), named
 
 
-def paired_for_several(dataset: Dataset, request: Request) -> tuple[Dataset, Request]:
+def paired_for_several(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
     """As `paired`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
     if request.pairs == AUTO:
         raise ValueError(
@@ -64,7 +64,7 @@ def paired_for_several(dataset: Dataset, request: Request) -> tuple[Dataset, Req
     return paired(dataset, request)
 
 
-def _check_pairs(dataset: Dataset, request: Request) -> None:
+def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:
     if not isinstance(request.pairs, str):
         raise ValueError(f"pairs = {request.pairs!r} must be a string, such as 'age*education, age*sex' or 'auto'")
     if request.network is not None:
@@ -75,7 +75,7 @@ def _check_pairs(dataset: Dataset, request: Request) -> None:
         )
 
 
-def _named(dataset: Dataset, request: Request) -> Sequence[Names]:
+def _named(dataset: RegisteredDataset, request: Request) -> Sequence[Names]:
     """Return the pairs that a request means, from public facts alone."""
     declaration, text = dataset.declaration, str(request.pairs).strip()
     is_number = text.isdecimal() and len(text) < 10
@@ -88,7 +88,7 @@ def _named(dataset: Dataset, request: Request) -> Sequence[Names]:
     return simple[: int(text)]
 
 
-def _is_affordable(dataset: Dataset, request: Request, chosen: Sequence[Names]) -> bool:
+def _is_affordable(dataset: RegisteredDataset, request: Request, chosen: Sequence[Names]) -> bool:
     """Return whether pairs leave `preconditioned_gd` a signal n·μ/d of LEAST_SIGNAL, by public facts.
 
     Nothing was measured for other algorithms, for several classes, and with a projection or a summary: they have none.

@@ -21,11 +21,11 @@ from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
-from dbdp.packing.options import KEY_BYTES
 from dbdp.packing.progress import fill
+from dbdp.packing.shuffle_options import KEY_BYTES
 from dbdp.packing.writers import block_table, temporary_blocks
 from dbdp.privacy.accounting.padding import GROUP, PoissonSamples
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.sessions.session import Session
 
 _ALL = 2**62  # above every block's number
@@ -47,12 +47,6 @@ class Slice:
         with self.session.uncounted():
             return self.session.query(sql, *parameters, self.first, self.last)[0]["value"]
 
-    def epoch(self, states: list[bytes]) -> list[bytes]:
-        """Return the states of several models, equally long, after one epoch of SGD: one pass over the blocks."""
-        moved: bytes = self.value("dbdp_internal.sgd_epoch(block, $1 order by block_no)", b"".join(states))
-        length = len(states[0])
-        return [moved[begin : begin + length] for begin in range(0, len(moved), length)]
-
 
 @dataclass(frozen=True)
 class Packing:
@@ -71,32 +65,16 @@ class Packing:
 
 @dataclass
 class PackedRows:
-    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`.
+    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`."""
 
-    Attributes
-    ----------
-    slices : Sequence[Slice]
-        The slices, in order.
-    packings : Sequence[Packing]
-        How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
-    layout : Layout
-        How the rows are packed.
-    batch_blocks : int
-        Blocks of each mini-batch of the last draw.
-    matrix : np.ndarray | None
-        The matrix of the last `transform`, shape (d, d); None since the last packing.
-    tables : ExitStack
-        Drops the table of `copy`.
-    copy : str | None
-        A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
-    """
-
-    slices: Sequence[Slice]
+    slices: Sequence[Slice]  # the slices, in order
+    # How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
     packings: Sequence[Packing]
-    layout: Layout
-    batch_blocks: int = 1
-    matrix: np.ndarray | None = None
-    tables: ExitStack = field(default_factory=ExitStack)
+    layout: Layout  # how the rows are packed
+    batch_blocks: int = 1  # blocks of each mini-batch of the last draw
+    matrix: np.ndarray | None = None  # the matrix of the last `transform`, shape (d, d); None since the last packing
+    tables: ExitStack = field(default_factory=ExitStack)  # drops the table of `copy`
+    # A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
     copy: str | None = None
     joins_epochs = False  # each epoch is one query, and its progress is shown
 
@@ -141,13 +119,15 @@ class PackedRows:
         return steps, options | ({"copy": self.copy} if self.copy else {})
 
     def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
-        """Return the states of the models of each slice after so many epochs of SGD over it."""
+        """Return the states of the models of each slice after so many epochs of SGD over it, each one pass."""
+        calls = ["dbdp_internal.sgd_epoch(block, $1 order by block_no)"] * len(self.slices)
+        moved, length = [b"".join(of_slice) for of_slice in states], len(states[0][0])
         for _ in range(passes):
             if len(self.packings) <= 1:
-                states = list(map(Slice.epoch, self.slices, states))
+                moved = list(map(Slice.value, self.slices, calls, moved))
             else:
-                states = side_by_side(Slice.epoch, self.slices, states)
-        return list(states)
+                moved = side_by_side(Slice.value, self.slices, calls, moved)
+        return [[each[begin : begin + length] for begin in range(0, len(each), length)] for each in moved]
 
     def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
         """Return the states after the noisy updates over all packed rows, in one pass for all of them."""
@@ -249,7 +229,7 @@ class PackedRows:
 
 @contextmanager
 def packed_rows(
-    session: Session, dataset: Dataset, layout: Layout, progress: Progress = silent
+    session: Session, dataset: RegisteredDataset, layout: Layout, progress: Progress = silent
 ) -> Iterator[PackedRows]:
     """Yield packed rows in temporary tables of this session, or of one session for each slice; none is packed yet.
 
@@ -267,7 +247,7 @@ def packed_rows(
 
 
 @contextmanager
-def _together(session: Session, dataset: Dataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
+def _together(session: Session, dataset: RegisteredDataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
     """Yield packed rows whose slices are one after the other in one table; each begins a new block."""
     per_block = blocks.rows_per_block(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
@@ -283,7 +263,7 @@ def _together(session: Session, dataset: Dataset, layout: Layout, progress: Prog
 
 @contextmanager
 def _side_by_side(
-    workers: Sequence[Session], dataset: Dataset, layout: Layout, progress: Progress
+    workers: Sequence[Session], dataset: RegisteredDataset, layout: Layout, progress: Progress
 ) -> Iterator[PackedRows]:
     """Yield packed rows with each slice in a session of its own.
 
@@ -301,7 +281,7 @@ def _side_by_side(
         yield PackedRows(slices, packings, layout)
 
 
-def _options(dataset: Dataset, layout: Layout) -> dict[str, Any]:
+def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp_internal.shuffle."""
     paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
     coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}

@@ -25,16 +25,16 @@ from dbdp.controller.statistics.summary_requests import known
 from dbdp.packing import grouping
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
-from dbdp.registry.datasets import Dataset
-from dbdp.registry.results.models import Model
-from dbdp.sessions.session import Charge, Session
+from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.results.models import ReleasedModel
+from dbdp.sessions.session import LedgerCharge, Session
 
 
 @dataclass(frozen=True)
 class Planned:
     """A request on a dataset with its plan, from public facts only."""
 
-    dataset: Dataset  # with the pairs of columns of the request
+    dataset: RegisteredDataset  # with the pairs of columns of the request
     request: Request  # of each training run
     plan: Any
     checked: Request  # what table and session must fit
@@ -61,7 +61,7 @@ class Planned:
         return explained(self.dataset, self.described, self.plan.guarantee)
 
     @contextmanager
-    def charged(self, session: Session) -> Iterator[tuple[Charge, Receipt]]:
+    def charged(self, session: Session) -> Iterator[tuple[LedgerCharge, Receipt]]:
         """Check and charge the request before the first row is read; the block computes and stores the release."""
         receipt = Receipt.of(self.dataset, self.described, self.plan.guarantee)
         sizes = self.plan.sizes if isinstance(self.plan, GroupsPlan) else ()
@@ -71,7 +71,7 @@ class Planned:
             yield charge, receipt.charged(charge.ledger)
 
     @contextmanager
-    def rows(self, session: Session, charge: Charge, progress: Progress) -> Iterator[PackedRows]:
+    def rows(self, session: Session, charge: LedgerCharge, progress: Progress) -> Iterator[PackedRows]:
         """Yield the rows; leave the block at the time at which the release may be shown."""
         packed = packed_rows(session, self.dataset, self.plan.layout, progress)
         with answering(session, self.dataset, charge), packed as rows:
@@ -95,7 +95,7 @@ def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[
     return job.explained() | {"plans": job.plan.explain_each()}
 
 
-def train(session: Session, name: str, request: Request, progress: Progress = silent) -> Model:
+def train(session: Session, name: str, request: Request, progress: Progress = silent) -> ReleasedModel:
     """Train a private model on a registered dataset, and release it once.
 
     Raises
@@ -112,7 +112,7 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
         return storing.store(session, job.dataset, job.request, released, receipt)
 
 
-def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> Model:
+def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> ReleasedModel:
     """Choose among settings privately, and release the chosen model once; raises as `train` does."""
     job = Planned.of(session, name, request)
     with job.charged(session) as (charge, receipt):
@@ -121,7 +121,9 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
         return storing.store(session, job.dataset, job.request, Released(models), receipt.noting({"chosen": chosen}))
 
 
-def train_groups(session: Session, name: str, request: GroupsRequest, progress: Progress = silent) -> dict[str, Model]:
+def train_groups(
+    session: Session, name: str, request: GroupsRequest, progress: Progress = silent
+) -> dict[str, ReleasedModel]:
     """Train a private model on each group of a key, for one charge, and release all of them together.
 
     A group is trained like a dataset. Return the models by group; raises as `train` does.
@@ -138,14 +140,16 @@ def train_groups(session: Session, name: str, request: GroupsRequest, progress: 
         return dict(zip(request.groups, models, strict=True))
 
 
-def _plan_groups(session: Session, dataset: Dataset, request: GroupsRequest, facts: Facts) -> GroupsPlan:
+def _plan_groups(session: Session, dataset: RegisteredDataset, request: GroupsRequest, facts: Facts) -> GroupsPlan:
     if session.engine is not None:
         raise ValueError("groups are trained only in PostgreSQL; register the rows of each group as a dataset")
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
     return groups.groups_plan(request, facts, sizes, is_private=grouping.is_private(dataset, request.group_by))
 
 
-def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, progress: Progress) -> list[Released]:
+def _releases_of_groups(
+    session: Session, dataset: RegisteredDataset, plan: GroupsPlan, progress: Progress
+) -> list[Released]:
     """Return the noisy models of the groups; a group without a row is not trained."""
     released: list[Released] = []
     progress("group", 0, len(plan.plans))
@@ -157,6 +161,6 @@ def _releases_of_groups(session: Session, dataset: Dataset, plan: GroupsPlan, pr
     return released
 
 
-def _model_of_group(session: Session, group: Dataset, base: Request, plan: algorithms.Plan) -> Released:
+def _model_of_group(session: Session, group: RegisteredDataset, base: Request, plan: algorithms.Plan) -> Released:
     with packed_rows(session, group, plan.layout) as rows:
         return storing.with_standard_errors(group, base, plan.run(rows))

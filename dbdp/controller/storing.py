@@ -10,14 +10,16 @@ from dbdp.algorithms.plan import Released
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
 from dbdp.learning.rows.pairs import written
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.results import network_models
 from dbdp.registry.results.column_units import in_column_units, standard_errors
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 from dbdp.sessions.session import Session
 
 
-def store(session: Session, dataset: Dataset, request: Request, released: Released, receipt: Receipt) -> Model:
+def store(
+    session: Session, dataset: RegisteredDataset, request: Request, released: Released, receipt: Receipt
+) -> ReleasedModel:
     """Store released linear models or a network, and return the model as users see it."""
     if request.network is None:
         noted = receipt.noting(released.figures)
@@ -25,18 +27,18 @@ def store(session: Session, dataset: Dataset, request: Request, released: Releas
     data, vector = network_of(dataset, request), released.models.tolist()
     stored = session.store_network(dataset, data, vector, receipt.as_data())
     names = dataset.declaration.feature_names
-    return Model(stored["id"], dataset.name, names, None, None, None, stored["receipt"], data, vector)
+    return ReleasedModel(stored["id"], dataset.name, names, None, None, None, stored["receipt"], data, vector)
 
 
-def with_standard_errors(dataset: Dataset, request: Request, released: Released) -> Released:
+def with_standard_errors(dataset: RegisteredDataset, request: Request, released: Released) -> Released:
     """Return a release whose figures have the standard errors of its coefficients in place of its noise."""
     errors = standard_errors(dataset.declaration, released.noise_root, request.projection)
     return replace(released, figures={**released.figures, **errors}, noise_root=None)
 
 
 def _store_linear(
-    session: Session, dataset: Dataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
-) -> Model:
+    session: Session, dataset: RegisteredDataset, request: Request, models: np.ndarray, receipt: dict[str, Any]
+) -> ReleasedModel:
     units = in_column_units(dataset.declaration, np.atleast_2d(models), request.projection)
     coefficients, intercepts = (each.tolist() for each in units)
     if dataset.declaration.kind != "classes":
@@ -44,16 +46,16 @@ def _store_linear(
     stored = session.store_release(dataset, coefficients, intercepts, receipt | _paired(dataset))
     names = dataset.declaration.feature_names
     intercept = intercepts[0] if dataset.declaration.kind != "classes" else None
-    return Model(stored["id"], dataset.name, names, coefficients, intercept, intercepts, stored["receipt"])
+    return ReleasedModel(stored["id"], dataset.name, names, coefficients, intercept, intercepts, stored["receipt"])
 
 
-def _paired(dataset: Dataset) -> dict[str, Any]:
+def _paired(dataset: RegisteredDataset) -> dict[str, Any]:
     """Return the entries of a receipt from which the stored declaration has its pairs; empty without any."""
     declaration = dataset.declaration
     return declaration.paired and {"pairs": written(declaration.pairs), "pair_cells": declaration.pair_cells}
 
 
-def network_of(dataset: Dataset, request: Request) -> dict[str, Any]:
+def network_of(dataset: RegisteredDataset, request: Request) -> dict[str, Any]:
     """Return the network of a request as data; raise ValueError unless it fits the dataset's declaration."""
     from dbdp.learning.networks.architecture import Network  # only a training of one needs it
 

@@ -18,7 +18,7 @@ from dbdp.packing.memory import pack_memory
 from dbdp.packing.record_store import Buckets, RecordFile
 from dbdp.packing.writers import table_name, temporary_blocks
 from dbdp.registry import register
-from dbdp.registry.datasets import Dataset, Group
+from dbdp.registry.datasets import Group, RegisteredDataset
 from dbdp.registry.tables import records
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
@@ -30,14 +30,14 @@ COLUMNS = "bucket int8, block bytea"
 _INSERT = "insert into {} values ($1, $2)"
 
 
-def sizes(session: Session, dataset: Dataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
+def sizes(session: Session, dataset: RegisteredDataset, group_by: str, groups: Sequence[str]) -> tuple[int, ...]:
     """Return the number of rows of each group."""
     _check(dataset, group_by, groups)
     sql = "select dbdp_internal.group_sizes($1, $2, $3::pg_catalog.text[]) as sizes"
     return tuple(session.query(sql, dataset.name, group_by, list(groups))[0]["sizes"])
 
 
-def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
+def _check(dataset: RegisteredDataset, group_by: str, groups: Sequence[str]) -> None:
     if dataset.unit:
         raise ValueError(
             f"dataset {dataset.name!r} protects all rows of one {dataset.unit.column!r} together, and these may be in "
@@ -53,12 +53,12 @@ def _check(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
         raise ValueError(f"group {Counter(groups).most_common(1)[0][0]!r} is listed twice; list each once")
 
 
-def is_private(dataset: Dataset, group_by: str) -> bool:
+def is_private(dataset: RegisteredDataset, group_by: str) -> bool:
     """Return whether neighbours may differ in the value that a record has in a column."""
     return group_by not in dataset.declaration.public_columns
 
 
-def _check_private(dataset: Dataset, group_by: str, groups: Sequence[str]) -> None:
+def _check_private(dataset: RegisteredDataset, group_by: str, groups: Sequence[str]) -> None:
     """Raise ValueError unless all groups of a private key have a public size and public names."""
     categories = {each.column: each.categories for each in dataset.declaration.categorical}.get(group_by)
     if categories is None:
@@ -79,7 +79,7 @@ def _check_private(dataset: Dataset, group_by: str, groups: Sequence[str]) -> No
         )
 
 
-def count(session: SpiSession, dataset: Dataset, group_by: str, groups: Sequence[str]) -> list[int]:
+def count(session: SpiSession, dataset: RegisteredDataset, group_by: str, groups: Sequence[str]) -> list[int]:
     """Return the public number of rows of each group; raises as `sizes` does.
 
     With a capacity the numbers of rows are private, and it is divided equally among the groups.
@@ -101,14 +101,14 @@ def _share(capacity: int, groups: int) -> int:
     return capacity // groups
 
 
-def staged_bytes(session: Session, dataset: Dataset, sizes: Sequence[int]) -> int:
+def staged_bytes(session: Session, dataset: RegisteredDataset, sizes: Sequence[int]) -> int:
     """Return the bytes of the file into which the records of the groups are distributed."""
     return sum(sizes) * records.encoder_of(session, dataset).record_bytes if sizes else 0
 
 
 def each_group(
-    session: Session, dataset: Dataset, request: GroupsRequest, counted: Sequence[int]
-) -> Generator[Dataset, None, None]:
+    session: Session, dataset: RegisteredDataset, request: GroupsRequest, counted: Sequence[int]
+) -> Generator[RegisteredDataset, None, None]:
     """Distribute the raw records of the groups to a file, in one pass; yield one group after the other.
 
     Close the generator if it is not read to its end, so that its tables are dropped.
@@ -125,7 +125,7 @@ def each_group(
 
 def distribute(
     session: SpiSession,
-    dataset: Dataset,
+    dataset: RegisteredDataset,
     table: str,
     group_by: str,
     groups: Sequence[str],

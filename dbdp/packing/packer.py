@@ -22,18 +22,18 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
 from dbdp.packing import resident
 from dbdp.packing.memory import pack_memory
-from dbdp.packing.options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.progress import ProgressReporter
 from dbdp.packing.record_store import Buckets, RecordFile
+from dbdp.packing.shuffle_options import ALL_ROWS, Poisson, Share, check_share
 from dbdp.packing.writers import BlockWriter
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import GROUP
-from dbdp.registry.datasets import Dataset, Group
+from dbdp.registry.datasets import Group, RegisteredDataset
 from dbdp.registry.tables import records
 from dbdp.sessions.server import SpiSession
 
 
-def shuffle_and_pack(session: SpiSession, dataset: Dataset, table: str, share: Share = ALL_ROWS) -> None:
+def shuffle_and_pack(session: SpiSession, dataset: RegisteredDataset, table: str, share: Share = ALL_ROWS) -> None:
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
     With Poisson steps the blocks have `size` rows for each step, one step after the other; where the steps are apart,
@@ -65,7 +65,7 @@ def shuffle_and_pack(session: SpiSession, dataset: Dataset, table: str, share: S
     store.end_block()
 
 
-def _packing(session: SpiSession, dataset: Dataset, table: str, share: Share) -> "_Packing":
+def _packing(session: SpiSession, dataset: RegisteredDataset, table: str, share: Share) -> "_Packing":
     """Return the packing of a share, or of one group's, after its checks."""
     if share.coding is not None:
         dataset = share.coding.of(dataset)
@@ -77,7 +77,7 @@ def _packing(session: SpiSession, dataset: Dataset, table: str, share: Share) ->
     return _Packing(session, dataset, encoder, table, reporter)
 
 
-def _group_of(session: SpiSession, dataset: Dataset, group: Group) -> Dataset:
+def _group_of(session: SpiSession, dataset: RegisteredDataset, group: Group) -> RegisteredDataset:
     """Return a group as a dataset, with as many rows as its bucket has records."""
     sql = f'select block from pg_temp."{group.staged}" where bucket = $1'
     rows = sum(resident.count(piece["block"]) for piece in session.query(sql, group.bucket))
@@ -97,7 +97,7 @@ class _Packing:
     """Packs a dataset: reads its rows, and writes them in a secret order, within `dbdp.pack_memory`."""
 
     def __init__(
-        self, session: SpiSession, dataset: Dataset, encoder: Encoder, table: str, reporter: ProgressReporter
+        self, session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, table: str, reporter: ProgressReporter
     ) -> None:
         self.dimension, self.slots = encoder.dimension, dataset.rows
         self._session = session

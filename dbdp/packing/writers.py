@@ -10,7 +10,7 @@ import numpy as np
 from dbdp.learning.rows import blocks
 from dbdp.packing import resident
 from dbdp.packing.record_store import RecordFile, RecordsInMemory
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.sessions.errors import INVALID_NAME
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session, temporary_table
@@ -45,7 +45,7 @@ def table_name(qualified: str) -> str:
 
 
 @contextmanager
-def block_table(session: Session, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+def block_table(session: Session, dataset: RegisteredDataset) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a temporary table for packed blocks, and the options by which dbdp_internal.shuffle locates the rows.
 
     Groups share a table, one after the other.

@@ -10,17 +10,17 @@ from dbdp.registry.results import models
 from dbdp.registry.spending import ledger
 from dbdp.registry.spending.odometers import Price
 from dbdp.sessions.server import SpiSession
-from dbdp.sessions.session import Charge, Json
+from dbdp.sessions.session import Json, LedgerCharge
 
 
 class ServerSession(SpiSession):
-    """The session inside a backend; a dataset is a `datasets.Dataset`."""
+    """The session inside a backend; a dataset is a `datasets.RegisteredDataset`."""
 
     def check_rows(self, dataset: Any) -> None:
         """Count the rows, or the units, and compare the number with the registered one."""
         datasets.check_rows(self, dataset)
 
-    def charge(self, dataset: Any, plan: Json, price: Price | None = None) -> Charge:
+    def charge(self, dataset: Any, plan: Json, price: Price | None = None) -> LedgerCharge:
         """Advance the odometers and write the ledger's row."""
         return ledger.record_charge(self, dataset, plan, price)
 

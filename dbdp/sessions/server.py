@@ -14,7 +14,8 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from dbdp.sessions.backend import (
+from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, is_cancel
+from dbdp.sessions.inside.backend import (
     LOCAL_USER,
     SUPERUSER,
     acting_as,
@@ -25,10 +26,9 @@ from dbdp.sessions.backend import (
     settings_undone,
     uncounted,
 )
-from dbdp.sessions.callers import OpenCursors
-from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, is_cancel
-from dbdp.sessions.planner import PLANNED, SET_PLANNER
-from dbdp.sessions.session import FLUSHED, Charge, Row, Session, postgres_type, wait_until
+from dbdp.sessions.inside.callers import OpenCursors
+from dbdp.sessions.inside.planner import PLANNED, SET_PLANNER
+from dbdp.sessions.session import FLUSHED, LedgerCharge, Row, Session, postgres_type, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards
 
@@ -368,7 +368,7 @@ class SpiSession(Session):
         """Run an empty query, so that a cancel takes effect: PostgreSQL does not interrupt arithmetic."""
         self.query("select")
 
-    def await_durable(self, charge: Charge) -> None:
+    def await_durable(self, charge: LedgerCharge) -> None:
         """Wait for the disk and the standbys: a release may be read in a transaction that never commits."""
         wait_until(self, FLUSHED, charge.position)
         if standbys := self.synchronous_standbys():

@@ -24,19 +24,11 @@ _POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
-class Charge:
-    """A charge, as the ledger records it.
+class LedgerCharge:
+    """A charge, as the ledger records it."""
 
-    Attributes
-    ----------
-    ledger : int
-        The id of its row in dbdp.ledger.
-    position : str
-        The WAL position that must be on disk before the charged release is shown.
-    """
-
-    ledger: int
-    position: str
+    ledger: int  # the id of its row in dbdp.ledger
+    position: str  # the WAL position that must be on disk before the charged release is shown
 
 
 class Registered(Protocol):
@@ -50,7 +42,7 @@ class Registered(Protocol):
 class Engine(Protocol):
     """The interface of a place other than the session's database where the rows of a dataset are read and trained on.
 
-    The session still plans, charges and stores; a dataset is a `dbdp.registry.datasets.Dataset`.
+    The session still plans, charges and stores; a dataset is a `dbdp.registry.datasets.RegisteredDataset`.
     """
 
     def check_rows(self, dataset: Any) -> None:
@@ -116,7 +108,7 @@ class Session(Protocol):
     def check_exact_results(self) -> None:
         """Raise ValueError unless results without noise may be computed here: by a caller that may read the rows."""
 
-    def charge(self, dataset: Registered, plan: Json, price: Any = None) -> Charge:
+    def charge(self, dataset: Registered, plan: Json, price: Any = None) -> LedgerCharge:
         """Charge a planned release, before a row is read; a ROLLBACK does not undo it.
 
         `price` is its `registry.spending.odometers.Price`, which spares the server a second computation. Only the
@@ -135,7 +127,7 @@ class Session(Protocol):
         Only the server waits. A cancel ends the block and the wait at once.
         """
 
-    def await_durable(self, charge: Charge) -> None:
+    def await_durable(self, charge: LedgerCharge) -> None:
         """Wait until neither a crash nor a failover to a synchronous standby can undo the charge."""
 
     def note(self, ledger: int, outcome: str, detail: str | None = None) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dbdp.algorithms.scores.confusion import ConfusionPlan, scores
 from dbdp.learning import kernels
+from dbdp.learning.counts.tallies import confusion, linear_scores
 from dbdp.learning.networks.architecture import network_named
 from dbdp.learning.rows.encoding import pack
-from dbdp.learning.tallies import confusion, linear_scores
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,

@@ -19,7 +19,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Fa
 from dbdp.algorithms.catalogue import values_of
 from dbdp.algorithms.families.perturbed_once.shared import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, MOST_NUMBERS, SCHEDULES, travel_of
-from dbdp.controller.options import options
+from dbdp.controller.training_options import options
 from dbdp.interfaces.cli.main import app
 from dbdp.learning import kernels
 from dbdp.learning.losses import LARGEST, LOSSES, Logistic
@@ -827,8 +827,10 @@ def test_a_model_trained_in_a_ball_is_released_in_it(algorithm):
             noise.append(mechanism.release(values))
             return noise[-1]
 
+        deviation = mechanism.deviation
+
     object.__setattr__(made, "mechanism", Known())
-    released = [made.noisy(UntrainedRows()) for _ in range(40)]
+    released = [made.run(UntrainedRows(), is_packed=True).models for _ in range(40)]
     lengths = np.linalg.norm(noise, axis=1)
     assert (lengths > 2).any()
     for model, vector, length in zip(released, noise, lengths, strict=True):

@@ -30,9 +30,9 @@ from dbdp.algorithms import Request
 from dbdp.interfaces.cli import admin, main, printing
 from dbdp.interfaces.cli.index import PLACES, SUMMARIES
 from dbdp.interfaces.cli.main import EXIT_CODES, app
-from dbdp.interfaces.python import progress
+from dbdp.interfaces.python import progress_bar
 from dbdp.interfaces.python.client.connecting import connect
-from dbdp.interfaces.python.progress import seconds_left
+from dbdp.interfaces.python.progress_bar import seconds_left
 from dbdp.interfaces.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -541,9 +541,9 @@ def shown_after(clock: list[float], *reports: tuple[str, int, int]) -> str:
     times = iter(clock)
     now = [next(times)]
     console = Terminal(width=100, force_terminal=True, color_system=None)
-    columns = (progress._Count(), progress._Left())
+    columns = (progress_bar._Count(), progress_bar._Left())
     bar = Progress(*columns, console=console, get_time=lambda: now[0], auto_refresh=False)
-    report = progress.Bars(bar)
+    report = progress_bar.Bars(bar)
     for each in reports:
         now[0] = next(times)
         report(*each)

@@ -7,7 +7,7 @@ import pytest
 from chance import usually
 from commands import run_here
 
-from dbdp.interfaces.cli.demo import adult, demo
+from dbdp.interfaces.cli.demo import adult, walkthrough
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.terminal import Terminal
 
@@ -15,7 +15,7 @@ from dbdp.interfaces.terminal import Terminal
 def shown(database: Database) -> str:
     """Return what the demo prints."""
     console = Terminal(file=io.StringIO(), width=160)
-    demo.run(database, console)
+    walkthrough.run(database, console)
     return console.file.getvalue()
 
 
@@ -54,7 +54,7 @@ def test_without_real_data_it_generates_rows_and_reports_it(database, monkeypatc
 def test_it_prints_every_step_in_40_lines(database):
     """Beside five lines of `make demo` itself; receipts, of 30 lines each, are where a line at the end says."""
     console = Terminal(file=io.StringIO(), width=80)
-    demo.run(database, console)
+    walkthrough.run(database, console)
     text = console.file.getvalue()
     for sql in ("dbdp.register_dataset('adult'", "dbdp.dp_explain('adult'", "dbdp.dp_logreg('adult'", "dbdp.predict("):
         assert sql in text

@@ -23,7 +23,7 @@ import dbdp
 from dbdp.interfaces.cli import printing
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.plain import plain, plain_lines, plain_output
-from dbdp.interfaces.python.progress import progress_bar
+from dbdp.interfaces.python.progress_bar import progress_bar
 from dbdp.interfaces.terminal import Terminal
 
 HOSTILE = "\x1b]0;pwned\x07\x9b31m\x90q\r\b\x00\u202e\u2028\u200b[link=http://x]\x1b[2J"
@@ -155,7 +155,7 @@ import sys, warnings
 sys.argv = ["dbdp", "version"]
 from dbdp.interfaces.cli import main
 from dbdp.interfaces.cli.printing import print_line, show
-from dbdp.interfaces.python.progress import progress_bar
+from dbdp.interfaces.python.progress_bar import progress_bar
 import test_plain_output as tests
 def act():
     for way, prints in tests.WAYS.items():

@@ -19,7 +19,7 @@ from dbdp.interfaces.python.client.connecting import connect
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import Release
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 Register = Callable[..., str]
 SIZES = {"a": 40, "b": 7, "c": 1, "d": 0}
@@ -64,7 +64,7 @@ def trained(
     groups: Sequence[str] = GROUPS,
     progress: Progress = silent,
     **options: Any,
-) -> dict[str, Model]:
+) -> dict[str, ReleasedModel]:
     """Train the groups through an interface; the models as both give them."""
     arguments = {"epsilon": 1.0, "delta": 1e-6} | options
     if interface == "client":
@@ -75,7 +75,9 @@ def trained(
     call = f"dbdp.dp_train_groups(%(name)s, 'g', %(groups)s, {named})"
     rows = released_in_sql(connection, call, arguments | {"name": name, "groups": list(groups)})
     models = ("model", "coefficients", "intercept", "intercepts", "receipt")
-    return {row["group"]: Model(number, name, [], *rest) for row in rows for number, *rest in [map(row.get, models)]}
+    return {
+        row["group"]: ReleasedModel(number, name, [], *rest) for row in rows for number, *rest in [map(row.get, models)]
+    }
 
 
 def released(connection: psycopg.Connection, name: str) -> int:
@@ -437,16 +439,6 @@ def test_what_cannot_be_trained_is_refused_before_the_charge(connection, dataset
 def test_only_other_columns_of_plain_types_can_be_public(table, register, columns, message):
     with pytest.raises(psycopg.Error, match=message):
         register(table, public_columns=columns)
-
-
-def test_public_columns_are_declared_alike_everywhere(connection, database, dataset):
-    name, sql = dataset(), "select declaration from dbdp.datasets_details where name = %s"
-    declared = connection.execute(sql, (name,)).fetchone()[0]
-    assert declared["public_columns"] == ["g"]
-    connection.execute("select dbdp.drop_dataset(%s)", (name,))
-    given = {key: declared[key] for key in ("label", "positive", "features", "public_columns")}
-    database.register_dataset(name, "t", **given, epsilon=1.0, delta=1e-6)
-    assert connection.execute(sql, (name,)).fetchone() == (declared,)
 
 
 def test_a_key_whose_type_changed_is_refused(connection, dataset, spent):

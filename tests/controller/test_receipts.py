@@ -22,7 +22,7 @@ from dbdp.controller.receipts import Receipt
 from dbdp.interfaces.python.client.database import Database
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import declare
 
 GOLDEN = Path(__file__).parent / "golden" / "receipts.txt"
@@ -188,7 +188,7 @@ def test_numbers_of_a_receipt_are_plain(database, names):
 
 def test_a_receipt_is_charged_without_being_changed():
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})
-    dataset = Dataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp"))
+    dataset = RegisteredDataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp"))
     planned = plan(Request(0.5, 1e-7, batch_size=10), Facts(ROWS, declaration.dimension))
     receipt = Receipt.of(dataset, planned.explain(), planned.guarantee)
     charge, leak = dataset.budget.cost(planned.guarantee)
@@ -206,7 +206,7 @@ def test_a_receipt_is_charged_without_being_changed():
 def test_a_delta_above_the_datasets_is_warned_of(delta, warns, own):
     """It is charged as a divergence: the dataset's guarantee holds, but the release's own is weaker than it reads."""
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})
-    dataset = Dataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
+    dataset = RegisteredDataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
     planned = plan(Request(0.5, delta, batch_size=10), Facts(ROWS, declaration.dimension))
     written = Receipt.of(dataset, planned.explain() | own, planned.guarantee).as_data().get("warning", "")
     text = "delta = 1.1e-06 of this release is above the 1e-06 of the dataset, which all releases together keep; choose"
@@ -216,7 +216,7 @@ def test_a_delta_above_the_datasets_is_warned_of(delta, warns, own):
 
 def test_a_release_that_has_no_cost_has_no_receipt():
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})
-    dataset = Dataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
+    dataset = RegisteredDataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
     boundless = Release(GaussianDpEvent(1e-154), 1.0, 1e-7)
     with pytest.raises(ValueError, match="is above every budget; use more noise"):
         Receipt.of(dataset, {"algorithm": "bolt_on"}, boundless)

@@ -26,7 +26,7 @@ from dbdp.controller.statistics.summary_requests import plan_of
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.summaries import Summary
+from dbdp.interfaces.python.summaries import ReleasedSummary
 from dbdp.learning import second_moments
 from dbdp.learning.rows.features import CENTRED
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
@@ -74,10 +74,12 @@ def table(connection: psycopg.Connection, schema: str) -> pd.DataFrame:
 
 
 @pytest.fixture
-def summarized(database: Database, register: Register, table: pd.DataFrame) -> Callable[..., tuple[str, Summary]]:
+def summarized(
+    database: Database, register: Register, table: pd.DataFrame
+) -> Callable[..., tuple[str, ReleasedSummary]]:
     """Register the table with a kind of label, and release a summary with hardly any noise."""
 
-    def make(kind: str, **given: Any) -> tuple[str, Summary]:
+    def make(kind: str, **given: Any) -> tuple[str, ReleasedSummary]:
         options = {"features": FEATURES, "epsilon": 1e6, "delta": 0.5} | LABELS[kind]
         name = register("t", **options | given)
         return name, database.summarize(name, **EXACT)

@@ -18,7 +18,7 @@ from dbdp.controller import ChargedError, packed_rows
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.privacy.accounting.events import pure_divergence
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 Register = Callable[..., str]
 ROWS, FEATURES = 600, 4
@@ -68,7 +68,7 @@ def tuning_of(*candidates: dict[str, Any], method: str = METHODS[0], **more: Any
     return TuningRequest(base, candidates or (BAD, GOOD, BAD), method, **own)
 
 
-def through(interface: str, connection: psycopg.Connection, name: str, request: TuningRequest) -> Model:
+def through(interface: str, connection: psycopg.Connection, name: str, request: TuningRequest) -> ReleasedModel:
     """Tune through an interface; a model as both give it."""
     database = connect(connection)
     if interface == "client":
@@ -79,7 +79,9 @@ def through(interface: str, connection: psycopg.Connection, name: str, request: 
     options = ", ".join(f"{each} => %({each})s" for each in arguments)
     call = f"dbdp.dp_tune(%(name)s, %(candidates)s, {options})"
     [row] = released(connection, call, arguments | {"name": name, "candidates": json.dumps(request.candidates)})
-    return Model(row["model"], name, [], row["coefficients"], row["intercept"], row["intercepts"], row["receipt"])
+    return ReleasedModel(
+        row["model"], name, [], row["coefficients"], row["intercept"], row["intercepts"], row["receipt"]
+    )
 
 
 @METHOD_AND_INTERFACE
@@ -235,17 +237,17 @@ class Runs:
     """What a repetition does: reports, epochs, and a number of runs that is fixed instead of drawn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch, self._epoch = monkeypatch, packed_rows.Slice.epoch
+        self._monkeypatch, self._value = monkeypatch, packed_rows.Slice.value
         self.epochs = 0
         self.reports: list[tuple[str, int, int]] = []
-        monkeypatch.setattr(packed_rows.Slice, "epoch", self._counting())
+        monkeypatch.setattr(packed_rows.Slice, "value", self._counting())
 
-    def _counting(self) -> Callable[..., list[bytes]]:
-        def epoch(part: packed_rows.Slice, states: list[bytes]) -> list[bytes]:
-            self.epochs += 1
-            return self._epoch(part, states)
+    def _counting(self) -> Callable[..., Any]:
+        def value(part: packed_rows.Slice, call: str, *parameters: Any) -> Any:
+            self.epochs += "sgd_epoch" in call
+            return self._value(part, call, *parameters)
 
-        return epoch
+        return value
 
     def draw(self, number: int | None) -> None:
         """Let the secret number be this one, or the cap."""

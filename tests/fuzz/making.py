@@ -8,7 +8,7 @@ from psycopg import sql
 from values import Table
 from watch import Outcome, Watch
 
-from dbdp.controller import options
+from dbdp.controller import training_options
 
 CASTS = {"features": "json", "classes": "text[]", "label_bounds": "float8[]", "source": "regclass", "intercept": "bool"}
 CASTS |= {
@@ -20,7 +20,7 @@ CASTS |= {
     "options": "json",
 }
 CASTS |= {"coefficients": "float8[]", "intercepts": "float8[]", "parameters": "float8[]"}
-CASTS |= {each.name: {float: "float8", int: "int"}.get(kind, "text") for each, kind in options.options()}
+CASTS |= {each.name: {float: "float8", int: "int"}.get(kind, "text") for each, kind in training_options.options()}
 ANALYST = "fuzz_analyst"
 PARTS = "create table t_0 partition of t for values in (0); create table t_1 partition of t default"
 

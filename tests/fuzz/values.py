@@ -1,7 +1,7 @@
 """Strategies: tables and their contents, declarations, requests: valid, boundary and none at all.
 
-Options of a training come from `dbdp.controller.options`, their words from its texts, settings from the algorithms' own
-records: what is added there is fuzzed too.
+Options of a training come from `dbdp.controller.training_options`, their words from its texts, settings from the
+algorithms' own records: what is added there is fuzzed too.
 """
 
 import json
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from watch import NUMBER, SMALL, WORD
 
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.options import declared
-from dbdp.controller import options
+from dbdp.algorithms.declared_options import declared
+from dbdp.controller import training_options
 
 # --- what a row may hold, as PostgreSQL reads it from text -------------------------------------------------
 
@@ -177,7 +177,7 @@ SOUND_NUMBERS = {
     "batch_size": [None, 1, 2],
 }
 ODD_WORDS = ["", "nope", "it's", "é" * 70, "x" * 5000, "mlp:0", "mlp:99999999999", "cnn:1", "mlp:2", "[[[[", "null"]
-OPTIONS = {each.name: kind for each, kind in options.options()}
+OPTIONS = {each.name: kind for each, kind in training_options.options()}
 PACE = {"epochs": [0, -1, 2**31 - 1], "shards": [0, -1, 2**31 - 1]}  # whatever is taken ends soon
 
 
@@ -190,7 +190,7 @@ def _words(name: str) -> st.SearchStrategy[Any]:
     odd = st.sampled_from([*ODD_WORDS, None])
     if name == "name":  # of models of one dataset: most are new
         return st.text("abcdefgh", min_size=16, max_size=16) | odd
-    return st.sampled_from(re.findall(r"[a-z_0-9:]+", options.description_of(name))) | odd
+    return st.sampled_from(re.findall(r"[a-z_0-9:]+", training_options.description_of(name))) | odd
 
 
 OWN = {name: list(declared(kind)) if (kind := each.OPTIONS.own_settings) else [] for name, each in ALGORITHMS.items()}

@@ -18,8 +18,8 @@ from shuffles import growth, multiset
 from dbdp.learning.rows import blocks
 from dbdp.packing import resident
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
-from dbdp.packing.options import Coding, Poisson, Share
 from dbdp.packing.packer import shuffle_and_pack
+from dbdp.packing.shuffle_options import Coding, Poisson, Share
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import GROUP, PoissonSamples, padded_samples
 from dbdp.registry import datasets

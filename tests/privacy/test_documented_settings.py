@@ -6,7 +6,7 @@ import pytest
 
 from dbdp.algorithms import ALGORITHMS
 from dbdp.algorithms.catalogue import algorithms_with
-from dbdp.algorithms.options import declared, shown
+from dbdp.algorithms.declared_options import declared, shown
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCUMENTS / "algorithms.md").read_text(encoding="utf-8")

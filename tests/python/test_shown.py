@@ -14,7 +14,7 @@ from released import released
 import dbdp
 from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.results.html import ReceiptData
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 RECEIPT = {
     "algorithm": "bolt_on",
@@ -42,9 +42,9 @@ class Cells(HTMLParser):
         self.texts.append(data)
 
 
-def model(**changes: Any) -> Model:
+def model(**changes: Any) -> ReleasedModel:
     values = {"id": 7, "dataset": "<script>d", "feature_names": ["<i>a", "b"], "coefficients": [0.25, -3.0]} | changes
-    return Model(**{"intercept": 1.5, "intercepts": [1.5], "receipt": RECEIPT} | values)
+    return ReleasedModel(**{"intercept": 1.5, "intercepts": [1.5], "receipt": RECEIPT} | values)
 
 
 def test_a_receipt_is_a_dict_that_a_notebook_shows_short_first():

@@ -35,9 +35,9 @@ _FOR_PEOPLE = "shown and not sent; names are of quote_ident or listed in the mod
 _NUMBERS = "one of two words, and numbers"
 _MESSAGE = "a message for people, which begins like a statement"
 QUOTED = {
-    "sessions.advisory_locks._counted": _NUMBERS,
-    "sessions.advisory_locks._hold": _NUMBERS,
-    "sessions.advisory_locks._lock": _NUMBERS,
+    "sessions.inside.advisory_locks._counted": _NUMBERS,
+    "sessions.inside.advisory_locks._hold": _NUMBERS,
+    "sessions.inside.advisory_locks._lock": _NUMBERS,
     "deployment.bootstrap._ensure_project": "a message for people, of packages",
     "registry.spending.budgets._periods": "a condition written in the module",
     "registry.datasets.count": _OF_SERVER,
@@ -47,14 +47,14 @@ QUOTED = {
     "deployment.doctor._roles": _FOR_PEOPLE,
     "deployment.doctor._rights": _FOR_PEOPLE,
     "deployment.doctor._own_rights": _FOR_PEOPLE,
-    "algorithms.options.Options.refusal": _MESSAGE,
+    "algorithms.declared_options.Options.refusal": _MESSAGE,
     "learning.losses.loss_named": _MESSAGE,
     "registry.spending.names.revoke": _MESSAGE,
     "registry.spending.rights.revoke_prediction": _MESSAGE,
     "registry.spending.rights.revoke_training": _MESSAGE,
     "deployment.inventory.foreign": _FOR_PEOPLE,
     "deployment.doctor._writers": _FOR_PEOPLE,
-    "registry.results.stored_summaries.Summary._check": _MESSAGE,
+    "registry.results.stored_summaries.StoredSummary._check": _MESSAGE,
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
     "deployment.doctor._counts": _FOR_PEOPLE,
@@ -84,7 +84,7 @@ QUOTED = {
     "sessions.server.SpiSession._lock": _OF_SERVER,
     "sessions.server.SpiSession.scan": "queries written in the modules that read tables, and a number",
     "sessions.session.temporary_table": _TEMPORARY,
-    "interfaces.web.routes.lists.listed": "one of the lists of the module",
+    "interfaces.web.routes.paged_lists.listed": "one of the lists of the module",
 }
 
 

@@ -23,7 +23,7 @@ from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.registry import datasets
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import network_models
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 from dbdp.sessions.client import ClientSession
 
 Register = Callable[..., str]
@@ -79,7 +79,7 @@ def stored(
     text: str,
     projection: RandomProjection | None = None,
     rows: np.ndarray | None = None,
-) -> Model:
+) -> ReleasedModel:
     """Store a random network for a dataset, as an owner's client does; its scores of the rows vary around 0."""
     session = ClientSession(connection)
     dataset = datasets.load(session, name)
@@ -91,12 +91,14 @@ def stored(
         model[-network.outputs :] -= network.scores(model, rows).mean(axis=0)
     data, parameters = network_models.as_data(network, projection), model.tolist()
     made = session.store_network(dataset, data, parameters, {"algorithm": "none"})
-    return Model(made["id"], name, declaration.feature_names, None, None, None, made["receipt"], data, parameters)
+    return ReleasedModel(
+        made["id"], name, declaration.feature_names, None, None, None, made["receipt"], data, parameters
+    )
 
 
 def both(
     connection: psycopg.Connection, register: Register, kind: str, text: str, features: Any, **given: Any
-) -> tuple[Model, dict[int, np.ndarray]]:
+) -> tuple[ReleasedModel, dict[int, np.ndarray]]:
     """A network on table t, and the scores of the rows as its twin, of whose label each row is a class, packs them."""
     projection = given.pop("projection", None)
     connection.execute("create table twin as select * from t")
@@ -116,7 +118,7 @@ def both(
 
 
 def assert_predicted(
-    connection: psycopg.Connection, model: Model, scores: dict[int, np.ndarray], argument: str
+    connection: psycopg.Connection, model: ReleasedModel, scores: dict[int, np.ndarray], argument: str
 ) -> None:
     """Every row has the prediction of its score, and null where packing makes it a zero row."""
     if len(next(iter(scores.values()))) > 1:

@@ -587,11 +587,11 @@ def records(draw: st.DrawFn) -> tuple[list[row_columns.Column], bytes]:
 GROUPS = {b"u": 1, "ü".encode(): 0, b"": 2}
 
 
-def group_of(columns: list[row_columns.Column], place: int) -> row_columns.Group:
+def group_of(columns: list[row_columns.Column], place: int) -> row_columns.ColumnGroups:
     """Groups of a column: three of its categories, or four of its numbers."""
     if columns[place].kind in "tb":
-        return row_columns.Group(place, 3, lookup=GROUPS)
-    return row_columns.Group(place, 4, EDGES)
+        return row_columns.ColumnGroups(place, 3, lookup=GROUPS)
+    return row_columns.ColumnGroups(place, 4, EDGES)
 
 
 @st.composite
@@ -624,15 +624,15 @@ def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending, d
 
 NUMBER, CATEGORY = row_columns.Column("f"), row_columns.Column("t", lookup={b"u": 1.0})
 FORGED = {
-    "a column that is none": ([row_columns.Group(2, 4, EDGES)], []),
-    "a column before the first": ([row_columns.Group(-1, 4, EDGES)], []),
-    "edges for a category": ([row_columns.Group(1, 4, EDGES)], []),
-    "categories for a number": ([row_columns.Group(0, 3, lookup=GROUPS)], []),
-    "more groups than edges": ([row_columns.Group(0, 9, EDGES)], []),
-    "a group beyond the last": ([row_columns.Group(1, 2, lookup=GROUPS)], []),
-    "a group before the first": ([row_columns.Group(1, 2, lookup={b"u": -2})], []),
-    "a side that is none": ([row_columns.Group(0, 4, EDGES)], [row_columns.Cells(0, 1, (0.0,) * 16)]),
-    "fewer weights than cells": ([row_columns.Group(0, 4, EDGES)], [row_columns.Cells(0, 0, (0.0,) * 15)]),
+    "a column that is none": ([row_columns.ColumnGroups(2, 4, EDGES)], []),
+    "a column before the first": ([row_columns.ColumnGroups(-1, 4, EDGES)], []),
+    "edges for a category": ([row_columns.ColumnGroups(1, 4, EDGES)], []),
+    "categories for a number": ([row_columns.ColumnGroups(0, 3, lookup=GROUPS)], []),
+    "more groups than edges": ([row_columns.ColumnGroups(0, 9, EDGES)], []),
+    "a group beyond the last": ([row_columns.ColumnGroups(1, 2, lookup=GROUPS)], []),
+    "a group before the first": ([row_columns.ColumnGroups(1, 2, lookup={b"u": -2})], []),
+    "a side that is none": ([row_columns.ColumnGroups(0, 4, EDGES)], [row_columns.Cells(0, 1, (0.0,) * 16)]),
+    "fewer weights than cells": ([row_columns.ColumnGroups(0, 4, EDGES)], [row_columns.Cells(0, 0, (0.0,) * 15)]),
 }
 
 

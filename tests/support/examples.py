@@ -3,7 +3,7 @@
 from typing import Any
 
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.options import ALL_ROWS
+from dbdp.algorithms.declared_options import ALL_ROWS
 
 GIVEN: dict[str, dict[str, Any]] = {
     "huber_width": {"huber_width": 0.3, "loss": "huber_svm"},

@@ -6,7 +6,7 @@ import operator
 import struct
 from collections.abc import Callable
 
-from dbdp.interfaces.sql.row_columns import Column, Crossing, Ending, Group, number_of, values_of
+from dbdp.interfaces.sql.row_columns import Column, ColumnGroups, Crossing, Ending, number_of, values_of
 
 _ARRAY_HEADER = struct.Struct("<5i")
 _FLOAT4 = 700  # PostgreSQL's OID of the type
@@ -130,7 +130,7 @@ def _weighted(column: Column, number: float) -> tuple[float, float]:
     return weight * coordinate, coordinate * coordinate
 
 
-def _group(group: Group, column: Column, value: bytes | None) -> int:
+def _group(group: ColumnGroups, column: Column, value: bytes | None) -> int:
     """Return the group of a value, -1 for an unknown category."""
     if group.lookup is None:
         return bisect.bisect_right(group.edges, number_of(column, value))

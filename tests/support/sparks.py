@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbdp.privacy.accounting.budget import Budget
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import declare
 
 LENGTH = 4
@@ -104,9 +104,9 @@ def write(folder: Path, features: np.ndarray, labels: Sequence[Any], files: int 
     return folder
 
 
-def dataset_of(rows: int, length: int = LENGTH, **declared: Any) -> Dataset:
+def dataset_of(rows: int, length: int = LENGTH, **declared: Any) -> RegisteredDataset:
     """A dataset as it is registered: an array x of norm 1 and a label y of ±1."""
     facts = {"label": "y", "positive": "1", "negative": "-1", "features": {"x": {"length": length, "norm": 1.0}}}
     facts |= {"classes": None, "label_bounds": None, "intercept": False, "public_columns": None} | declared
     types = {"y": "integer", "x": "double precision[]"}
-    return Dataset(1, "d", "public.d", rows, declare(**facts), BUDGET, types)
+    return RegisteredDataset(1, "d", "public.d", rows, declare(**facts), BUDGET, types)

@@ -13,7 +13,7 @@ import pytest
 from pairs import others_slow
 from site_of_tests import ODD, PASSWORD, People, csrf_of, words
 
-from dbdp.controller.options import options
+from dbdp.controller.training_options import options
 from dbdp.interfaces.web import routes
 from dbdp.interfaces.web.app import create
 from dbdp.interfaces.web.guards import LARGEST_FORM
@@ -89,7 +89,7 @@ def test_every_answer_is_closed_to_other_pages_by_headers(owner, shared_site):
 
 
 def test_a_fault_has_the_headers_too(site, monkeypatch):
-    monkeypatch.setattr("dbdp.interfaces.web.routes.lists.listed", None)
+    monkeypatch.setattr("dbdp.interfaces.web.routes.paged_lists.listed", None)
     with site.open() as client:
         answer = client.get("/datasets")
     assert answer.status_code == 500

@@ -239,7 +239,7 @@ def test_no_secret_is_logged_even_by_a_fault(site, caplog, monkeypatch):
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("a fault of the tests")
 
-        monkeypatch.setattr("dbdp.interfaces.web.routes.lists.listed", broken)
+        monkeypatch.setattr("dbdp.interfaces.web.routes.paged_lists.listed", broken)
         answer = client.get("/datasets")
         assert answer.status_code == 500
         assert "a fault of the tests" not in answer.text

@@ -12,7 +12,7 @@ import pytest
 from site_of_tests import FEATURES, ROWS, People, csrf_of, visiting, words
 
 from dbdp.interfaces.web.routes import plan_form
-from dbdp.interfaces.web.routes.lists import ROWS_OF_A_PAGE
+from dbdp.interfaces.web.routes.paged_lists import ROWS_OF_A_PAGE
 from dbdp.interfaces.web.views.bars import Rest, budget_bar, parts
 from dbdp.interfaces.web.views.rendering import number, percent
 

@@ -22,13 +22,13 @@ from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics import summary_requests
 from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
-from dbdp.learning import tallies
+from dbdp.learning.counts import tallies
 from dbdp.registry import datasets, register
 from dbdp.registry.border import ServerSession
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
-from dbdp.sessions.session import Charge, Session
+from dbdp.sessions.session import LedgerCharge, Session
 
 
 def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -108,12 +108,12 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
 
 
-def _bounds_plan(dataset: Dataset, epsilon: float, delta: float, beta: float) -> BoundsPlan:
+def _bounds_plan(dataset: RegisteredDataset, epsilon: float, delta: float, beta: float) -> BoundsPlan:
     known = dataset.has_public_rows
     return BoundsPlan(epsilon, delta, dataset.rows, beta, moved=dataset.unit_rows, has_public_rows=known)
 
 
-def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalancePlan:
+def _balance_plan(dataset: RegisteredDataset, epsilon: float, delta: float) -> ClassBalancePlan:
     declaration = dataset.declaration
     if declaration.kind == "real":
         raise ValueError(
@@ -125,7 +125,7 @@ def _balance_plan(dataset: Dataset, epsilon: float, delta: float) -> ClassBalanc
 
 def _tallied(
     session: Session,
-    dataset: Dataset,
+    dataset: RegisteredDataset,
     plan: CountPlan,
     tally: tallies.Tally,
     details: dict[str, Any],
@@ -142,12 +142,14 @@ def _tallied(
         return _shown(session, plan, noisy, receipt, charge)
 
 
-def _shown(session: Session, plan: CountPlan, noisy: np.ndarray, receipt: Receipt, charge: Charge) -> dict[str, Any]:
+def _shown(
+    session: Session, plan: CountPlan, noisy: np.ndarray, receipt: Receipt, charge: LedgerCharge
+) -> dict[str, Any]:
     session.note(charge.ledger, "shown")
     return plan.answer(noisy) | {"receipt": receipt.charged(charge.ledger).as_data()}
 
 
-def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
+def _facts(dataset: RegisteredDataset, *, is_network: bool) -> ScoredFacts:
     """Return the public facts of a dataset that the plan of a metric depends on."""
     declaration = dataset.declaration
     classes = _names(dataset).get("classes", [])
@@ -155,7 +157,7 @@ def _facts(dataset: Dataset, *, is_network: bool) -> ScoredFacts:
     return ScoredFacts(*public, is_network, dataset.unit_rows, dataset.has_public_rows)
 
 
-def _names(dataset: Dataset) -> dict[str, Any]:
+def _names(dataset: RegisteredDataset) -> dict[str, Any]:
     """Return the names of the classes, in the order of counts and matrices; nothing if the label is a number."""
     declaration = dataset.declaration
     if declaration.kind == "real":

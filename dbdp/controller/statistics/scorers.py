@@ -8,10 +8,10 @@ import numpy as np
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.learning import tallies
+from dbdp.learning.counts import tallies
 from dbdp.learning.rows.encoding import HEADER_BYTES
-from dbdp.packing.options import Coding
-from dbdp.registry.datasets import Dataset
+from dbdp.packing.shuffle_options import Coding
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import network_models
 from dbdp.registry.results.column_units import in_packed_coordinates
@@ -20,29 +20,16 @@ from dbdp.sessions.session import Row, Session
 
 @dataclass(frozen=True)
 class Scorer:
-    """A released model, prepared to score packed rows.
+    """A released model, prepared to score packed rows."""
 
-    Attributes
-    ----------
-    vectors : np.ndarray
-        Linear models, shape (outputs, d), or the parameters of a network, shape (1, P).
-    network : str | None
-        The network as JSON; None for linear models.
-    dimension : int
-        Coordinates of a packed row, d.
-    request : Request
-        How to pack the rows: with the projection of a network, if it has one.
-    coding : Coding | None
-        How the rows are encoded: as the model's were for its training; None is the dataset's own encoding.
-    """
-
-    vectors: np.ndarray
-    network: str | None
-    dimension: int
-    request: Request
+    vectors: np.ndarray  # linear models, shape (outputs, d), or the parameters of a network, shape (1, P)
+    network: str | None  # the network as JSON; None for linear models
+    dimension: int  # coordinates of a packed row, d
+    request: Request  # how to pack the rows: with the projection of a network, if it has one
+    # How the rows are encoded: as the model's were for its training; None is the dataset's own encoding.
     coding: Coding | None = None
 
-    def encoded(self, dataset: Dataset) -> Dataset:
+    def encoded(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with the encoding of the model."""
         return dataset if self.coding is None else self.coding.of(dataset)
 
@@ -77,7 +64,7 @@ def released_model(session: Session, model: int) -> Row:
     return rows[0]
 
 
-def scorer_of(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
+def scorer_of(model: int, row: Row, dataset: RegisteredDataset, epsilon: float) -> Scorer:
     """Return the scorer of a released model on a dataset."""
     declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
     _check_fit(model, declaration, dataset)
@@ -92,7 +79,7 @@ def scorer_of(model: int, row: Row, dataset: Dataset, epsilon: float) -> Scorer:
     return Scorer(parameters[None], row["network"], network.inputs, request, coding)
 
 
-def _check_fit(model: int, trained: Declaration, dataset: Dataset) -> None:
+def _check_fit(model: int, trained: Declaration, dataset: RegisteredDataset) -> None:
     """Raise ValueError for a model whose features or classes are not the dataset's; the label's column may differ.
 
     Bins and scales may differ too: the rows are encoded as the model's were.

@@ -21,12 +21,12 @@ from dbdp.controller.facts import facts
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.learning.rows.features import CENTRED
-from dbdp.packing.options import Coding
+from dbdp.packing.shuffle_options import Coding
 from dbdp.registry import datasets
 from dbdp.registry.border import ServerSession
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.results import stored_summaries
-from dbdp.registry.results.stored_summaries import Summary
+from dbdp.registry.results.stored_summaries import StoredSummary
 from dbdp.sessions.session import Session
 
 MOST_REGULARISATION = 1e6
@@ -54,7 +54,7 @@ def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float
         return stored_summaries.record(session, dataset, noisy.tolist(), receipt.charged(charge.ledger).as_data())
 
 
-def plan_of(dataset: Dataset, epsilon: float, delta: float) -> SummaryPlan:
+def plan_of(dataset: RegisteredDataset, epsilon: float, delta: float) -> SummaryPlan:
     """Return the plan of a summary, from public facts only; raise ValueError if there is none."""
     declaration = dataset.declaration
     weight = stored_summaries.weight_of(declaration)
@@ -62,7 +62,7 @@ def plan_of(dataset: Dataset, epsilon: float, delta: float) -> SummaryPlan:
     return SummaryPlan(epsilon, delta, dataset.rows, *sizes, weight, moved=dataset.unit_rows)
 
 
-def known(session: Session, dataset: Dataset, request: Request) -> Facts:
+def known(session: Session, dataset: RegisteredDataset, request: Request) -> Facts:
     """Return the public facts of a dataset, with what the request's summary released."""
     public = facts(dataset, request)
     if request.summary is None:
@@ -152,7 +152,7 @@ def correlations(session: Session, number: int) -> dict[str, Any]:
     }
 
 
-def _joint(summary: Summary) -> JointMoment:
+def _joint(summary: StoredSummary) -> JointMoment:
     """Return the joint moment; raise ValueError unless it has the constant, from which means follow."""
     if not summary.declaration.intercept:
         raise ValueError(
@@ -162,7 +162,7 @@ def _joint(summary: Summary) -> JointMoment:
     return JointMoment.of(summary.mean, summary.scale, summary.declaration.dimension - 1)
 
 
-def _sources(summary: Summary, target: int, features: Sequence[str] | None) -> list[int]:
+def _sources(summary: StoredSummary, target: int, features: Sequence[str] | None) -> list[int]:
     columns = summary.columns
     if features is None:
         return [place for place, column in enumerate(columns) if column not in ("", columns[target])]
@@ -172,7 +172,9 @@ def _sources(summary: Summary, target: int, features: Sequence[str] | None) -> l
     return sources
 
 
-def _in_units(summary: Summary, fit: LeastSquares, target: int, sources: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def _in_units(
+    summary: StoredSummary, fit: LeastSquares, target: int, sources: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients in the units of the columns and the half widths, shapes (k + 1,); the intercept is last.
 
     A column is v = o + l·c: v_t = o_t + l_t·(α + Σ β_i(v_i - o_i)/l_i).

@@ -31,7 +31,7 @@ $body$;
 PARAMETER = re.compile(r"(?:'[^']*'|[^',])+")  # no type in sql/ has a comma
 # What is written once for several functions: names, rows of their values (a;b of c, d), and the script.
 EACH = re.compile(r"@each ([\w, ]+):\s*((?:(?!do@).)*?)\s*do@\n((?:(?!@each ).)*?)@end@\n", re.DOTALL)
-OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.options`)
+OPTIONS = re.compile(r"@options(?: without ([\w ]+))?@")  # the options of a training (`controller.training_options`)
 # If an earlier version of the extension is in another schema, an update would look names up there.
 PINNED = f"set local search_path = {PATH};\n\n"
 
@@ -69,7 +69,7 @@ def _migrations(source: ExtensionSource) -> dict[str, list[str]]:
 
 
 def _with_bodies(part: Path, source: ExtensionSource) -> str:
-    from dbdp.controller.options import sql_parameters
+    from dbdp.controller.training_options import sql_parameters
     from dbdp.registry import registration
 
     body = (source.plpython / "body.py").read_text().replace("@version@", __version__)

@@ -27,7 +27,7 @@ app.add_command(server, "server")
 @app.command()
 def demo(url: Url = None) -> None:
     """Load Adult, train at ε = 1 in SQL and in Python, and print every step."""
-    from dbdp.interfaces.cli.demo.demo import run
+    from dbdp.interfaces.cli.demo.walkthrough import run
 
     with opened(url) as database:
         run(database, console, elsewhere=url is not None)

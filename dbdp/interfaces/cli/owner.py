@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.column_bounds import BETA
-from dbdp.controller.options import HELP
+from dbdp.controller.training_options import HELP
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option, with_options
 from dbdp.interfaces.cli.printing import (
     POSTGRESQL,

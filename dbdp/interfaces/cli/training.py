@@ -11,7 +11,7 @@ import click
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.words import SYNONYMS
-from dbdp.controller.options import check_without_columns, help_of, keywords
+from dbdp.controller.training_options import check_without_columns, help_of, keywords
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option, with_options
 from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
@@ -28,7 +28,7 @@ from dbdp.interfaces.cli.printing import (
 from dbdp.privacy.accounting.budget import Budget
 
 if TYPE_CHECKING:
-    from dbdp.registry.results.models import Model
+    from dbdp.registry.results.models import ReleasedModel
 
 app = Commands()
 
@@ -79,14 +79,14 @@ def train(
     url: Url = None,
 ) -> None:
     """Train a private model on a registered dataset, and store the release."""
-    from dbdp.interfaces.python.progress import progress_bar
+    from dbdp.interfaces.python.progress_bar import progress_bar
 
     with opened_on(url, engine, master, places) as database, progress_bar() as progress:
         model = database.train(dataset, request, progress)
     _show_model(model, as_json)
 
 
-def _show_model(model: "Model", as_json: bool) -> None:
+def _show_model(model: "ReleasedModel", as_json: bool) -> None:
     if as_json:
         print(json.dumps(vars(model), default=str))
     else:
@@ -99,7 +99,7 @@ def train_groups(
     dataset: str, request: Request, group_by: GroupBy, groups: Groups, as_json: AsJson = False, url: Url = None
 ) -> None:
     """Train a private model for each group of rows, for one charge, and store the releases."""
-    from dbdp.interfaces.python.progress import progress_bar
+    from dbdp.interfaces.python.progress_bar import progress_bar
 
     with opened(url) as database, progress_bar() as progress:
         models = database.train_groups(dataset, request, group_by=group_by, groups=groups, progress=progress)
@@ -138,7 +138,7 @@ def tune(
 ) -> None:
     """Choose among settings privately, and store the chosen model."""
     from dbdp.algorithms.combined.tuning import TuningRequest, parsed
-    from dbdp.interfaces.python.progress import progress_bar
+    from dbdp.interfaces.python.progress_bar import progress_bar
 
     own = (method, repetitions, distribution, selection_epsilon)
     tuning = TuningRequest(request, parsed(candidates.read_text()), *own)

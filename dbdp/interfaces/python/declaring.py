@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.checks import nearest
-from dbdp.interfaces.python.frames import Bounds, Column, Frame, as_text
+from dbdp.interfaces.python.frames import Bounds, Frame, FrameColumn, as_text
 
 WIDEST = 900  # columns of a table; a row with more does not fit a page of PostgreSQL
 LONGEST_NAME = 63  # bytes of a column's name
@@ -155,7 +155,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_kind(name: str, column: Column, stated: Any) -> None:
+def _check_kind(name: str, column: FrameColumn, stated: Any) -> None:
     """Raise ValueError for categories of a column of numbers, or bounds of one of texts."""
     if isinstance(stated, Mapping):
         stated = stated.get("bounds")
@@ -205,5 +205,5 @@ def extent(values: np.ndarray) -> Bounds:
     return (lower, upper) if lower < upper else (lower, lower + max(1.0, abs(lower)))
 
 
-def _categories(column: Column) -> list[str]:
+def _categories(column: FrameColumn) -> list[str]:
     return sorted({value for value in column.values if value is not None})

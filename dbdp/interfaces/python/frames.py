@@ -17,7 +17,7 @@ _EXPONENT = 1e15  # from here PostgreSQL writes an integral float8 with an expon
 
 
 @dataclass(frozen=True)
-class Column:
+class FrameColumn:
     """A column of a caller's rows."""
 
     values: np.ndarray  # shape (n,), float64 with NaN for missing values, or objects: str, with None for them
@@ -37,7 +37,7 @@ class Column:
         return not bool(np.isfinite(self.values).all())
 
 
-Frame = dict[str, Column]
+Frame = dict[str, FrameColumn]
 
 
 def is_frame(rows: Any) -> bool:
@@ -66,7 +66,7 @@ def frame_of(rows: Any, wanted: Sequence[str] | None = None) -> Frame:
     return {name: column(name) for name in wanted or names}
 
 
-def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], Column]]:
+def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], FrameColumn]]:
     """Return the names of the columns, and a function from a name to its column."""
     if is_pandas(rows):
         names = [str(name) for name in rows.columns]
@@ -79,7 +79,7 @@ def _columns_of(rows: Any) -> tuple[list[str], Callable[[str], Column]]:
 
 def of_array(rows: np.ndarray, names: Sequence[str]) -> Frame:
     """Return the columns of an array, shape (n, columns), of float64 or of objects."""
-    column = _of_values if rows.dtype == object else Column
+    column = _of_values if rows.dtype == object else FrameColumn
     return {name: column(rows[:, place]) for place, name in enumerate(names)}
 
 
@@ -154,21 +154,23 @@ def _library(rows: Any) -> str:
     return module if module == "polars" or hasattr(rows, "columns") else ""
 
 
-def _texts(values: Iterable[Any], categories: Iterable[Any] | None = None) -> Column:
+def _texts(values: Iterable[Any], categories: Iterable[Any] | None = None) -> FrameColumn:
     converted = list(map(as_text, values))
     texts = np.empty(len(converted), dtype=object)
     texts[:] = converted
-    return Column(texts, categories=None if categories is None else tuple(str(as_text(each)) for each in categories))
+    return FrameColumn(
+        texts, categories=None if categories is None else tuple(str(as_text(each)) for each in categories)
+    )
 
 
-def _of_values(values: Iterable[Any]) -> Column:
+def _of_values(values: Iterable[Any]) -> FrameColumn:
     """Return a column of Python values: of numbers if all are numbers, else of texts."""
     listed = list(values)
     kinds = {type(value) for value in listed if value is not None}
     if kinds and kinds <= {bool, np.bool_}:
-        return Column(_numbers(listed), bounds=(0.0, 1.0))
+        return FrameColumn(_numbers(listed), bounds=(0.0, 1.0))
     if kinds and all(issubclass(kind, int | float | Decimal | np.number | np.bool_) for kind in kinds):
-        return Column(_numbers(listed))
+        return FrameColumn(_numbers(listed))
     return _texts(listed)
 
 
@@ -176,16 +178,16 @@ def _numbers(values: list[Any]) -> np.ndarray:
     return np.array([np.nan if value is None else float(value) for value in values])
 
 
-def _of_pandas(name: str, series: Any) -> Column:
+def _of_pandas(name: str, series: Any) -> FrameColumn:
     from pandas import CategoricalDtype
     from pandas.api import types
 
     if isinstance(series.dtype, CategoricalDtype):
         return _texts(series.astype(object), series.cat.categories)
     if types.is_bool_dtype(series.dtype):
-        return Column(series.to_numpy(np.float64, na_value=np.nan), bounds=(0.0, 1.0))
+        return FrameColumn(series.to_numpy(np.float64, na_value=np.nan), bounds=(0.0, 1.0))
     if types.is_numeric_dtype(series.dtype) and not types.is_complex_dtype(series.dtype):
-        return Column(series.to_numpy(np.float64, na_value=np.nan))
+        return FrameColumn(series.to_numpy(np.float64, na_value=np.nan))
     if types.is_object_dtype(series.dtype) or types.is_string_dtype(series.dtype):
         return _of_values(None if as_text(value) is None else value for value in series)
     raise _unusable(name, series.dtype)
@@ -203,7 +205,7 @@ def _arrow_table(rows: Any) -> Any:
     return rows if isinstance(rows, pyarrow.Table) else pyarrow.table(rows)
 
 
-def _of_arrow(name: str, column: Any) -> Column:
+def _of_arrow(name: str, column: Any) -> FrameColumn:
     import pyarrow
     from pyarrow import types
 
@@ -213,9 +215,9 @@ def _of_arrow(name: str, column: Any) -> Column:
         is_declared = kind.ordered  # as in polars.Enum; the dictionaries of other types are collected from the rows
         return _texts(column.to_pylist(), chunks[0].dictionary.to_pylist() if is_declared and chunks else None)
     if types.is_boolean(kind):
-        return Column(_numbers(column.to_pylist()), bounds=(0.0, 1.0))
+        return FrameColumn(_numbers(column.to_pylist()), bounds=(0.0, 1.0))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return Column(column.cast(pyarrow.float64()).to_numpy())
+        return FrameColumn(column.cast(pyarrow.float64()).to_numpy())
     if types.is_string(kind) or types.is_large_string(kind) or kind == getattr(pyarrow, "string_view", lambda: None)():
         return _texts(column.to_pylist())
     raise _unusable(name, kind)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Required, TypedDict
 
 from dbdp.algorithms import words
-from dbdp.controller.options import keywords
+from dbdp.controller.training_options import keywords
 
 EXPLAINED = """
 

@@ -8,7 +8,7 @@ from dbdp.sessions.session import Row
 
 
 @dataclass(frozen=True)
-class Summary:
+class ReleasedSummary:
     """A released summary of a dataset; its methods read the release alone, and cost nothing.
 
     Attributes

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from dbdp.algorithms.settings import NOISE_WINS
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 
-def released(model: Model) -> dict[str, Any]:
+def released(model: ReleasedModel) -> dict[str, Any]:
     """Return what is shown of a model at once; `dbdp.receipt` and `dbdp.weights` have the rest."""
     receipt = model.receipt
     _warn(receipt)

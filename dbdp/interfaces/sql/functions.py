@@ -39,8 +39,8 @@ from dbdp.interfaces.sql.arguments import (
 from dbdp.learning.objectives import Linear, objective_from
 from dbdp.packing import grouping, record_store, resident, room, sampling
 from dbdp.packing.memory import pack_memory
-from dbdp.packing.options import Share
 from dbdp.packing.packer import shuffle_and_pack
+from dbdp.packing.shuffle_options import Share
 from dbdp.packing.writers import named, table_name
 from dbdp.registry import changes, datasets, register
 from dbdp.registry.registration import Registration

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from dbdp.learning.rows.encoding import ColumnEncoder, Encoder, RandomProjection, VectorEncoder
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.tables.records import labels_of, numbered
 
@@ -55,7 +55,7 @@ def encoder_of(declaration: Declaration, projection: RandomProjection | None) ->
     )
 
 
-def selected(dataset: Dataset, kinds: Mapping[str, str]) -> list[Any]:
+def selected(dataset: RegisteredDataset, kinds: Mapping[str, str]) -> list[Any]:
     """Return the label and the declared columns of a dataset as two columns: a number, and an array of numbers."""
     declaration = dataset.declaration
     if vector := declaration.vector:
@@ -82,7 +82,7 @@ def _category(column: str, categories: tuple[str, ...]) -> Any:
     return F.coalesce(places.cast("double"), F.lit(float("nan")))
 
 
-def _label(dataset: Dataset, kind: str) -> Any:
+def _label(dataset: RegisteredDataset, kind: str) -> Any:
     declaration = dataset.declaration
     column = _named(declaration.label)
     if declaration.kind == "real":

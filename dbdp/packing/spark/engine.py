@@ -18,7 +18,7 @@ from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.packing.spark import columns, files, tables, workers
 from dbdp.packing.spark.packed import SparkRows, rows_on_spark
 from dbdp.registry import places
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.registration import Registration
 from dbdp.registry.tables import records
 from dbdp.sessions.client import ClientSession
@@ -73,7 +73,7 @@ class SparkEngine:
             self._check_workers()
 
     @contextmanager
-    def rows(self, dataset: Dataset, layout: Layout, progress: Progress = silent) -> Iterator[SparkRows]:
+    def rows(self, dataset: RegisteredDataset, layout: Layout, progress: Progress = silent) -> Iterator[SparkRows]:
         """Yield the packed rows of a dataset."""
         if dataset.place is None:
             with (

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.packing.spark import columns, workers
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.places import PREFIX
 
 TAG, PLACE = "tag", "place"
@@ -56,11 +56,11 @@ class Files:
         """The first slot of each file, by its tag."""
         return dict(self._slots())
 
-    def encoder(self, dataset: Dataset, projection: RandomProjection | None) -> Encoder:
+    def encoder(self, dataset: RegisteredDataset, projection: RandomProjection | None) -> Encoder:
         """Return the encoder of the records that the workers read."""
         return columns.encoder_of(dataset.declaration, projection)
 
-    def read(self, spark: Any, dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
+    def read(self, spark: Any, dataset: RegisteredDataset, encoder: Encoder) -> tuple[Any, workers.Read]:
         """Return a DataFrame, and what reads its batches in a worker."""
         rows = read(spark, self.path)
         return rows.select(TAG, PLACE, *columns.selected(dataset, dict(rows.dtypes))), workers.FileRows(

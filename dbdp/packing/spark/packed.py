@@ -18,18 +18,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, silent
-from dbdp.learning import kernels, second_moments, tallies
+from dbdp.learning import kernels, second_moments
+from dbdp.learning.counts import tallies
 from dbdp.learning.objectives import Objective, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.learning.state import State
-from dbdp.packing.options import KEY_BYTES, Coding
+from dbdp.packing.shuffle_options import KEY_BYTES, Coding
 from dbdp.packing.spark import workers
 from dbdp.packing.spark.jobs import collected, unlogged
 from dbdp.packing.spark.masks import Sealed, masked
 from dbdp.packing.spark.workers import Piece
 from dbdp.privacy.shuffling import KeyedOrder
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 
 PART_BYTES = 1 << 25  # packed rows of one task of a sum; a public fact, so that every cluster adds alike
 MOST_PARTS = 4096  # of more rows each part is larger
@@ -43,33 +44,21 @@ class Source(Protocol):
     def rows(self) -> int:
         """Number of rows, public."""
 
-    def encoder(self, dataset: Dataset, projection: RandomProjection | None) -> Encoder:
+    def encoder(self, dataset: RegisteredDataset, projection: RandomProjection | None) -> Encoder:
         """Return the encoder of the records that the workers read."""
 
-    def read(self, spark: Any, dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
+    def read(self, spark: Any, dataset: RegisteredDataset, encoder: Encoder) -> tuple[Any, workers.Read]:
         """Return a DataFrame, and what reads its batches in a worker."""
 
 
 @dataclass
 class SparkRows:
-    """The rows of a source on Spark, packed in the order of a secret key at their first use after `shuffle`.
+    """The rows of a source on Spark, packed in the order of a secret key at their first use after `shuffle`."""
 
-    Attributes
-    ----------
-    spark : Any
-        The session of Spark, classic or Connect.
-    dataset : Dataset
-        The registered dataset.
-    source : Source
-        Where the workers read its rows.
-    layout : Layout
-        How the rows are packed.
-    """
-
-    spark: Any
-    dataset: Dataset
-    source: Source
-    layout: Layout
+    spark: Any  # the session of Spark, classic or Connect
+    dataset: RegisteredDataset  # the registered dataset
+    source: Source  # where the workers read its rows
+    layout: Layout  # how the rows are packed
     progress: Progress = silent
     joins_epochs = True
     _key: bytes = b""
@@ -264,7 +253,7 @@ class SliceRows:
 
 @contextmanager
 def rows_on_spark(
-    spark: Any, dataset: Dataset, source: Source, layout: Layout, progress: Progress = silent
+    spark: Any, dataset: RegisteredDataset, source: Source, layout: Layout, progress: Progress = silent
 ) -> Iterator[SparkRows]:
     """Yield packed rows on Spark, and free their blocks at the end; none is packed yet."""
     rows = SparkRows(spark, dataset, source, layout, progress)

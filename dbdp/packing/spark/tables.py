@@ -19,8 +19,9 @@ from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.packing.spark import workers
 from dbdp.packing.spark.jobs import unlogged
 from dbdp.packing.spark.workers import INCOMPLETE, UNREADABLE, Batches, PublicError
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.tables import records
+from dbdp.sessions import transactions
 from dbdp.sessions.client import Another, ClientSession
 
 MOST_READERS = 16  # tasks that read a table; each has a connection while it runs
@@ -48,7 +49,7 @@ class Access:
         """Yield a session; an error has a constant text."""
         try:
             with self.another.opened() as session:
-                session.see(self.snapshot)
+                transactions.see(session, self.snapshot)
                 yield session
         except (PublicError, GeneratorExit):
             raise
@@ -63,30 +64,14 @@ class Access:
 
 @dataclass(frozen=True)
 class TableRows:
-    """Reads in a worker the slots of each task, whose number is its only row.
+    """Reads in a worker the slots of each task, whose number is its only row."""
 
-    Attributes
-    ----------
-    access : Access
-        Opens a session.
-    name : str
-        Name of the dataset.
-    pages : int
-        Number of pages that are read together, as one piece of the table.
-    ends : np.ndarray
-        0, and the number of slots in each piece and those before it, increasing.
-    record_bytes : int
-        Bytes of a raw record.
-    readers : int
-        Number of tasks.
-    """
-
-    access: Access = field(repr=False)
-    name: str
-    pages: int
-    ends: np.ndarray
-    record_bytes: int
-    readers: int
+    access: Access = field(repr=False)  # opens a session
+    name: str  # name of the dataset
+    pages: int  # number of pages that are read together, as one piece of the table
+    ends: np.ndarray  # 0, and the number of slots in each piece and those before it, increasing
+    record_bytes: int  # bytes of a raw record
+    readers: int  # number of tasks
 
     def __call__(self, batches: Batches) -> Iterator[tuple[np.ndarray, bytes]]:
         """Yield slots and raw records, a public number at a time."""
@@ -136,11 +121,11 @@ class Table:
         """Number of rows."""
         return int(self.ends[-1])
 
-    def encoder(self, dataset: Dataset, projection: RandomProjection | None) -> Encoder:
+    def encoder(self, dataset: RegisteredDataset, projection: RandomProjection | None) -> Encoder:
         """Return the encoder of the records that the server returns."""
         return records.encoder_of(self.session, dataset, projection)
 
-    def read(self, spark: Any, _dataset: Dataset, encoder: Encoder) -> tuple[Any, workers.Read]:
+    def read(self, spark: Any, _dataset: RegisteredDataset, encoder: Encoder) -> tuple[Any, workers.Read]:
         """Return a DataFrame with a row for each task, and what reads the task's slots."""
         readers = readers_of(self.rows)
         rows = TableRows(self.access, self.name, self.pages, self.ends, encoder.record_bytes, readers)
@@ -158,11 +143,11 @@ def in_snapshot(session: ClientSession) -> Iterator[tuple[ClientSession, Access]
     another = session.another()
     with unlogged(), another.opened() as own:
         own.query(_PATIENT, _TIMEOUTS)
-        yield own, Access(another, own.exported_snapshot())
+        yield own, Access(another, transactions.exported_snapshot(own))
 
 
 @contextmanager
-def opened_table(session: ClientSession, dataset: Dataset) -> Iterator[Table]:
+def opened_table(session: ClientSession, dataset: RegisteredDataset) -> Iterator[Table]:
     """Yield the table of a dataset in a snapshot, which ends with the block."""
     with in_snapshot(session) as (own, access):
         found = own.query("select pages, rows from dbdp_internal.rows_by_pages($1)", dataset.name)[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from dbdp.learning.rows import pairs as pairing
 from dbdp.learning.rows.features import SCALED
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import network_models
 from dbdp.registry.results.html import ReceiptData, escaped, html_table
@@ -23,7 +23,7 @@ _MOST_SHOWN = 20  # coefficients
 
 
 @dataclass(frozen=True)
-class Model:
+class ReleasedModel:
     """A released model: linear, decision = intercept + ⟨coefficients, features⟩ for each class, or a network.
 
     For classes the decision is divided by the norm of the encoded row, see `decisions`, which changes probabilities but
@@ -83,7 +83,11 @@ class Model:
 
 
 def record(
-    session: SpiSession, dataset: Dataset, coefficients: list[Any], intercepts: list[float], receipt: dict[str, Any]
+    session: SpiSession,
+    dataset: RegisteredDataset,
+    coefficients: list[Any],
+    intercepts: list[float],
+    receipt: dict[str, Any],
 ) -> dict[str, Any]:
     """Write linear models to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     dataset = replace(dataset, declaration=_with_pairs(dataset.declaration, receipt))
@@ -101,7 +105,11 @@ def _with_pairs(declaration: Declaration, receipt: dict[str, Any]) -> Declaratio
 
 
 def record_network(
-    session: SpiSession, dataset: Dataset, data: dict[str, Any], parameters: list[float], receipt: dict[str, Any]
+    session: SpiSession,
+    dataset: RegisteredDataset,
+    data: dict[str, Any],
+    parameters: list[float],
+    receipt: dict[str, Any],
 ) -> dict[str, Any]:
     """Write a network to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     network, projection = network_models.parsed(data)
@@ -118,7 +126,7 @@ def record_network(
 
 def insert(
     session: SpiSession,
-    dataset: Dataset,
+    dataset: RegisteredDataset,
     receipt: dict[str, Any],
     *model: list[Any] | str | None,
 ) -> dict[str, Any]:

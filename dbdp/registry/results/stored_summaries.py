@@ -18,7 +18,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import matrix_of, u
 from dbdp.algorithms.plan import Moment
 from dbdp.learning.rows.encoding import HEADER_BYTES, SHRINK
 from dbdp.learning.rows.features import CENTRED, UNIT, constant_of
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import models
 from dbdp.registry.results.column_units import column_scales
@@ -32,31 +32,15 @@ def weight_of(declaration: Declaration) -> float:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """A released summary.
+class StoredSummary:
+    """A released summary."""
 
-    Attributes
-    ----------
-    id : int
-        Its number in dbdp.summaries.
-    dataset_id : int
-        Of the dataset's registration.
-    dataset : str
-        The dataset's name.
-    declaration : Declaration
-        The declaration that its rows were packed with, with the encoding `centred`.
-    mean : np.ndarray
-        Noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0.
-    scale : float
-        Standard deviation of the noise of each orthonormal coordinate of the mean.
-    """
-
-    id: int
-    dataset_id: int
-    dataset: str
-    declaration: Declaration
-    mean: np.ndarray
-    scale: float
+    id: int  # its number in dbdp.summaries
+    dataset_id: int  # of the dataset's registration
+    dataset: str  # the dataset's name
+    declaration: Declaration  # the declaration that its rows were packed with, with the encoding `centred`
+    mean: np.ndarray  # noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0
+    scale: float  # standard deviation of the noise of each orthonormal coordinate of the mean
 
     @property
     def names(self) -> list[str]:
@@ -103,7 +87,7 @@ class Summary:
             raise ValueError(f"features is empty; choose some of {_shown(columns)}, or leave it out")
         return [place for place, pair in enumerate(zip(names, columns, strict=True)) if set(pair) & set(wanted)]
 
-    def moment_for(self, dataset: Dataset) -> Moment:
+    def moment_for(self, dataset: RegisteredDataset) -> Moment:
         """Return the second moment of the rows as a training packs them, and its ridge, for `preconditioned_gd`.
 
         Rows with the encoding `unit` are divided by their norms: their second moment is about that of the rows before
@@ -119,7 +103,7 @@ class Summary:
             factor = 1 / max(float(np.trace(mean)), self.scale)
         return Moment(factor * mean, usual_ridge(factor * self.scale, dimension))
 
-    def _check(self, dataset: Dataset) -> None:
+    def _check(self, dataset: RegisteredDataset) -> None:
         again = f"drop it, or release a new one with dbdp.dp_summarize({dataset.name!r}, …)"
         if self.dataset_id != dataset.id:
             raise ValueError(
@@ -162,7 +146,9 @@ def _shown(columns: Sequence[str]) -> str:
     return ", ".join(present[:20]) + (", …" if len(present) > 20 else "")
 
 
-def record(session: SpiSession, dataset: Dataset, numbers: list[float], receipt: dict[str, Any]) -> dict[str, Any]:
+def record(
+    session: SpiSession, dataset: RegisteredDataset, numbers: list[float], receipt: dict[str, Any]
+) -> dict[str, Any]:
     """Write a summary to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     declaration = replace(dataset.declaration, encoding=CENTRED)
     return models.insert(session, replace(dataset, declaration=declaration), receipt, None, None, None, numbers)
@@ -179,7 +165,7 @@ and m.is_summary
 """
 
 
-def load(session: Session, number: int) -> Summary:
+def load(session: Session, number: int) -> StoredSummary:
     """Return a released summary, with the caller's rights."""
     rows = session.query(_LOAD, number)
     if not rows:
@@ -190,4 +176,4 @@ def load(session: Session, number: int) -> Summary:
     square = slots * receipt["label_weight"] ** 2
     mean, scale = matrix_of(noisy, receipt["coordinates"]) / square, receipt["noise_scale"] / square
     declaration = Declaration.from_json(row["declaration"])
-    return Summary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale)
+    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale)

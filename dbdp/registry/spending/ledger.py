@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.events import Release
 from dbdp.registry import datasets
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.spending import identities, names, rights
 from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts, NotCoveredError, Price
 from dbdp.sessions.server import SpiSession
-from dbdp.sessions.session import Charge, Session
+from dbdp.sessions.session import LedgerCharge, Session
 
 Result = TypeVar("Result")
 Spent = list[tuple[Account, Amounts]]  # the odometers after a charge: of the dataset, and of the allowance that is used
@@ -29,7 +29,9 @@ _LONGEST_DETAIL = 1000
 _CHANNEL, _ALARM_SHARE = "dbdp_budget", 0.8
 
 
-def record_charge(session: SpiSession, dataset: Dataset, plan: dict[str, Any], price: Price | None = None) -> Charge:
+def record_charge(
+    session: SpiSession, dataset: RegisteredDataset, plan: dict[str, Any], price: Price | None = None
+) -> LedgerCharge:
     """Advance the odometers and write the ledger's row (as dbdp_owner); without a price its cost is computed here.
 
     Raises
@@ -68,7 +70,7 @@ def record_charge(session: SpiSession, dataset: Dataset, plan: dict[str, Any], p
     )[0]
     position = session.query("select pg_current_wal_insert_lsn()::text as position")[0]["position"]
     session.query("select pg_logical_emit_message(false, 'dbdp', repeat(' ', $1::int4))", _WAL_NUDGE_BYTES)
-    return Charge(row["id"], position)  # of before the message, whose own last page may not be flushed for long
+    return LedgerCharge(row["id"], position)  # of before the message, whose own last page may not be flushed for long
 
 
 def _lock_releases(session: SpiSession, *releases: Any) -> None:
@@ -78,7 +80,7 @@ def _lock_releases(session: SpiSession, *releases: Any) -> None:
             rights.lock_predictions(session, release)
 
 
-def _locked(session: SpiSession, dataset: Dataset, action: Callable[[list[Account]], Result]) -> Result:
+def _locked(session: SpiSession, dataset: RegisteredDataset, action: Callable[[list[Account]], Result]) -> Result:
     """Run the action under locks that dbdp_owner alone can take, and release them directly afterwards.
 
     The locks are on the rows of the caller's allowances and of the dataset, so that no other role can block them. They
@@ -94,7 +96,7 @@ def _locked(session: SpiSession, dataset: Dataset, action: Callable[[list[Accoun
         return action(allowances)
 
 
-def _advance(session: Session, dataset: Dataset, price: Price, allowances: list[Account]) -> Spent:
+def _advance(session: Session, dataset: RegisteredDataset, price: Price, allowances: list[Account]) -> Spent:
     """Advance the dataset's odometers and those of the allowance that is used, all or none, and return them."""
     title = f"the budget of dataset {dataset.name!r}"
     recorded = height(session, dataset.id)
@@ -147,7 +149,7 @@ on conflict do nothing
 """
 
 
-def _allowances(session: Session, dataset: Dataset) -> list[Account]:
+def _allowances(session: Session, dataset: RegisteredDataset) -> list[Account]:
     """Lock and return the allowances of the caller: its own, else those of its roles, ordered by name.
 
     The role that registered the dataset needs none. Raise ValueError if the caller needs one and has none. The caller

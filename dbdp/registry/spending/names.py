@@ -8,7 +8,7 @@ model could be found by an application that predicts by name. This module runs i
 from typing import Any, NamedTuple
 
 from dbdp import checks
-from dbdp.registry.datasets import Dataset
+from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.spending import identities, spelling
 from dbdp.sessions.errors import LOCK_NOT_AVAILABLE
 from dbdp.sessions.server import SpiSession
@@ -18,18 +18,10 @@ _MOST_WAIT = 2000  # milliseconds that a reservation waits for another transacti
 
 
 class Version(NamedTuple):
-    """A version of a name; None and None for a model without a name.
+    """A version of a name; None and None for a model without a name."""
 
-    Attributes
-    ----------
-    name : str | None
-        The name.
-    version : int | None
-        Its number, from 1.
-    """
-
-    name: str | None = None
-    version: int | None = None
+    name: str | None = None  # the name
+    version: int | None = None  # its number, from 1
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -61,7 +53,7 @@ _OWN_DATASET = (
 )
 
 
-def reserve(session: SpiSession, dataset: Dataset, name: Any) -> Version:
+def reserve(session: SpiSession, dataset: RegisteredDataset, name: Any) -> Version:
     """Reserve the next version of a name for the caller's training; called before the charge.
 
     The first use inserts the name, and each locks its row until the transaction ends, so that two transactions never

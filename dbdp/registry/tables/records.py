@@ -25,7 +25,7 @@ from dbdp.learning.rows.encoding import (
 )
 from dbdp.learning.rows.features import Categorical, Numeric
 from dbdp.privacy.shuffling import Subset
-from dbdp.registry.datasets import Dataset, count
+from dbdp.registry.datasets import RegisteredDataset, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.tables import privacy_units, reading
 from dbdp.registry.tables.reading import Record
@@ -38,7 +38,7 @@ _COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
 _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 
 
-def encoder_of(session: Session, dataset: Dataset, projection: RandomProjection | None = None) -> Encoder:
+def encoder_of(session: Session, dataset: RegisteredDataset, projection: RandomProjection | None = None) -> Encoder:
     """Return the encoder that decodes a dataset's records into packed rows."""
     declaration = dataset.declaration
     labels = labels_of(declaration)
@@ -65,7 +65,7 @@ def labels_of(declaration: Declaration) -> LabelEncoding:
 
 
 def read(
-    session: SpiSession, dataset: Dataset, encoder: Encoder, *, memory: int, key: bytes | None = None
+    session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, memory: int, key: bytes | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
@@ -82,13 +82,13 @@ def read(
     _check_seen(dataset, seen)
 
 
-def counted_by_pages(session: SpiSession, dataset: Dataset, memory: int) -> tuple[int, list[int]]:
+def counted_by_pages(session: SpiSession, dataset: RegisteredDataset, memory: int) -> tuple[int, list[int]]:
     """Return how many pages `on_pages` reads at once, and the rows on each so many pages, in the order of storage."""
     _, pages = _record_by_row(session, dataset, memory)
     return pages, reading.counted_by_pages(session, dataset.source, pages)
 
 
-def on_pages(session: SpiSession, dataset: Dataset, first: int, last: int, memory: int) -> bytes:
+def on_pages(session: SpiSession, dataset: RegisteredDataset, first: int, last: int, memory: int) -> bytes:
     """Return the raw records of the rows on pages first, …, last - 1.
 
     In one snapshot every session returns them in one order, whatever its settings: each reads by one plan.
@@ -99,14 +99,14 @@ def on_pages(session: SpiSession, dataset: Dataset, first: int, last: int, memor
     return b"".join(reading.records(session, dataset.source, record, most=0, memory=memory, within=(first, last)))
 
 
-def _record_by_row(session: SpiSession, dataset: Dataset, memory: int) -> tuple[Record, int]:
+def _record_by_row(session: SpiSession, dataset: RegisteredDataset, memory: int) -> tuple[Record, int]:
     """Return the record of a dataset whose rows are its units, and of how many pages records are joined."""
     check_by_row(dataset)
     record = _record(session, dataset, encoder_of(session, dataset))
     return record, reading.pages_together(session, dataset.source, record, memory)
 
 
-def check_by_row(dataset: Dataset) -> None:
+def check_by_row(dataset: RegisteredDataset) -> None:
     """Raise ValueError unless each row of a dataset is one record, and their number is public."""
     if dataset.unit is not None or dataset.capacity is not None:
         what = "a capacity" if dataset.unit is None else "a unit of privacy"
@@ -116,7 +116,9 @@ def check_by_row(dataset: Dataset) -> None:
         )
 
 
-def _slots(session: SpiSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
+def _slots(
+    session: SpiSession, dataset: RegisteredDataset, record: Record, key: bytes | None, memory: int
+) -> Iterator[bytes]:
     """Yield a record for each slot, some at a time; with a capacity as many as it has, whatever the table contains."""
     if dataset.unit:
         public = dataset.source, dataset.unit, dataset.column_types, record
@@ -128,7 +130,9 @@ def _slots(session: SpiSession, dataset: Dataset, record: Record, key: bytes | N
     return reading.records(session, dataset.source, record, most=dataset.rows, memory=memory, one_order=ordered)
 
 
-def _drawn(session: SpiSession, dataset: Dataset, record: Record, key: bytes | None, memory: int) -> Iterator[bytes]:
+def _drawn(
+    session: SpiSession, dataset: RegisteredDataset, record: Record, key: bytes | None, memory: int
+) -> Iterator[bytes]:
     """Yield the records of at most as many rows as the capacity, a uniformly random subset of them (privacy.md §18)."""
     secret = hashlib.shake_256((key or os.urandom(privacy_units.KEY_BYTES)) + b"capacity").digest(
         privacy_units.KEY_BYTES
@@ -166,7 +170,7 @@ def _filled(pieces: Iterator[bytes], record: Record, slots: int, memory: int) ->
         left -= len(piece)
 
 
-def _check_seen(dataset: Dataset, seen: int) -> None:
+def _check_seen(dataset: RegisteredDataset, seen: int) -> None:
     if seen != dataset.rows:
         size = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
         raise ValueError(
@@ -194,7 +198,7 @@ def _held(record_bytes: int, width: int, dimension: int) -> int:
 
 def read_by_group(
     session: SpiSession,
-    dataset: Dataset,
+    dataset: RegisteredDataset,
     encoder: Encoder,
     column: str,
     groups: Sequence[str],
@@ -230,7 +234,12 @@ def read_by_group(
 
 
 def _drawn_by_group(
-    session: SpiSession, dataset: Dataset, column: str, sizes: Mapping[str, int], numbered: Record, memory: int
+    session: SpiSession,
+    dataset: RegisteredDataset,
+    column: str,
+    sizes: Mapping[str, int],
+    numbered: Record,
+    memory: int,
 ) -> Iterator[bytes]:
     """Yield as many records of each group as its size: a uniformly random subset of them, or all and blank ones."""
     counts = count_groups(session, dataset, column, list(sizes))
@@ -254,7 +263,7 @@ def _drawn_by_group(
         yield from _filled(iter(()), blank, max(0, size - row_count), memory)
 
 
-def count_groups(session: SpiSession, dataset: Dataset, column: str, groups: Sequence[str]) -> list[int]:
+def count_groups(session: SpiSession, dataset: RegisteredDataset, column: str, groups: Sequence[str]) -> list[int]:
     """Return the number of rows with each of some values of a column."""
     number, counts = _group_number(session, dataset, column, groups), np.zeros(len(groups), np.int64)
     record = Record(f"int4send({number})", bytes(4), 16, f"{number} is not null", _numbers_of(groups))
@@ -270,7 +279,7 @@ def _numbers_of(groups: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(groups), [str(number) for number in range(len(groups))]
 
 
-def _group_number(session: SpiSession, dataset: Dataset, column: str, groups: Sequence[str]) -> str:
+def _group_number(session: SpiSession, dataset: RegisteredDataset, column: str, groups: Sequence[str]) -> str:
     """Return SQL for the number of the group of the row `source`, null for none, looked up in a JSON object.
 
     A text that is longer than each group's is none of them, and is not fetched.
@@ -285,7 +294,7 @@ def _group_number(session: SpiSession, dataset: Dataset, column: str, groups: Se
     return f"case when octet_length({key}) <= {longest} then ((select jsonb_object($4, $5)) ->> {key})::int4 end"
 
 
-def _record(session: SpiSession, dataset: Dataset, encoder: Encoder, *, blank: str = "$1") -> Record:
+def _record(session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, blank: str = "$1") -> Record:
     """Return a dataset's record, label and array; all zero, a parameter, if the array's length is not the declared one.
 
     Only an array of exactly the declared length is fetched and unpacked.
@@ -295,7 +304,7 @@ def _record(session: SpiSession, dataset: Dataset, encoder: Encoder, *, blank: s
     return Record(f"coalesce(({label}) || ({elements}), {blank})", bytes(encoder.record_bytes), held)
 
 
-def _columns(session: SpiSession, dataset: Dataset) -> list[str]:
+def _columns(session: SpiSession, dataset: RegisteredDataset) -> list[str]:
     """Return SQL for the label and the feature columns of the row `source`."""
     names = session.query(
         "select quote_ident(n) as n from unnest($1) with ordinality as u(n, i) order by i",
@@ -304,7 +313,7 @@ def _columns(session: SpiSession, dataset: Dataset) -> list[str]:
     return [f"source.{row['n']}" for row in names]
 
 
-def record_sql(session: SpiSession, dataset: Dataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
+def record_sql(session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, values: list[str]) -> tuple[str, str]:
     """Return SQL for the bytes of a record's label and of its array, from SQL for the label and the feature columns."""
     declaration = dataset.declaration
     label, *columns = values
@@ -320,7 +329,7 @@ def record_sql(session: SpiSession, dataset: Dataset, encoder: Encoder, values: 
     return _label(session, dataset, label), elements
 
 
-def _label(session: SpiSession, dataset: Dataset, column: str) -> str:
+def _label(session: SpiSession, dataset: RegisteredDataset, column: str) -> str:
     """Return SQL for the bytes of the label as the encoder reads them."""
     declaration = dataset.declaration
     type_name = dataset.column_types[declaration.label]
@@ -409,7 +418,7 @@ def category_numbers(session: Session, categories: tuple[str, ...]) -> tuple[flo
 
 def binned(
     session: SpiSession,
-    dataset: Dataset,
+    dataset: RegisteredDataset,
     column: str,
     type_name: str,
     edges: Sequence[float],

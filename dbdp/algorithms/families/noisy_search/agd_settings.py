@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dbdp.algorithms.options import OwnSettings, number, word
+from dbdp.algorithms.declared_options import OwnSettings, number, word
 from dbdp.learning.losses import LARGEST, SMALLEST
 
 EXPONENTIAL, LAPLACE = "exponential", "laplace"

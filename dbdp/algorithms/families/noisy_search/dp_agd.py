@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import noisy_sums, settings
+from dbdp.algorithms.declared_options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.families.noisy_search.access_prices import AllRows, MiniBatches, Prices, most_selections
 from dbdp.algorithms.families.noisy_search.agd_settings import EQUAL, EXPONENTIAL, AgdSettings
-from dbdp.algorithms.options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Objective, projected
@@ -91,24 +91,16 @@ def _check_delta(request: Request) -> None:
 
 @dataclass(frozen=True)
 class AgdDescent:
-    """The descent as planned, from public facts only.
-
-    Attributes
-    ----------
-    samples : PoissonSamples
-        The mini-batches of the accesses; with probability 1 they read all rows.
-    rows, batch_size : int
-        n, and the (expected) number of rows of an access: n without mini-batches.
-    clip, loss_limit : float
-        The largest norm of a row's gradient, and the largest loss of a row.
-    """
+    """The descent as planned, from public facts only."""
 
     objective: Objective
     own: AgdSettings
     prices: Prices
-    samples: PoissonSamples
+    samples: PoissonSamples  # the mini-batches of the accesses; with probability 1 they read all rows
+    # rows, batch_size: n, and the (expected) number of rows of an access: n without mini-batches.
     rows: int
     batch_size: int
+    # clip, loss_limit: the largest norm of a row's gradient, and the largest loss of a row.
     clip: float
     loss_limit: float
     regularisation: float

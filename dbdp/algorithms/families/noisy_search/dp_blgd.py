@@ -11,6 +11,7 @@ from itertools import repeat
 
 import numpy as np
 
+from dbdp.algorithms.declared_options import ALL_ROWS, Options, own_settings
 from dbdp.algorithms.families.noisy_search.line_search import (
     REMEDIES,
     SHARED,
@@ -23,7 +24,6 @@ from dbdp.algorithms.families.noisy_search.line_search import (
     noisy_plan,
 )
 from dbdp.algorithms.noisy_sums import multiplier_of_rho, replaced_sensitivity
-from dbdp.algorithms.options import ALL_ROWS, Options, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.privacy.accounting.composition import rho_of

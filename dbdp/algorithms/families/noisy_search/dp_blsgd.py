@@ -16,6 +16,7 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options, anything, number, own_settings
 from dbdp.algorithms.families.noisy_search.line_search import (
     REMEDIES,
     SHARED,
@@ -29,7 +30,6 @@ from dbdp.algorithms.families.noisy_search.line_search import (
     noisy_plan,
 )
 from dbdp.algorithms.noisy_sums import sampled_sensitivity
-from dbdp.algorithms.options import Options, anything, number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.privacy.accounting.events import Release, RenyiDpEvent, pure_divergence

@@ -6,8 +6,8 @@ by 1 - ζ, and the noise falls with them. It follows from released directions al
 
 from dataclasses import dataclass, replace
 
+from dbdp.algorithms.declared_options import number, own_settings
 from dbdp.algorithms.families.noisy_search import dp_blsgd
-from dbdp.algorithms.options import number, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 

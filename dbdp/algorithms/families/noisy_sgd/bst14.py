@@ -9,9 +9,9 @@ Poisson samples with the probability q of the paper's uniform draws, for which t
 import math
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.schedules import InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.composition import strong_share

@@ -3,8 +3,8 @@
 privacy.md §10: the moments are functions of released values, so that it costs the same as DP-SGD.
 """
 
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 DECAYS = (0.9, 0.999, 1e-8)  # of the moments, and the constant added to the root of the second: the paper's

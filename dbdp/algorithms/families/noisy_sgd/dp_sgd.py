@@ -5,8 +5,8 @@ same probability, independently. The noise is the least whose Rényi divergence 
 composed over all updates, converts to (ε, δ).
 """
 
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 
 NETWORK_STEP = 0.25

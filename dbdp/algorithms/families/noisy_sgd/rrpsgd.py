@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import NoisySgd
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.schedules import Constant

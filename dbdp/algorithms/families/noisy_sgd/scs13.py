@@ -9,9 +9,9 @@ import math
 from dataclasses import replace
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.objectives import Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot

@@ -8,9 +8,9 @@ which is the purpose of the baseline. The ledger is charged for the mechanism it
 import math
 from dataclasses import replace
 
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
-from dbdp.algorithms.options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.composition import strong_share

@@ -6,8 +6,8 @@ are averaged; noise is exact (§2). Shards are trained in parallel and averaged 
 """
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options, anything
 from dbdp.algorithms.families.perturbed_once.shared import SHARED, Learning, PerturbedOnce, planned
-from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import Constant, InverseTime, Schedule
 from dbdp.privacy.sensitivity import FRESH, REUSED

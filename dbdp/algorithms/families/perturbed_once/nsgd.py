@@ -8,8 +8,8 @@ hockey-stick bound.
 import numpy as np
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options, Values, anything
 from dbdp.algorithms.families.perturbed_once.shared import SHARED, Learning, PerturbedOnce, planned
-from dbdp.algorithms.options import Options, Values, anything
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Averaging, Restarted
 from dbdp.privacy.sensitivity import REUSED

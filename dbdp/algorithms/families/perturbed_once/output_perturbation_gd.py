@@ -9,8 +9,8 @@ paper's 3LTη/n and 5L(μ + β)/(nμβ) are sound, and 1.5 to 17 times too large
 import math
 
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import ALL_ROWS, Options
 from dbdp.algorithms.families.perturbed_once.shared import SHARED, Learning, PerturbedOnce, planned
-from dbdp.algorithms.options import ALL_ROWS, Options
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.learning.schedules import NONE, Constant
 from dbdp.privacy.sensitivity import REUSED

@@ -6,9 +6,9 @@ the Lipschitz constant excludes the regulariser, and the worst position need not
 
 from dbdp import checks
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options, anything
 from dbdp.algorithms.families.perturbed_once.nsgd import RESTARTED, restarted_learning
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce, planned
-from dbdp.algorithms.options import Options, anything
 from dbdp.algorithms.plan import Facts, Request
 
 DEFAULT_INTERVAL = 5  # epochs

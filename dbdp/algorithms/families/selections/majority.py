@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms import settings
-from dbdp.algorithms.options import Options
+from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.privacy.selection import ExponentialMechanism

@@ -23,8 +23,17 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import (
+    LEARNING,
+    Options,
+    OwnSettings,
+    anything,
+    automatic,
+    number,
+    own_settings,
+    word,
+)
 from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
-from dbdp.algorithms.options import LEARNING, Options, OwnSettings, anything, automatic, number, own_settings, word
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
@@ -237,25 +246,16 @@ def farthest(models: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Breeding:
-    """The genetic algorithm as planned, from public facts only.
-
-    Attributes
-    ----------
-    epsilon : float
-        ε₀ of one selection on the rows that it reads.
-    samples : PoissonSamples
-        The mini-batches of the selections; with probability 1 all rows are read, once for each generation.
-    radius : float
-        Each linear model is projected onto the ball of this radius.
-    """
+    """The genetic algorithm as planned, from public facts only."""
 
     fitness: Fitness
     own: Genes
     generations: int
-    epsilon: float
+    epsilon: float  # ε₀ of one selection on the rows that it reads
     rows: int
+    # The mini-batches of the selections; with probability 1 all rows are read, once for each generation.
     samples: PoissonSamples
-    radius: float
+    radius: float  # each linear model is projected onto the ball of this radius
 
     @property
     def probability(self) -> float:

@@ -27,7 +27,7 @@ from dbdp.interfaces.cli.printing import (
     show,
     show_done,
 )
-from dbdp.interfaces.python.progress import progress_bar
+from dbdp.interfaces.python.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,9 +11,9 @@ from typing import Any
 from psycopg.rows import tuple_row
 
 from dbdp.interfaces.python.client.calls import table_name
-from dbdp.interfaces.python.client.owning import Owning
-from dbdp.interfaces.python.client.scoring import Scoring
-from dbdp.interfaces.python.client.training import Training
+from dbdp.interfaces.python.client.owner_calls import OwnerCalls
+from dbdp.interfaces.python.client.scoring_calls import ScoringCalls
+from dbdp.interfaces.python.client.training_calls import TrainingCalls
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
@@ -21,7 +21,7 @@ from dbdp.sessions.session import Row
 _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
-class Database(Owning, Training, Scoring):
+class Database(OwnerCalls, TrainingCalls, ScoringCalls):
     """A connection to a server with dbdp, and a context manager that closes it.
 
     `connect` returns one. All methods that run a statement raise `ValueError` if dbdp refuses it, before any charge,

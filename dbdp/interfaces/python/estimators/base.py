@@ -22,14 +22,14 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import PrivacyLeakWarning, features_of
 from dbdp.interfaces.python.estimators import inputs, odometer
 from dbdp.interfaces.python.estimators.design import design_matrix, shaped
-from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels, warn
+from dbdp.interfaces.python.estimators.inputs import GivenRows, StoredLabels, warn
 from dbdp.interfaces.python.frames import Frame, is_spark
 from dbdp.interfaces.python.keywords import EXPLAINED
 from dbdp.interfaces.python.loading import Given, InMemory, temporary_dataset
-from dbdp.interfaces.python.progress import progress_bar
+from dbdp.interfaces.python.progress_bar import progress_bar
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import decisions
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 try:
     from sklearn.utils.validation import validate_data
@@ -223,7 +223,7 @@ class Estimator(BaseEstimator, ABC):
         return frame
 
     @abstractmethod
-    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
+    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> StoredLabels:
         """Return labels (n,) as they are stored; `declared` are the classes that their type declares."""
 
     def charged_score(
@@ -298,7 +298,7 @@ class Estimator(BaseEstimator, ABC):
             with connect(self.database) as database:
                 yield database
 
-    def _set_release(self, database: Database, model: Model, rows: GivenRows | None) -> None:
+    def _set_release(self, database: Database, model: ReleasedModel, rows: GivenRows | None) -> None:
         """Set the attributes of a release; `rows` if its dataset was loaded from them."""
         models = database.query("select declaration::text as d from dbdp.model where id = $1", model.id)
         self.declaration_ = Declaration.from_json(models[0]["d"])
@@ -309,7 +309,7 @@ class Estimator(BaseEstimator, ABC):
         if rows is None:
             self._set_columns(self.declaration_)
 
-    def _set_model(self, model: Model) -> None:
+    def _set_model(self, model: ReleasedModel) -> None:
         """Set the attributes of the released model itself."""
         self.coef_ = np.atleast_2d(np.array(model.coefficients))
         self.intercept_ = np.array(model.intercepts)

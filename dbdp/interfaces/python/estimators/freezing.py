@@ -18,7 +18,7 @@ import numpy as np
 from dbdp.interfaces.python import loading
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import ROW
-from dbdp.interfaces.python.frames import Column, Frame, as_text
+from dbdp.interfaces.python.frames import Frame, FrameColumn, as_text
 
 SCRATCH = "spark.dbdp.scratch"
 _MOST_VALUES = 1000  # classes, or categories of a column, that are read from the rows
@@ -67,12 +67,12 @@ class Frozen:
             return np.asarray(stated)
         return np.array(self._distinct(self.label) if are_classes else self._extremes([self.label])[self.label])
 
-    def _column(self, name: str, extremes: Mapping[str, list[float]], *, is_stated: bool) -> Column:
+    def _column(self, name: str, extremes: Mapping[str, list[float]], *, is_stated: bool) -> FrameColumn:
         if self.kinds[name] == "string":
-            return Column(np.array([] if is_stated else self._distinct(name), dtype=object))
+            return FrameColumn(np.array([] if is_stated else self._distinct(name), dtype=object))
         if self.kinds[name] == "boolean":
-            return Column(np.array([0.0, 1.0]), bounds=(0.0, 1.0))
-        return Column(np.array([0.0, 1.0] if is_stated else extremes[name]))
+            return FrameColumn(np.array([0.0, 1.0]), bounds=(0.0, 1.0))
+        return FrameColumn(np.array([0.0, 1.0] if is_stated else extremes[name]))
 
     def _extremes(self, names: Sequence[str]) -> dict[str, list[float]]:
         """Return the least and the largest number of each of some columns, by one pass over the rows."""

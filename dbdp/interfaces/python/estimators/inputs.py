@@ -14,13 +14,13 @@ import numpy as np
 import dbdp
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import Declared, PrivacyLeakWarning, misfits
-from dbdp.interfaces.python.frames import Column, Frame
+from dbdp.interfaces.python.frames import Frame, FrameColumn
 
 _OURS = (f"{Path(dbdp.__file__).parent}{os.sep}", contextlib.__file__)  # files that the caller did not write
 
 
 @dataclass(frozen=True)
-class Labels:
+class StoredLabels:
     """Labels of a caller's rows, ready to be stored."""
 
     stored: np.ndarray  # shape (n,), float64 or texts
@@ -34,7 +34,7 @@ class GivenRows:
     """A caller's rows, ready to be loaded."""
 
     frame: Frame
-    labels: Labels
+    labels: StoredLabels
     features: Declared
     are_extremes: bool = False  # the frame has what was read of the rows, and not their values
 
@@ -44,7 +44,7 @@ class GivenRows:
         if self.are_extremes:
             return []
         bounds = self.labels.declared.get("label_bounds")
-        labels = {"y": Column(self.labels.stored)} if bounds else {}
+        labels = {"y": FrameColumn(self.labels.stored)} if bounds else {}
         return misfits(self.frame, self.features.features) + misfits(labels, {"y": bounds})
 
 

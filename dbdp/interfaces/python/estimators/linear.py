@@ -12,9 +12,9 @@ from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.declaring import extent
 from dbdp.interfaces.python.estimators.base import Estimator, Scored
-from dbdp.interfaces.python.estimators.inputs import GivenRows, Labels
+from dbdp.interfaces.python.estimators.inputs import GivenRows, StoredLabels
 from dbdp.interfaces.python.keywords import OF_CLASSES, OF_NUMBERS, initialiser
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfClassifiers, OfRegressors
@@ -86,7 +86,7 @@ class Classifier(Scored, ClassifierMixin, Estimator):
         predicted: np.ndarray = self.classes_[places]
         return predicted
 
-    def _set_release(self, database: Database, model: Model, rows: GivenRows | None) -> None:
+    def _set_release(self, database: Database, model: ReleasedModel, rows: GivenRows | None) -> None:
         super()._set_release(database, model, rows)
         self._classes = rows.labels.classes if rows else None
         if rows is None and (declared := self.declaration_.classes):
@@ -96,7 +96,7 @@ class Classifier(Scored, ClassifierMixin, Estimator):
         """Put the outputs of the model into the order of `classes_`."""
         self.coef_, self.intercept_ = self.coef_[order], self.intercept_[order]
 
-    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
+    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> StoredLabels:
         check_classification_targets(y)
         known = self.classes if self.classes is not None else declared
         if known is None and y.dtype == bool:
@@ -114,7 +114,7 @@ class Classifier(Scored, ClassifierMixin, Estimator):
         texts = list(names.values())
         fields_of_label = {"negative": texts[0], "positive": texts[1]} if len(texts) == 2 else {"classes": texts}
         leaks = ["the classes of y"] if known is None else []
-        return Labels(np.array(stored, dtype=object), fields_of_label, classes, leaks)
+        return StoredLabels(np.array(stored, dtype=object), fields_of_label, classes, leaks)
 
 
 class Probabilistic(Classifier):
@@ -222,7 +222,7 @@ class _Regressor(Scored, RegressorMixin, Estimator):
         """
         return self._scores(X)[:, 0]
 
-    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> Labels:
+    def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> StoredLabels:
         try:
             numbers = y.astype(np.float64)
         except (TypeError, ValueError):
@@ -237,7 +237,7 @@ class _Regressor(Scored, RegressorMixin, Estimator):
             lower, upper = map(float, extent(numbers) if is_read else self.label_bounds)
         except (TypeError, ValueError):
             raise ValueError(f"label_bounds = {self.label_bounds!r}; pass [lower, upper], two numbers") from None
-        return Labels(numbers, {"label_bounds": [lower, upper]}, None, ["bounds of y"] if is_read else [])
+        return StoredLabels(numbers, {"label_bounds": [lower, upper]}, None, ["bounds of y"] if is_read else [])
 
 
 class HuberRegressor(_Regressor):

@@ -10,7 +10,7 @@ from dbdp.interfaces.python.estimators.design import numbers_of
 from dbdp.interfaces.python.estimators.linear import Probabilistic
 from dbdp.interfaces.python.keywords import OF_CLASSES, initialiser
 from dbdp.registry.results import network_models
-from dbdp.registry.results.models import Model
+from dbdp.registry.results.models import ReleasedModel
 
 if TYPE_CHECKING:
     from dbdp.interfaces.python.keywords import OfNetworks
@@ -59,7 +59,7 @@ class MLPClassifier(Probabilistic):
     def _is_softmax(self) -> bool:
         return True
 
-    def _set_model(self, model: Model) -> None:
+    def _set_model(self, model: ReleasedModel) -> None:
         self.network_, self.parameters_ = model.network or {}, np.array(model.parameters)
         self._order = None
 

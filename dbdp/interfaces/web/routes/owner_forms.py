@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from dbdp.interfaces.web.routes import lists, register_form
+from dbdp.interfaces.web.routes import paged_lists, register_form
 from dbdp.interfaces.web.routes.pages import Name, TableName
 from dbdp.interfaces.web.sign_in.visits import Sent, Visit, Visitor
 from dbdp.interfaces.web.views.page_refusals import Refusal
@@ -43,7 +43,7 @@ def register(visit: Visitor, sent: Sent) -> HTMLResponse:
 def ask_renewal(visit: Visitor, dataset: Name) -> HTMLResponse:
     """Show the form of a new budget."""
     with visit.database() as database:
-        row = lists.own_dataset(database, dataset, "renew its budget")
+        row = paged_lists.own_dataset(database, dataset, "renew its budget")
         budget = database.budget(dataset)
     return visit.page("renew.html", dataset=row, budget=budget)
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.routes import lists
+from dbdp.interfaces.web.routes import paged_lists
 from dbdp.interfaces.web.sign_in.visits import Visitor, jobs_of
 from dbdp.interfaces.web.views import bars, charts, receipt_entries
 from dbdp.interfaces.web.views.declared_columns import declared
@@ -63,7 +63,7 @@ def overview(visit: Visitor) -> HTMLResponse:
     """Show what is left of each budget, the last charges, and what runs."""
     with visit.database() as database:
         shown = database.query(_OVERVIEW, _SHOWN_FIRST + 1)
-        last = lists.listed(database, lists.LEDGER).rows[:_SHOWN_LAST]
+        last = paged_lists.listed(database, paged_lists.LEDGER).rows[:_SHOWN_LAST]
     running = jobs_of(visit).running()
     return visit.page("overview.html", datasets=shown, most=_SHOWN_FIRST, last=last, running=running)
 
@@ -72,7 +72,7 @@ def overview(visit: Visitor) -> HTMLResponse:
 def datasets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLResponse:
     """List the datasets that the role may train on."""
     with visit.database() as database:
-        listing = lists.listed(database, lists.DATASETS, search=search, number=number)
+        listing = paged_lists.listed(database, paged_lists.DATASETS, search=search, number=number)
     columns = {row["dataset"]: _columns(row) for row in listing.rows}
     return visit.page("datasets.html", listing=listing, columns=columns)
 
@@ -81,7 +81,7 @@ def datasets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLRes
 def dataset(visit: Visitor, name: Name) -> HTMLResponse:
     """Show the declaration of a dataset and its budget."""
     with visit.database() as database:
-        row = lists.dataset_named(database, name)
+        row = paged_lists.dataset_named(database, name)
         shown = _budget(database, name)
         charges = database.query(_CHARGES, name, _MOST_CHARGES)
     spending = charts.spending(charges, float(shown["budget"]["charge_limit"]), row["registered_at"], row["now"])
@@ -92,7 +92,7 @@ def dataset(visit: Visitor, name: Name) -> HTMLResponse:
 def budgets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLResponse:
     """Show the spending of each budget by role, and what is left."""
     with visit.database() as database:
-        listing = lists.listed(database, lists.DATASETS, search=search, number=number)
+        listing = paged_lists.listed(database, paged_lists.DATASETS, search=search, number=number)
         shown = [_budget(database, row["dataset"]) for row in listing.rows]
     return visit.page("budgets.html", listing=listing, budgets=shown)
 
@@ -101,7 +101,7 @@ def budgets(visit: Visitor, search: Search = "", number: Number = 1) -> HTMLResp
 def ledger(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
     """List the charges, the newest first."""
     with visit.database() as database:
-        listing = lists.listed(database, lists.LEDGER, search=search, dataset=dataset, number=number)
+        listing = paged_lists.listed(database, paged_lists.LEDGER, search=search, dataset=dataset, number=number)
     return visit.page("ledger.html", listing=listing)
 
 
@@ -109,7 +109,7 @@ def ledger(visit: Visitor, dataset: Name = "", search: Search = "", number: Numb
 def models(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
     """List the released models, the newest first."""
     with visit.database() as database:
-        listing = lists.listed(database, lists.MODELS, search=search, dataset=dataset, number=number)
+        listing = paged_lists.listed(database, paged_lists.MODELS, search=search, dataset=dataset, number=number)
     return visit.page("models.html", listing=listing)
 
 
@@ -140,7 +140,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
 def allowances(visit: Visitor, dataset: Name = "", search: Search = "", number: Number = 1) -> HTMLResponse:
     """List who may train on which dataset, with limits; an owner may grant and revoke."""
     with visit.database() as database:
-        listing = lists.listed(database, lists.ALLOWANCES, search=search, dataset=dataset, number=number)
+        listing = paged_lists.listed(database, paged_lists.ALLOWANCES, search=search, dataset=dataset, number=number)
         own = database.query(
             "select d.name from dbdp.dataset as d join dbdp.own_datasets as o on o.id = d.id "
             "where d.dropped_at is null order by d.name"

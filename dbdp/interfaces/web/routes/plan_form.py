@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import sql
 
 from dbdp.algorithms import ALGORITHMS, AUTO, Request
-from dbdp.controller.options import help_of, options
+from dbdp.controller.training_options import help_of, options
 from dbdp.learning.losses import LOSSES
 
 _FIRST = ("epsilon", "delta", "algorithm", "name")

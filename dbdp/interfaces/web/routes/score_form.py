@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.routes import lists
+from dbdp.interfaces.web.routes import paged_lists
 from dbdp.interfaces.web.routes.pages import Name
 from dbdp.interfaces.web.sign_in.links import drawn
 from dbdp.interfaces.web.sign_in.visits import Sent, Visitor, jobs_of
@@ -36,7 +36,7 @@ def plan_score(
         of_model = database.query(_DATASET_OF, model)
         if not of_model:
             raise missing_model(model)
-        names = lists.names(database)
+        names = paged_lists.names(database)
     planned, problem, dataset = None, None, dataset or of_model[0]["dataset"]
     if epsilon:
         try:

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from dbdp.algorithms import Request as Training
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.web.routes import lists, plan_form
+from dbdp.interfaces.web.routes import paged_lists, plan_form
 from dbdp.interfaces.web.routes.pages import JobNumber, Name
 from dbdp.interfaces.web.sign_in.links import drawn
 from dbdp.interfaces.web.sign_in.visits import Sent, Visitor, jobs_of
@@ -45,12 +45,12 @@ where d.name = $1::text
 
 
 @router.get("/plan")
-def plan(visit: Visitor, dataset: Name = "") -> HTMLResponse:
+def plan_page(visit: Visitor, dataset: Name = "") -> HTMLResponse:
     """Show what a training would do and cost; nothing is spent."""
     texts = {name: text for name, text in visit.request.query_params.items() if name != "dataset"}
     fields, training = plan_form.read(texts)
     with visit.database() as database:
-        names = lists.names(database)
+        names = paged_lists.names(database)
         if not texts and names:
             known = database.query(_FACTS, dataset or names[0])
             fields = plan_form.suggested(fields, known[0]) if known else fields
@@ -153,7 +153,7 @@ def _others(database: Database, name: str, training: Training, receipt: dict[str
 
 def _own_allowances(database: Database, name: str, release_delta: float) -> list[Row]:
     """Return the allowances that limit the role; none for the owner, and where one of them has no limit."""
-    if lists.dataset_named(database, name)["own"]:
+    if paged_lists.dataset_named(database, name)["own"]:
         return []
     rows = database.query(_OWN_ALLOWANCES, name, release_delta)
     return [] if any(row["charge_limit"] is None for row in rows) else rows

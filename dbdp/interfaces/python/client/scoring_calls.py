@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import sql
 
 from dbdp.interfaces.python.client.calls import Calls
-from dbdp.interfaces.python.summaries import Summary
+from dbdp.interfaces.python.summaries import ReleasedSummary
 from dbdp.sessions.session import Row
 
 # Predictions for rows that the server reads, by internal functions: the table's owner defines the type of a row.
@@ -45,7 +45,7 @@ class Predictions:
     answers: list[Any]
 
 
-class Scoring(Calls):
+class ScoringCalls(Calls):
     """The methods of an application, and of anyone who judges a model."""
 
     def predictions(self, model: int | str, table: str, *, most: int) -> Predictions:
@@ -222,7 +222,7 @@ class Scoring(Calls):
         query = "select dbdp.dp_class_balance($1, $2, $3) as balance"
         return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
 
-    def summarize(self, dataset: str, *, epsilon: float, delta: float) -> Summary:
+    def summarize(self, dataset: str, *, epsilon: float, delta: float) -> ReleasedSummary:
         """Release a noisy second moment of a dataset's rows and labels, for one charge, computed in the server.
 
         Parameters
@@ -234,13 +234,13 @@ class Scoring(Calls):
 
         Returns
         -------
-        dbdp.interfaces.python.summaries.Summary
+        dbdp.interfaces.python.summaries.ReleasedSummary
             The summary. `linreg`, `pca`, `correlations` and its use in training cost nothing.
         """
         query = "select summary from dbdp.dp_summarize($1, $2, $3)"
         return self.summary(self.query(query, dataset, float(epsilon), float(delta))[0]["summary"])
 
-    def summary(self, number: int) -> Summary:
+    def summary(self, number: int) -> ReleasedSummary:
         """Return a released summary that this role may use.
 
         Parameters
@@ -251,7 +251,7 @@ class Scoring(Calls):
         rows = self.query("select receipt from dbdp.summaries_details where id = $1", number)
         if not rows:
             raise ValueError(f"summary {number} does not exist; see dbdp.summaries")
-        return Summary(number, rows[0]["receipt"], self.query)
+        return ReleasedSummary(number, rows[0]["receipt"], self.query)
 
     def summaries(self) -> list[Row]:
         """Return dbdp.summaries: the released summaries that this role may use."""

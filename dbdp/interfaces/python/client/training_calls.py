@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from dbdp.controller.baselines import Baseline, Descent
     from dbdp.controller.declaration_check import DeclarationCheck
     from dbdp.privacy.accounting.events import Release
-    from dbdp.registry.results.models import Model
+    from dbdp.registry.results.models import ReleasedModel
 
 
-class Training(Calls):
+class TrainingCalls(Calls):
     """The methods of an analyst and a data scientist."""
 
     def models(self) -> list[Row]:
@@ -124,7 +124,7 @@ class Training(Calls):
 
         return requests.explain(self._session, dataset, request)
 
-    def train(self, dataset: str, request: Request, progress: Progress | None = None) -> Model:
+    def train(self, dataset: str, request: Request, progress: Progress | None = None) -> ReleasedModel:
         """Train a private model and release it, for one charge.
 
         A role that may read the table trains in this process, any other in the server. The guarantee is the same.
@@ -138,7 +138,7 @@ class Training(Calls):
 
         Returns
         -------
-        dbdp.registry.results.models.Model
+        dbdp.registry.results.models.ReleasedModel
             The released model.
         """
         from dbdp.algorithms.plan import Request
@@ -201,7 +201,7 @@ class Training(Calls):
         group_by: str,
         groups: Sequence[str],
         progress: Progress | None = None,
-    ) -> dict[str, Model]:
+    ) -> dict[str, ReleasedModel]:
         """Train a model for each of some groups of a column, for one charge.
 
         Parameters
@@ -213,7 +213,7 @@ class Training(Calls):
 
         Returns
         -------
-        dict of str to dbdp.registry.results.models.Model
+        dict of str to dbdp.registry.results.models.ReleasedModel
             The released model of each group.
         """
         from dbdp.algorithms.combined.groups import GroupsRequest
@@ -229,7 +229,7 @@ class Training(Calls):
             for row in self._call("dp_train_groups", leading, asdict(request), progress)
         }
 
-    def tune(self, dataset: str, request: TuningRequest, progress: Progress | None = None) -> Model:
+    def tune(self, dataset: str, request: TuningRequest, progress: Progress | None = None) -> ReleasedModel:
         """Choose among settings privately and release one model, for one charge.
 
         Parameters
@@ -324,14 +324,14 @@ class Training(Calls):
 
         return baselines.descent(self._session, dataset, request)
 
-    def _stored(self, dataset: str, number: int) -> Model:
-        from dbdp.registry.results.models import Model
+    def _stored(self, dataset: str, number: int) -> ReleasedModel:
+        from dbdp.registry.results.models import ReleasedModel
 
         text = (
             "select feature_names, coefficients, intercept, intercepts, receipt, network, parameters "
             "from dbdp.model where id = $1"
         )
-        return Model(number, dataset, **self.query(text, number)[0])
+        return ReleasedModel(number, dataset, **self.query(text, number)[0])
 
 
 def _check_request(request: Any, kind: type) -> None:

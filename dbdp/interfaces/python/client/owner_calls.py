@@ -48,7 +48,7 @@ def _described(known: inspect.Signature) -> str:
     return "\n".join(f"{name} : {re.sub(r'[a-z.]+[.]', '', kind)}\n    {MEANINGS[name]}" for name, kind in texts)
 
 
-class Owning(Calls):
+class OwnerCalls(Calls):
     """The methods of a data owner."""
 
     @_stated(Registration)
