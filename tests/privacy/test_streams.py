@@ -237,7 +237,7 @@ def few_are_unsure(uniforms):
     return np.mean(~streams.compiled.normals(uniforms)[2]) < 0.5
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(80, marks=pytest.mark.statistical)])
+@pytest.mark.parametrize("times", [1, pytest.param(40, marks=pytest.mark.statistical)])
 def test_a_normal_number_errs_by_what_is_claimed_at_most(times):
     for _ in range(times):
         for uniforms in (random_words(1000, 2, 8), adversarial(16_000)):
