@@ -409,9 +409,9 @@ def test_numbers_are_learned(loss):
 
 
 def test_the_released_model_is_within_a_radius_that_is_given():
-    rows = RowsInMemory(*unequal(300))
-    assert np.linalg.norm(planned(Facts(300, 8)).run(rows, SILENT).models) > 0.5
-    assert np.linalg.norm(planned(Facts(300, 8), radius=0.5).run(rows, SILENT).models) <= 0.5 * (1 + 1e-12)
+    rows, facts = RowsInMemory(*unequal(3000)), Facts(3000, 8)
+    assert np.linalg.norm(planned(facts).run(rows, SILENT).models) > 0.5
+    assert np.linalg.norm(planned(facts, radius=0.5).run(rows, SILENT).models) <= 0.5 * (1 + 1e-12)
 
 
 def test_long_steps_and_nothing_but_noise_leave_a_finite_model():
