@@ -166,6 +166,35 @@ def table(connection: psycopg.Connection, schema: str) -> str:
 
 
 @pytest.fixture
+def dataset(table: str, register: Callable[..., str]) -> str:
+    """That table, registered with a large budget."""
+    return register(table)
+
+
+@pytest.fixture
+def make_role(connection: psycopg.Connection, schema: str) -> Iterator[Callable[..., str]]:
+    """Create roles, as members of these groups; they, their datasets and all that they own go at the end."""
+    made: list[str] = []
+
+    def make(kind: str, *groups: str) -> str:
+        made.append(f"{kind}_{schema}")
+        connection.execute(f"create role {made[-1]}" + (f" in role {', '.join(groups)}" if groups else ""))
+        return made[-1]
+
+    yield make
+    connection.execute("reset session authorization; reset role")
+    drop_datasets(connection, "split_part(source, '.', 1) = %s", schema)
+    for name in made:
+        connection.execute(f"drop owned by {name} cascade; drop role {name}")
+
+
+@pytest.fixture
+def analyst(make_role: Callable[..., str]) -> str:
+    """An analyst without any grant."""
+    return make_role("analyst", "dbdp_analyst")
+
+
+@pytest.fixture
 def make_database(server_url: str) -> Iterator[Callable[..., str]]:
     """Make empty databases or copies of one, each given as its URL; they go at the end."""
     made: list[str] = []

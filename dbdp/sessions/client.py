@@ -49,20 +49,11 @@ select dbdp_internal.store_network(
 
 @dataclass(frozen=True)
 class Another:
-    """What opens a session like another one, also in another process; its text does not show the password.
+    """What opens a session like another one, also in another process; its text does not show the password."""
 
-    Attributes
-    ----------
-    dsn : str
-        Parameters of libpq, without the password.
-    password : str | None
-        The password.
-    settings : tuple[tuple[str, str], ...]
-        Names and values of the settings that the session has of its own, in the order in which they are set.
-    """
-
-    dsn: str = field(repr=False)
-    password: str | None = field(repr=False)
+    dsn: str = field(repr=False)  # parameters of libpq, without the password
+    password: str | None = field(repr=False)  # the password
+    # Names and values of the settings that the session has of its own, in the order in which they are set.
     settings: tuple[tuple[str, str], ...] = field(repr=False)
 
     @contextmanager

@@ -441,16 +441,6 @@ def test_only_other_columns_of_plain_types_can_be_public(table, register, column
         register(table, public_columns=columns)
 
 
-def test_public_columns_are_declared_alike_everywhere(connection, database, dataset):
-    name, sql = dataset(), "select declaration from dbdp.datasets_details where name = %s"
-    declared = connection.execute(sql, (name,)).fetchone()[0]
-    assert declared["public_columns"] == ["g"]
-    connection.execute("select dbdp.drop_dataset(%s)", (name,))
-    given = {key: declared[key] for key in ("label", "positive", "features", "public_columns")}
-    database.register_dataset(name, "t", **given, epsilon=1.0, delta=1e-6)
-    assert connection.execute(sql, (name,)).fetchone() == (declared,)
-
-
 def test_a_key_whose_type_changed_is_refused(connection, dataset, spent):
     name = dataset()
     connection.execute("alter table t alter g type varchar(9)")

@@ -35,7 +35,7 @@ def labels_of(
     for number, value in enumerate(values):
         connection.execute(f"create table k{number} (a float8, y {kind})")
         connection.execute(f"insert into k{number} values (0.5, {value}), (0.5, null)")
-        rows = packed(connection, register(f"k{number}", features=FEATURES, positive=None, **given))
+        rows = packed(connection, register(f"k{number}", **{"features": FEATURES, "positive": None} | given))
         assert len(rows) == 2
         kept = rows[rows.any(axis=1)]
         made.append(float(kept[0, -1]) if len(kept) else None)
@@ -84,6 +84,26 @@ def test_a_class_is_packed_by_its_place_in_the_declaration(connection, schema, r
         connection.execute(ENUM)
     column, classes, values = CLASS_LABELS[kind]
     assert labels_of(connection, register, column, values, classes=classes) == EXPECTED[kind]
+
+
+TWO = {"positive": "yes", "negative": "no"}
+TWO_LABELS = {  # type, values, what is declared, and the labels
+    **{kind: (["'1'", "'0'"], {"positive": "1", "negative": "0"}, [1, -1]) for kind in ("text", "char(3)", "bigint")},
+    **{kind: (["1", "0"], {"positive": "1", "negative": "0"}, [1, -1]) for kind in ("real", "float8", "numeric")},
+    **{kind: (["'1'", "'0'"], {"positive": "1"}, [1, -1]) for kind in ("varchar(3)", "smallint")},
+    "numeric(4, 2)": (["1", "0"], {"positive": "1.0", "negative": "0"}, [1, -1]),
+    **{
+        f"{kind} ": (["'yes'", "'yup'", "'y'", "'no'", "'not'"], TWO, [1, None, None, -1, None])
+        for kind in ("char(5)", "varchar(5)", "text")
+    },
+}
+
+
+@pytest.mark.parametrize("kind", TWO_LABELS)
+def test_only_the_declared_value_is_positive(connection, schema, register, kind):
+    """Of every plain type; values that begin alike are other values."""
+    values, given, expected = TWO_LABELS[kind]
+    assert labels_of(connection, register, kind, values, **given) == expected
 
 
 REAL_LABELS = {

@@ -1,7 +1,7 @@
 """The ledger: the outcome of each charge, what remains, whether ledger and odometers agree, an owner's amendments."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -23,12 +23,9 @@ EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
 
 @pytest.fixture
-def rival(connection: psycopg.Connection, schema: str) -> Iterator[str]:
+def rival(make_role: Callable[..., str]) -> str:
     """A data owner who owns nothing."""
-    name = f"rival_{schema}"
-    connection.execute(f"create role {name} in role dbdp_data_owner")
-    yield name
-    connection.execute(f"reset session authorization; drop owned by {name} cascade; drop role {name}")
+    return make_role("rival", "dbdp_data_owner")
 
 
 def train(connection: psycopg.Connection, interface: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
@@ -328,41 +325,6 @@ def test_an_owner_checks_own_registrations_only(connection, table, register, riv
     register(table)
     with acting(connection, rival):
         assert connection.execute("select * from dbdp.check_ledger()").fetchall() == []
-
-
-# --- a refusal costs nothing -----------------------------------------------------------------------------
-
-REFUSALS = {
-    "too much": ({"epsilon": 4.0}, None),
-    "no such algorithm": ({"algorithm": "bolt_off"}, None),
-    "a batch of more rows than there are": ({"batch_size": 61}, None),
-    "a step that is too long": ({"schedule": "constant", "step_size": 1e6}, None),
-    "another number of rows": ({}, "insert into t select * from t limit 1"),
-    "a column that changed": ({}, "alter table t alter y type text"),
-    "a column that is gone": ({}, "alter table t drop y"),
-    "a table that is gone": ({}, "drop table t"),
-    "a policy": ({}, "alter table t enable row level security"),
-}
-
-
-@EVERY_INTERFACE
-@pytest.mark.parametrize("case", REFUSALS)
-def test_refusal_before_the_first_row_costs_nothing(connection, database, table, register, spent, case, interface):
-    """What is refused before the first row costs nothing and leaves no trace."""
-    options, change = REFUSALS[case]
-    name = register(table, epsilon=3.0, delta=1e-6)
-    if change:
-        connection.execute(change)
-    arguments = {"epsilon": 1.0, **options}
-    with pytest.raises((psycopg.Error, ValueError)) as error:
-        if interface == "client":
-            database.train(name, Request(**arguments))
-        else:
-            named = ", ".join(f"{each} => %({each})s" for each in arguments)
-            connection.execute(f"select dbdp.dp_logreg(%(name)s, {named})", arguments | {"name": name})
-    assert "after its charge" not in str(error.value)
-    assert spent(name) == (0, 0)
-    assert history(connection, name) == []
 
 
 # --- another period --------------------------------------------------------------------------------------

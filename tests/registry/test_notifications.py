@@ -11,15 +11,6 @@ CHARGE = "select dbdp.dp_logreg(%s, epsilon => %s, epochs => 1, batch_size => 20
 
 
 @pytest.fixture
-def analyst(connection: psycopg.Connection, schema: str) -> Iterator[str]:
-    """An analyst without a grant; it is gone at the end."""
-    name = f"analyst_{schema}"
-    connection.execute(f"create role {name} in role dbdp_analyst")
-    yield name
-    connection.execute(f"reset session authorization; drop owned by {name} cascade; drop role {name}")
-
-
-@pytest.fixture
 def listener(server_url: str) -> Iterator[psycopg.Connection]:
     """A session that listens."""
     with psycopg.connect(server_url, autocommit=True) as session:

@@ -10,10 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from commands import features_file
 
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
-from dbdp.privacy.accounting.budget import Budget
+from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.registry.registration import LONGEST_NAME, Registration
 
 FEATURES = {"a": [0.0, 1.0], "b": ["u", "v"]}
@@ -25,7 +26,10 @@ STATED: dict[str, dict[str, Any]] = {
     | {"public_columns": ["place"], "intercept": False},
     "an order of its own": {"label": "y", "positive": "1", "epsilon": 2.0, "delta": 1e-6, "rdp_order": 9.5},
     "a number": {"label": "r", "label_bounds": [-1.0, 2.0], "epsilon": 1.0, "delta": 1e-5, "mode": "gaussian"},
+    "a capacity, a scale and bins": {"label": "y", "positive": "1", "epsilon": 1.0, "delta": 1e-6, "capacity": 30}
+    | {"features": {"a": {"bounds": [0.0, 1.0], "scale": "asinh", "bins": 4}, "r": [0.0, 1.0]}},
 }
+OF_ROWS = ("unit", "max_rows", "capacity")
 REPEATED = {"classes": "--class", "public_columns": "--public-column"}
 SOUND = Registration(name="n", source="s", label="y", positive="1", features=FEATURES, epsilon=1.0, delta=1e-6)
 
@@ -41,10 +45,10 @@ def source(connection: psycopg.Connection, schema: str) -> str:
 
 def flags(stated: dict[str, Any], directory: Path) -> list[str]:
     """The same as options of the command line."""
-    path = directory / "features.json"
-    path.write_text(json.dumps(FEATURES))
-    arguments = ["--features", str(path)]
+    arguments = ["--features", features_file(directory, stated["features"])]
     for name, value in stated.items():
+        if name == "features":
+            continue
         flag = f"--{name.replace('_', '-')}"
         if name in REPEATED:
             arguments += [word for each in value for word in (REPEATED[name], each)]
@@ -73,13 +77,15 @@ def stored(connection: psycopg.Connection, name: str) -> dict[str, Any]:
 def test_every_interface_stores_the_same_registration(
     connection, database, register, source, server_url, tmp_path, case
 ):
-    stated = STATED[case]
+    """Every interface stores the same, as the record states; the view shows the limits in units of ε and δ."""
+    stated = {"features": FEATURES} | STATED[case]
+    registration = Registration(name="n", source=source, **stated)
     interfaces: dict[str, Callable[[str], Any]] = {
         "sql": lambda name: register(
-            source, name=name, features=FEATURES, **{"positive": None, "mode": "renyi", "epsilon": None} | stated
+            source, name=name, **{"positive": None, "mode": "renyi", "epsilon": None} | stated
         ),
-        "python": lambda name: database.register_dataset(name, source, features=FEATURES, **stated),
-        "record": lambda name: database.register(Registration(name=name, source=source, features=FEATURES, **stated)),
+        "python": lambda name: database.register_dataset(name, source, **stated),
+        "record": lambda name: database.register(replace(registration, name=name)),
         "command line": lambda name: by_command(name, source, stated, tmp_path, server_url),
     }
     rows = {}
@@ -87,33 +93,21 @@ def test_every_interface_stores_the_same_registration(
         name = f"{source} {interface}"
         call(name)
         rows[interface] = stored(connection, name)
+        shown = next(row for row in database.datasets() if row["name"] == name)
         database.drop_dataset(name)
-    assert len(rows["sql"]) > 15
-    assert all(row == rows["sql"] for row in rows.values()), rows
-    registration = Registration(name="n", source=source, features=FEATURES, **stated)
-    assert rows["sql"]["declaration"] == json.loads(registration.declaration.to_json())
-    assert (rows["sql"]["unit"], rows["sql"]["max_rows"]) == (registration.unit, registration.max_rows)
-    budget = registration.budget
-    assert [rows["sql"][key] for key in ("epsilon", "delta", "mode", "rdp_order", "charge_limit", "leak_limit")] == [
-        budget.epsilon,
-        budget.delta,
-        budget.mode,
-        budget.order,
-        budget.charge_limit,
-        budget.leak_limit,
-    ]
-
-
-@pytest.mark.parametrize("case", STATED)
-def test_python_and_the_command_line_build_equal_records(database, source, server_url, tmp_path, monkeypatch, case):
-    built: list[Registration] = []
-    monkeypatch.setattr(Database, "register", lambda self, registration: built.append(registration))
-    stated = dict(STATED[case])
-    if "label_bounds" in stated:
-        stated["label_bounds"] = tuple(stated["label_bounds"])  # as the command line has a pair
-    database.register_dataset("n", source, features=FEATURES, **stated)
-    by_command("n", source, stated, tmp_path, server_url)
-    assert built == [Registration(name="n", source=source, features=FEATURES, **stated)] * 2
+    row, budget = rows["sql"], registration.budget
+    assert len(row) > 15
+    assert all(each == row for each in rows.values()), rows
+    assert row["declaration"] == json.loads(registration.declaration.to_json()) == shown["declaration"]
+    assert [row[key] for key in OF_ROWS] == [stated.get(key) for key in OF_ROWS]
+    limits = {"charge_limit": budget.charge_limit, "leak_limit": budget.leak_limit}
+    of_budget = {"epsilon": budget.epsilon, "delta": budget.delta, "mode": budget.mode, "rdp_order": budget.order}
+    assert (limits | of_budget).items() <= row.items()
+    assert {key: of_budget[key] for key in ("epsilon", "delta", "mode")}.items() <= shown.items()
+    assert (round(shown["charge_limit"] * CHARGE_UNITS), round(shown["leak_limit"] * LEAK_UNITS)) == tuple(
+        limits.values()
+    )
+    assert shown["rows"] == stated.get("capacity", {"who": 7 * 3}.get(stated.get("unit"), 20))
 
 
 def test_fields_are_the_parameters_of_sql_in_order(connection):
@@ -145,6 +139,8 @@ UNSOUND: dict[str, tuple[dict[str, Any], str]] = {
     "no name": ({"name": ""}, "dataset name '' has 0 characters; choose one with 1 to 63"),
     "a long name": ({"name": "x" * 64}, "has 64 characters; choose one with 1 to 63"),
     "a name of several lines": ({"name": "a\nb"}, "has characters that cannot be printed; choose a name without them"),
+    "a name in red": ({"name": "red \x1b[31m"}, "has characters that cannot be printed"),
+    "a name from right to left": ({"name": "\u202eback"}, "has characters that cannot be printed"),
     "features that are none": ({"features": {}}, "features is empty; declare at least one column"),
     "half a unit": ({"unit": "who"}, "max_rows is missing: the two belong together"),
     "rows of a unit": ({"unit": "who", "max_rows": 0}, "max_rows = 0 must be a whole number between 1 and 1000"),
@@ -223,24 +219,3 @@ def test_stated_numbers_and_regressions_stay_as_they_are():
 def test_bins_and_scales_that_are_none_are_refused(stated, message):
     with pytest.raises(ValueError, match=message):
         replace(SOUND, features={"a": stated}).check()
-
-
-def test_bins_and_scales_reach_the_catalogue_everywhere(connection, source, register, tmp_path, server_url):
-    """Bins and scales reach the catalogue through every interface."""
-    stated = {"a": {"bounds": [0.0, 1.0], "scale": "asinh", "bins": 4}, "r": [0.0, 1.0]}
-    path = tmp_path / "features.json"
-    path.write_text(json.dumps(stated))
-    name = f"{source.partition('.')[0]}_t"
-    arguments = ["--label", "y", "--positive", "1", "--epsilon", "1", "--delta", "1e-6", "--features", str(path)]
-    ways: list[Callable[[], Any]] = [
-        lambda: register("t", features=stated, positive="1"),
-        lambda: CliRunner().invoke(app, ["register", name, source, *arguments, "--url", server_url]),
-        lambda: Database(connection).register_dataset(
-            name, source, label="y", positive="1", features=stated, epsilon=1.0, delta=1e-6
-        ),
-    ]
-    for way in ways:
-        way()
-        sql = "select declaration -> 'features' from dbdp.datasets_details where name = %s"
-        assert connection.execute(sql, (name,)).fetchone() == (stated,)
-        connection.execute("select dbdp.drop_dataset(%s)", (name,))

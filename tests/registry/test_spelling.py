@@ -75,14 +75,6 @@ def named(connection: psycopg.Connection, dataset: str, name: str) -> str:
     return connection.execute(sql, (dataset, name)).fetchone()[0]
 
 
-@pytest.fixture
-def dataset(connection, schema, register):
-    connection.execute(
-        "create table t as select array[.1, .2, i / 99.0]::float8[] as x, i % 2 as y from generate_series(1, 60) as i"
-    )
-    return register("t")
-
-
 def test_one_of_two_names_that_differ_in_case_is_refused(connection, schema, dataset, spent):
     """Before the charge; the control: the name itself gets another version."""
     assert named(connection, dataset, f"{schema}_straße").endswith("@1")

@@ -1,6 +1,6 @@
 """dbdp.stat_datasets: what it counts, and to whom it is shown."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -19,19 +19,13 @@ SECONDS = (
     "select extract(epoch from ended_at - charged_at)::float8 from dbdp.history_details "
     "where dataset = %s and outcome = 'released'"
 )
-WATCHERS = {"monitor": "pg_monitor", "analyst": "dbdp_analyst", "rival": "dbdp_data_owner", "stranger": None}
+WATCHERS = {"monitor": ["pg_monitor"], "analyst": ["dbdp_analyst"], "rival": ["dbdp_data_owner"], "stranger": []}
 
 
 @pytest.fixture
-def watchers(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str]]:
-    """A role of each kind; they are gone at the end."""
-    names = {kind: f"{kind}_{schema}" for kind in WATCHERS}
-    for kind, group in WATCHERS.items():
-        connection.execute(f"create role {names[kind]}" + (f" in role {group}" if group else ""))
-    yield names
-    connection.execute("reset session authorization")
-    for name in names.values():
-        connection.execute(f"drop owned by {name} cascade; drop role {name}")
+def watchers(make_role: Callable[..., str]) -> dict[str, str]:
+    """A role of each kind."""
+    return {kind: make_role(kind, *groups) for kind, groups in WATCHERS.items()}
 
 
 def statistics(connection: psycopg.Connection, name: str) -> list[Row]:

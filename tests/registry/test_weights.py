@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 
 import psycopg
 import pytest
+from acting import acting
 from released import released
 
 from dbdp.interfaces.python.client.database import Database
@@ -68,19 +70,13 @@ def test_a_model_without_coefficients_has_no_weights(connection, dataset):
         assert connection.execute("select count(*) from dbdp.receipt(%s)", (model,)).fetchone()[0] > 5
 
 
-def test_weights_of_a_closed_model_do_not_exist(connection, schema, dataset):
+def test_weights_of_a_closed_model_do_not_exist(connection, make_role, dataset):
     """Weights of a model that the role may not use do not exist."""
     model = connection.execute("select model from dbdp.dp_logreg(%s, 1, 1e-6)", (dataset,)).fetchone()[0]
-    connection.execute(f"create role app_{schema} in role dbdp_predictor; set session authorization app_{schema}")
-    try:
-        for call in ("weights", "receipt"):
-            for reference in (str(model), "999999999"):
-                with pytest.raises(psycopg.Error, match="does not exist; see dbdp.models".replace(".", r"\.")):
-                    connection.execute(f"select * from dbdp.{call}({reference})")
-        connection.execute("reset session authorization")
-        connection.execute(f"select dbdp.grant_prediction({model}, 'app_{schema}')")
-        connection.execute(f"set session authorization app_{schema}")
+    reader = make_role("app", "dbdp_predictor")
+    for call, reference in product(("weights", "receipt"), (model, 999999999)):
+        with acting(connection, reader), pytest.raises(psycopg.Error, match=r"does not exist; see dbdp\.models"):
+            connection.execute(f"select * from dbdp.{call}({reference})")
+    connection.execute(f"select dbdp.grant_prediction({model}, '{reader}')")
+    with acting(connection, reader):
         assert connection.execute(f"select count(*) from dbdp.weights({model})").fetchone() == (4,)
-    finally:
-        connection.execute("reset session authorization")
-        connection.execute(f"drop role app_{schema}")

@@ -1,10 +1,13 @@
 """Run the command line, in a process of its own or in this one."""
 
 import io
+import json
 import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from dbdp.interfaces.cli.main import main
@@ -30,3 +33,10 @@ def run_here(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         except SystemExit as ended:
             code = ended.code or 0
     return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
+
+def features_file(folder: Path, features: dict[str, Any]) -> str:
+    """Write the features of a declaration to a file; return its name."""
+    path = folder / "features.json"
+    path.write_text(json.dumps(features))
+    return str(path)

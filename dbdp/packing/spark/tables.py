@@ -64,30 +64,14 @@ class Access:
 
 @dataclass(frozen=True)
 class TableRows:
-    """Reads in a worker the slots of each task, whose number is its only row.
+    """Reads in a worker the slots of each task, whose number is its only row."""
 
-    Attributes
-    ----------
-    access : Access
-        Opens a session.
-    name : str
-        Name of the dataset.
-    pages : int
-        Number of pages that are read together, as one piece of the table.
-    ends : np.ndarray
-        0, and the number of slots in each piece and those before it, increasing.
-    record_bytes : int
-        Bytes of a raw record.
-    readers : int
-        Number of tasks.
-    """
-
-    access: Access = field(repr=False)
-    name: str
-    pages: int
-    ends: np.ndarray
-    record_bytes: int
-    readers: int
+    access: Access = field(repr=False)  # opens a session
+    name: str  # name of the dataset
+    pages: int  # number of pages that are read together, as one piece of the table
+    ends: np.ndarray  # 0, and the number of slots in each piece and those before it, increasing
+    record_bytes: int  # bytes of a raw record
+    readers: int  # number of tasks
 
     def __call__(self, batches: Batches) -> Iterator[tuple[np.ndarray, bytes]]:
         """Yield slots and raw records, a public number at a time."""
