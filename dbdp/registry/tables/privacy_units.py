@@ -16,6 +16,7 @@ from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.declarations import Unit
 from dbdp.registry.tables import reading
 from dbdp.registry.tables.reading import Record
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 
 KEY_BYTES = 32
@@ -81,7 +82,7 @@ def slots(
             for first in range(0, len(flat), most):
                 yield _records(session, source, tables, record, flat[first : first + most])
 
-    return session.in_one_snapshot(read())
+    return guarded_reads.in_one_snapshot(session, read())
 
 
 def _records(session: SpiSession, source: str, tables: Sequence[int], record: Record, entries: np.ndarray) -> bytes:

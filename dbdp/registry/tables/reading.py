@@ -8,6 +8,7 @@ in the server, where search_path is pinned to pg_catalog.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
@@ -161,7 +162,7 @@ def _scan(
         return piece is not None and receive(piece or record.blank)
 
     sql = what.format(**names), where.format(**names)
-    return session.scan(source, asked, *sql, received, blank, pages, source, *record.parameters)
+    return guarded_reads.scan(session, source, asked, *sql, received, blank, pages, source, *record.parameters)
 
 
 def _room(memory: int) -> int:
@@ -194,14 +195,14 @@ def counted_by_pages(session: SpiSession, source: str, pages: int) -> list[int]:
     """Return the number of rows on each so many pages, in the order of storage."""
     first, last = EVERY_PAGE
     sql = _COUNT_BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
-    batches = session.batches_of(source, _MOST_ROWS, sql, b"", pages, source)
+    batches = guarded_reads.batches_of(session, source, _MOST_ROWS, sql, b"", pages, source)
     return [row["raw"] for batch in batches for row in batch]
 
 
 def stored_at(session: SpiSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
     """Return the records of the rows at increasing places (ctid) of one table, joined in that order."""
     sql = _BY_PLACES.format(record=record.sql, source=source)
-    with session.reading(source):
+    with guarded_reads.reading(session, source):
         return bytes(session.query(sql, record.blank, list(places), table, *record.parameters)[0]["raw"])
 
 
@@ -233,7 +234,7 @@ def shown(session: SpiSession, source: str, vector: str | None, most: int | None
         )
     column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
     features = f"dbdp_internal.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"
-    with session.reading(source):
+    with guarded_reads.reading(session, source):
         rows = session.query(_SHOWN.format(features=features, source=source), most)
     row_type = 0 if column else kind["row_type"]
     return [row | {"row_type": row_type} for row in rows]
