@@ -15,25 +15,14 @@ Own = TypeVar("Own", bound="OwnSettings")
 
 @dataclass(frozen=True)
 class Limits:
-    """The allowed values of a setting, and its meaning.
+    """The allowed values of a setting, and its meaning."""
 
-    Attributes
-    ----------
-    kind : type
-        int, float or str.
-    least, most : float
-        The range of a number, both ends included.
-    choices : tuple[str, ...]
-        The values of a string; empty for a number.
-    meaning : str
-        One line for a user.
-    """
-
-    kind: type
+    kind: type  # int, float or str
+    # least, most: the range of a number, both ends included.
     least: float
     most: float
-    choices: tuple[str, ...]
-    meaning: str
+    choices: tuple[str, ...]  # the values of a string; empty for a number
+    meaning: str  # one line for a user
 
     @property
     def text(self) -> str:
@@ -143,24 +132,14 @@ LEARNING = anything("regularisation", "huber_width", "positive_weight")  # of al
 
 @dataclass(frozen=True)
 class Options:
-    """The options that an algorithm has in addition to the common ones; the others keep their defaults.
+    """The options that an algorithm has in addition to the common ones; the others keep their defaults."""
 
-    Attributes
-    ----------
-    values : Mapping[str, Values]
-        For each option, its values other than the default; None for any.
-    remedies : Mapping[str, str]
-        For options that it does not have, an action other than to drop them or to change the algorithm.
-    own_settings : type[OwnSettings] | None
-        The settings that only this algorithm has.
-    least_signal : float
-        The signal τ/d below which its noise is expected to dominate, see `dbdp.algorithms.settings.warning_of`. On the
-        tables of decision 034 no algorithm with the default beat the majority class, or the mean, below it.
-    """
-
-    values: Mapping[str, Values]
+    values: Mapping[str, Values]  # for each option, its values other than the default; None for any
+    # For options that it does not have, an action other than to drop them or to change the algorithm.
     remedies: Mapping[str, str] = field(default_factory=dict)
-    own_settings: type[OwnSettings] | None = None
+    own_settings: type[OwnSettings] | None = None  # the settings that only this algorithm has
+    # The signal τ/d below which its noise is expected to dominate, see `dbdp.algorithms.settings.warning_of`. On the
+    # tables of decision 034 no algorithm with the default beat the majority class, or the mean, below it.
     least_signal: float = 0.4
 
     def has(self, name: str) -> bool:

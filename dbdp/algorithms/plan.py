@@ -21,54 +21,27 @@ AUTO = "auto"  # the algorithm is chosen from public facts: `dbdp.algorithms.cat
 
 @dataclass(frozen=True)
 class Moment:
-    """A released second moment of the rows, in the coordinates in which they are packed.
+    """A released second moment of the rows, in the coordinates in which they are packed."""
 
-    Attributes
-    ----------
-    mean : np.ndarray
-        Noisy mean of xxᵀ, shape (d, d).
-    ridge : float
-        κ > 0, which follows from its noise (privacy.md §16.2).
-    """
-
-    mean: np.ndarray
-    ridge: float
+    mean: np.ndarray  # noisy mean of xxᵀ, shape (d, d)
+    ridge: float  # κ > 0, which follows from its noise (privacy.md §16.2)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The public facts of a dataset that a plan needs.
+    """The public facts of a dataset that a plan needs."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of records; of slots, if units of privacy have several records.
-    dimension : int
-        Coordinates of one model, with the intercept.
-    outputs : int
-        Number of models: the classes of a one-vs-rest training, else 1.
-    is_classifier : bool
-        Whether the label is a class; otherwise it is a number in [-1, 1].
-    intercept : bool
-        Whether the last coordinate is the intercept.
-    unit_rows : int
-        r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6).
-    budget : Budget | None
-        The budget of the dataset: what a release costs depends on it, and on its ε what a leak costs.
-    least_order : float
-        The largest Rényi order of the budgets and allowances that a release is charged to; 0 without one.
-    moment : Moment | None
-        The second moment in the summary that the request names.
-    """
-
-    rows: int
-    dimension: int
-    outputs: int = 1
-    is_classifier: bool = True
-    intercept: bool = True
-    unit_rows: int = 1
+    rows: int  # number of records; of slots, if units of privacy have several records
+    dimension: int  # coordinates of one model, with the intercept
+    outputs: int = 1  # number of models: the classes of a one-vs-rest training, else 1
+    is_classifier: bool = True  # whether the label is a class; otherwise it is a number in [-1, 1]
+    intercept: bool = True  # whether the last coordinate is the intercept
+    unit_rows: int = 1  # r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6)
+    # The budget of the dataset: what a release costs depends on it, and on its ε what a leak costs.
     budget: Budget | None = None
+    # The largest Rényi order of the budgets and allowances that a release is charged to; 0 without one.
     least_order: float = 0.0
+    # The second moment in the summary that the request names.
     moment: Moment | None = field(default=None, compare=False)
 
     @property
@@ -227,21 +200,13 @@ Request.__init__ = _accept_synonyms  # type: ignore[method-assign, assignment]
 
 @dataclass(frozen=True)
 class Released:
-    """The release of a plan, public as a whole.
+    """The release of a plan, public as a whole."""
 
-    Attributes
-    ----------
-    models : np.ndarray
-        Noisy models over packed rows, shape (outputs, dimension); of a network (P,).
-    figures : Mapping[str, Any]
-        What the receipt shows beside the plan: figures that follow from what was released.
-    noise_root : np.ndarray | None
-        R, shape (m, dimension): the noise for privacy in each model has a covariance of at most RᵀR, which public facts
-        and released values determine. None where they do not, or the models are too long.
-    """
-
-    models: np.ndarray
+    models: np.ndarray  # noisy models over packed rows, shape (outputs, dimension); of a network (P,)
+    # What the receipt shows beside the plan: figures that follow from what was released.
     figures: Mapping[str, Any] = field(default_factory=dict)
+    # R, shape (m, dimension): the noise for privacy in each model has a covariance of at most RᵀR, which public facts
+    # and released values determine. None where they do not, or the models are too long.
     noise_root: np.ndarray | None = None
 
 
@@ -273,23 +238,14 @@ class Plan(Protocol):
 
 @dataclass(frozen=True)
 class NoisyWhileTraining:
-    """The plan of an algorithm that adds noise while it trains.
-
-    Attributes
-    ----------
-    guarantee : Release
-        The event and the stand-alone (ε, δ) of the run.
-    details : dict[str, Any]
-        What `explain` adds to the request: steps, sampling rate, expected passes, noise scale, …
-    method : Callable[[Rows, Progress], np.ndarray]
-        Trains over packed rows and returns the noisy model, shape (P,). The rows return exact results: the method must
-        release what depends on them through mechanisms whose events compose to `guarantee`.
-    """
+    """The plan of an algorithm that adds noise while it trains."""
 
     request: Request
     facts: Facts
-    guarantee: Release
-    details: dict[str, Any]
+    guarantee: Release  # the event and the stand-alone (ε, δ) of the run
+    details: dict[str, Any]  # what `explain` adds to the request: steps, sampling rate, expected passes, noise scale, …
+    # Trains over packed rows and returns the noisy model, shape (P,). The rows return exact results: the method must
+    # release what depends on them through mechanisms whose events compose to `guarantee`.
     method: Callable[[Rows, Progress], np.ndarray]
 
     @property

@@ -26,53 +26,27 @@ def silent(_stage: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows are packed for a plan; it follows from public facts alone.
+    """How the rows are packed for a plan; it follows from public facts alone."""
 
-    Attributes
-    ----------
-    dimension : int
-        Coordinates of a packed row.
-    slices : tuple[int, ...]
-        Number of rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6).
-    projection : RandomProjection | None
-        Random projection of the features, by a public seed.
-    side_by_side : bool
-        Whether each slice has its own session, if the session can open more.
-    coding : Mapping[str, Any] | None
-        The encoding, and optionally the features of another declaration, as `dbdp.packing.shuffle_options.Coding`
-        reads them; None is the dataset's own.
-    """
-
-    dimension: int
+    dimension: int  # coordinates of a packed row
+    # Number of rows of each slice; slices are disjoint ranges of one secret order (privacy.md §1.6, §6).
     slices: tuple[int, ...]
-    projection: RandomProjection | None = None
-    side_by_side: bool = False
+    projection: RandomProjection | None = None  # random projection of the features, by a public seed
+    side_by_side: bool = False  # whether each slice has its own session, if the session can open more
+    # The encoding, and optionally the features of another declaration, as `dbdp.packing.shuffle_options.Coding` reads
+    # them; None is the dataset's own.
     coding: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class RecursiveStages:
-    """Stages of `perturbed_objective.recursive_descent.RecursiveDescent`, from public facts only.
+    """Stages of `perturbed_objective.recursive_descent.RecursiveDescent`, from public facts only."""
 
-    Attributes
-    ----------
-    stages : int
-        How many; each begins with the gradient at its model.
-    steps : int
-        Rows that each draws, with replacement.
-    step : float
-        Size of each step.
-    regularisation : float
-        λ, of λ/2 times the squared distance from a centre.
-    rows : int
-        n, of which each is equally likely in each draw.
-    """
-
-    stages: int
-    steps: int
-    step: float
-    regularisation: float
-    rows: int
+    stages: int  # how many; each begins with the gradient at its model
+    steps: int  # rows that each draws, with replacement
+    step: float  # size of each step
+    regularisation: float  # λ, of λ/2 times the squared distance from a centre
+    rows: int  # n, of which each is equally likely in each draw
 
     def __post_init__(self) -> None:
         """Raise ValueError for a number that is out of range."""
@@ -149,3 +123,9 @@ class Rows(Protocol):
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label: -1 and +1 (classes = 1), or 1, …, K; shape (max(2, classes),)."""
+
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the exact tally of the rows by their labels and the scores of released models (K, d).
+
+        `tally` is as `learning.tallies.tally_of_rows` reads it; the rows are as they were packed, without `transform`.
+        """

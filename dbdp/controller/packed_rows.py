@@ -47,12 +47,6 @@ class Slice:
         with self.session.uncounted():
             return self.session.query(sql, *parameters, self.first, self.last)[0]["value"]
 
-    def epoch(self, states: list[bytes]) -> list[bytes]:
-        """Return the states of several models, equally long, after one epoch of SGD: one pass over the blocks."""
-        moved: bytes = self.value("dbdp_internal.sgd_epoch(block, $1 order by block_no)", b"".join(states))
-        length = len(states[0])
-        return [moved[begin : begin + length] for begin in range(0, len(moved), length)]
-
 
 @dataclass(frozen=True)
 class Packing:
@@ -71,32 +65,16 @@ class Packing:
 
 @dataclass
 class PackedRows:
-    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`.
+    """The packed rows of a dataset in temporary tables of one or several sessions; a `dbdp.algorithms.rows.Rows`."""
 
-    Attributes
-    ----------
-    slices : Sequence[Slice]
-        The slices, in order.
-    packings : Sequence[Packing]
-        How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
-    layout : Layout
-        How the rows are packed.
-    batch_blocks : int
-        Blocks of each mini-batch of the last draw.
-    matrix : np.ndarray | None
-        The matrix of the last `transform`, shape (d, d); None since the last packing.
-    tables : ExitStack
-        Drops the table of `copy`.
-    copy : str | None
-        A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
-    """
-
-    slices: Sequence[Slice]
+    slices: Sequence[Slice]  # the slices, in order
+    # How each table is filled, one for each session; empty for a single slice, which cannot be packed again.
     packings: Sequence[Packing]
-    layout: Layout
-    batch_blocks: int = 1
-    matrix: np.ndarray | None = None
-    tables: ExitStack = field(default_factory=ExitStack)
+    layout: Layout  # how the rows are packed
+    batch_blocks: int = 1  # blocks of each mini-batch of the last draw
+    matrix: np.ndarray | None = None  # the matrix of the last `transform`, shape (d, d); None since the last packing
+    tables: ExitStack = field(default_factory=ExitStack)  # drops the table of `copy`
+    # A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
     copy: str | None = None
     joins_epochs = False  # each epoch is one query, and its progress is shown
 
@@ -141,13 +119,15 @@ class PackedRows:
         return steps, options | ({"copy": self.copy} if self.copy else {})
 
     def epoch(self, states: Sequence[list[bytes]], passes: int = 1) -> list[list[bytes]]:
-        """Return the states of the models of each slice after so many epochs of SGD over it."""
+        """Return the states of the models of each slice after so many epochs of SGD over it, each one pass."""
+        calls = ["dbdp_internal.sgd_epoch(block, $1 order by block_no)"] * len(self.slices)
+        moved, length = [b"".join(of_slice) for of_slice in states], len(states[0][0])
         for _ in range(passes):
             if len(self.packings) <= 1:
-                states = list(map(Slice.epoch, self.slices, states))
+                moved = list(map(Slice.value, self.slices, calls, moved))
             else:
-                states = side_by_side(Slice.epoch, self.slices, states)
-        return list(states)
+                moved = side_by_side(Slice.value, self.slices, calls, moved)
+        return [[each[begin : begin + length] for begin in range(0, len(each), length)] for each in moved]
 
     def scan(self, states: Sequence[NoisyState]) -> list[NoisyState]:
         """Return the states after the noisy updates over all packed rows, in one pass for all of them."""

@@ -14,33 +14,16 @@ from dbdp.registry.spending.odometers import Price
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a release does and costs, before and after its charge.
+    """What a release does and costs, before and after its charge."""
 
-    Attributes
-    ----------
-    dataset : str
-        Name of the dataset.
-    plan : dict[str, Any]
-        What is done: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details.
-    price : Price
-        The guarantee that is charged, the budget, and the cost in it.
-    relation : Mapping[str, Any]
-        The neighbouring relation and the unit; empty if the unit is one row.
-    notes : Mapping[str, Any]
-        Other public facts: the chosen candidate, the plans of all groups, the answer time.
-    ledger : int | None
-        Id of the charge in the ledger; None before the charge.
-    version : str | None
-        Version of dbdp; None before the charge.
-    """
-
-    dataset: str
-    plan: dict[str, Any]
-    price: Price
-    relation: Mapping[str, Any]
+    dataset: str  # name of the dataset
+    plan: dict[str, Any]  # what is done: algorithm, neighbours, rows, epsilon, delta, and the algorithm's own details
+    price: Price  # the guarantee that is charged, the budget, and the cost in it
+    relation: Mapping[str, Any]  # the neighbouring relation and the unit; empty if the unit is one row
+    # Other public facts: the chosen candidate, the plans of all groups, the answer time.
     notes: Mapping[str, Any] = field(default_factory=dict)
-    ledger: int | None = None
-    version: str | None = None
+    ledger: int | None = None  # id of the charge in the ledger; None before the charge
+    version: str | None = None  # version of dbdp; None before the charge
 
     @classmethod
     def of(cls, dataset: RegisteredDataset, plan: dict[str, Any], guarantee: Release) -> "Receipt":

@@ -5,6 +5,7 @@ Shapes: rows (n, stride) float32 as in `blocks`; model, gradient and sum of iter
 
 import math
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -32,7 +33,6 @@ def transition(state: State, rows: np.ndarray) -> State:
     return state
 
 
-@flushed
 def transition_of_each(states: Sequence[State], rows: np.ndarray) -> list[State]:
     """Advance several states by the same rows, as `transition` does each, bit for bit.
 
@@ -42,12 +42,13 @@ def transition_of_each(states: Sequence[State], rows: np.ndarray) -> list[State]
     alike = {(each.dimension, each.batch_size, each.filled, each.target > 0, each.loss.code) for each in states}
     most = _CACHED // rows.shape[1] if len(alike) == 1 and states[0].batch_size > 1 else 1
     if most <= 1 or len(states) == 1:
-        return [transition(state, rows) for state in states]
+        return list(map(transition, states, repeat(rows)))
     for first in range(0, len(states), most):
         _advance_together(states[first : first + most], rows)
     return list(states)
 
 
+@flushed
 def _advance_together(states: Sequence[State], rows: np.ndarray) -> None:
     ended, left = divmod(states[0].filled + len(rows), states[0].batch_size)
     averaged = [_summed(state, ended) for state in states]

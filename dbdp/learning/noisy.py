@@ -39,30 +39,17 @@ class UpdateNoise:
 
 @dataclass(frozen=True)
 class NoisyTraining:
-    """The constants of a noisy training.
-
-    Attributes
-    ----------
-    divisor : float
-        Divisor of the noisy sum: b, or the expected size of a Poisson mini-batch; public.
-    rows_per_update : int
-        Packed rows of one mini-batch, unless mini-batches of secret sizes are packed together.
-    clip : float
-        Largest norm of a row's gradient.
-    radius : float
-        After every update each model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
-    moments : tuple[float, float, float] | None
-        Decay rates of Adam's moments, and the constant added to the root of the second; None for plain SGD.
-    """
+    """The constants of a noisy training."""
 
     objective: Objective
     schedule: Schedule
-    divisor: float
-    rows_per_update: int
+    divisor: float  # divisor of the noisy sum: b, or the expected size of a Poisson mini-batch; public
+    rows_per_update: int  # packed rows of one mini-batch, unless mini-batches of secret sizes are packed together
     regularisation: float
-    clip: float
+    clip: float  # largest norm of a row's gradient
     noise: UpdateNoise
-    radius: float = math.inf
+    radius: float = math.inf  # after every update each model is projected onto ‖w‖₂ ≤ radius; math.inf: never
+    # Decay rates of Adam's moments, and the constant added to the root of the second; None for plain SGD.
     moments: tuple[float, float, float] | None = None
 
     @property
@@ -111,26 +98,15 @@ def _training(text: bytes) -> NoisyTraining:
 
 @dataclass
 class NoisyState:
-    """The state between two transitions; model and gradient have shape (P,).
-
-    Attributes
-    ----------
-    gradient : np.ndarray
-        Sum of the clipped gradients of the unfinished mini-batch.
-    averages : np.ndarray
-        Adam's two moments, shape (2, P), or (0, P).
-    filled : int
-        Rows in the unfinished mini-batch.
-    updates : int
-        Updates so far.
-    """
+    """The state between two transitions; model and gradient have shape (P,)."""
 
     training: NoisyTraining
     model: np.ndarray
-    gradient: np.ndarray
+    gradient: np.ndarray  # sum of the clipped gradients of the unfinished mini-batch
+    # Adam's two moments, shape (2, P), or (0, P).
     averages: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
-    filled: int = 0
-    updates: int = 0
+    filled: int = 0  # rows in the unfinished mini-batch
+    updates: int = 0  # updates so far
 
     @classmethod
     def initial(cls, training: NoisyTraining) -> "NoisyState":

@@ -94,19 +94,11 @@ class SquareRoot:
 
 @dataclass(frozen=True)
 class Restarted:
-    """η_t = step_size / h, where h counts epochs from the last restart (Chen, Lee & Kifer 2019; privacy.md §3).
-
-    Attributes
-    ----------
-    batches : int
-        Updates of one epoch, N.
-    interval : int
-        Epochs between restarts, τ; 0 never restarts, so that h is the epoch.
-    """
+    """η_t = step_size / h, where h counts epochs from the last restart (Chen, Lee & Kifer 2019; privacy.md §3)."""
 
     step_size: float
-    batches: int
-    interval: int
+    batches: int  # updates of one epoch, N
+    interval: int  # epochs between restarts, τ; 0 never restarts, so that h is the epoch
     name: ClassVar[str] = "restarted"
     code: ClassVar[int] = 5
 
@@ -156,18 +148,11 @@ def _counts(batches: float, interval: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Averaging:
-    """Which iterates w_t are averaged: those with t ≥ first, none for first = 0.
+    """Which iterates w_t are averaged: those with t ≥ first, none for first = 0."""
 
-    Attributes
-    ----------
-    first : int
-        Number of the first update whose iterate is summed.
-    interval : int
-        After this many updates (complete epochs) the model becomes the mean of the iterates summed since the last
-        time, and the sum begins anew; 0: never.
-    """
-
-    first: int = 0
+    first: int = 0  # number of the first update whose iterate is summed
+    # After this many updates (complete epochs) the model becomes the mean of the iterates summed since the last time,
+    # and the sum begins anew; 0: never.
     interval: int = 0
 
     def __post_init__(self) -> None:

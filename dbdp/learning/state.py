@@ -22,23 +22,7 @@ _MAGIC = b"dbs2"
 
 @dataclass
 class State:
-    """The state between two transitions; model and gradient have shape (d,), float64.
-
-    Attributes
-    ----------
-    radius : float
-        After every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never.
-    target : int
-        0 uses labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1.
-    total : np.ndarray
-        Sum of iterates since the last restart, shape (d,), or (0,) where none are averaged.
-    counted : int
-        Iterates in `total`.
-    filled : int
-        Rows in the unfinished mini-batch.
-    updates : int
-        Updates so far, over all epochs.
-    """
+    """The state between two transitions; model and gradient have shape (d,), float64."""
 
     loss: Loss
     schedule: Schedule
@@ -47,12 +31,13 @@ class State:
     model: np.ndarray
     gradient: np.ndarray
     averaging: Averaging = NONE
-    radius: float = math.inf
-    target: int = 0
+    radius: float = math.inf  # after every update the model is projected onto ‖w‖₂ ≤ radius; math.inf: never
+    target: int = 0  # 0 uses labels as they are; c ≥ 1 is one class against the rest: label c is +1, any other -1
+    # Sum of iterates since the last restart, shape (d,), or (0,) where none are averaged.
     total: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    counted: int = 0
-    filled: int = 0
-    updates: int = 0
+    counted: int = 0  # iterates in `total`
+    filled: int = 0  # rows in the unfinished mini-batch
+    updates: int = 0  # updates so far, over all epochs
 
     @classmethod
     def initial(

@@ -19,31 +19,17 @@ KEY_BYTES = 32  # minimum length of a key: 256 bits of entropy
 
 @dataclass(frozen=True)
 class Poisson:
-    """Mini-batches of some steps, each a Poisson sample of the rows, padded or cut to a public size.
+    """Mini-batches of some steps, each a Poisson sample of the rows, padded or cut to a public size."""
 
-    Attributes
-    ----------
-    probability : float
-        With which every row takes part in every step, exactly and independently (privacy.md §10).
-    steps : int
-        Number of steps to pack.
-    size : int
-        Rows of each step: fewer are padded with zero rows; of more, the last ones are left out.
-    apart : bool
-        Whether every step begins a new block.
-    together : int | None
-        Rows of all steps, which are then held in memory whatever room there is: each step begins at a multiple of
-        `padding.GROUP`, zero rows fill them, and where more would be needed the steps are drawn anew. None: see `size`.
-    copy : str | None
-        A temporary table with the columns of packed blocks. It is filled with all rows unless it has rows already, and
-        the mini-batches are drawn from it: the dataset is decoded once for many draws.
-    """
-
-    probability: float
-    steps: int
-    size: int
-    apart: bool = False
+    probability: float  # with which every row takes part in every step, exactly and independently (privacy.md §10)
+    steps: int  # number of steps to pack
+    size: int  # rows of each step: fewer are padded with zero rows; of more, the last ones are left out
+    apart: bool = False  # whether every step begins a new block
+    # A temporary table with the columns of packed blocks. It is filled with all rows unless it has rows already, and
+    # the mini-batches are drawn from it: the dataset is decoded once for many draws.
     copy: str | None = None
+    # Rows of all steps, which are then held in memory whatever room there is: each step begins at a multiple of
+    # `padding.GROUP`, zero rows fill them, and where more would be needed the steps are drawn anew. None: see `size`.
     together: int | None = None
 
     def __post_init__(self) -> None:
@@ -71,24 +57,13 @@ class Poisson:
 
 @dataclass(frozen=True)
 class Coding:
-    """An encoding that replaces the dataset's own: for a network, or to score a model as it was trained.
+    """An encoding that replaces the dataset's own: for a network, or to score a model as it was trained."""
 
-    Attributes
-    ----------
-    encoding : str
-        One of `dbdp.learning.rows.features.ENCODINGS`.
-    features : Mapping[str, Any] | None
-        The features of the model's declaration; None is the dataset's own features.
-    pairs : Sequence[Sequence[str]]
-        Pairs of columns whose cells are encoded beside them.
-    pair_cells : int
-        The most cells of a pair.
-    """
-
-    encoding: str
+    encoding: str  # one of `dbdp.learning.rows.features.ENCODINGS`
+    # The features of the model's declaration; None is the dataset's own features.
     features: Mapping[str, Any] | None = None
-    pairs: Sequence[Sequence[str]] = ()
-    pair_cells: int = USUAL_CELLS
+    pairs: Sequence[Sequence[str]] = ()  # pairs of columns whose cells are encoded beside them
+    pair_cells: int = USUAL_CELLS  # the most cells of a pair
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
@@ -98,50 +73,28 @@ class Coding:
 
 @dataclass(frozen=True)
 class Share:
-    """The share of a dataset's rows that is packed, and how.
+    """The share of a dataset's rows that is packed, and how."""
 
-    Attributes
-    ----------
-    key : bytes | None
-        Determines the order: secret, at least 32 bytes, drawn for this release alone. None draws a fresh order.
-    first : int
-        First place of the key's order that is packed, from 0.
-    last : int | None
-        Place after the last one that is packed; None is the number of rows.
-    cuts : tuple[int, ...]
-        Increasing numbers of packed rows after which a new block begins; between two cuts there are no more blocks
-        than necessary.
-    projection : RandomProjection | None
-        Applied to the features.
-    coding : Coding | None
-        How the rows are encoded; None is the dataset's own encoding.
-    poisson : Poisson | None
-        Packs the mini-batches of Poisson steps instead of an order; excludes key, first, last and cuts.
-    group : tuple[int, str] | None
-        A bucket and a temporary table's name: packs the records in that bucket as if they were the dataset.
-    secret_order : bool
-        Whether the order is a secret uniform one; otherwise the rows are packed as they are read.
-    held : bool
-        Whether the session holds the rows until `forget_blocks`: in memory where they fit half of `dbdp.pack_memory`,
-        else in a file. The blocks then refer to them.
-    progress : bool
-        Whether progress is reported to the client.
-    rows : int | None
-        Slots of the dataset that the release was planned for; None for any number.
-    """
-
+    # Determines the order: secret, at least 32 bytes, drawn for this release alone. None draws a fresh order.
     key: bytes | None = None
-    first: int = 0
-    last: int | None = None
+    first: int = 0  # first place of the key's order that is packed, from 0
+    last: int | None = None  # place after the last one that is packed; None is the number of rows
+    # Increasing numbers of packed rows after which a new block begins; between two cuts there are no more blocks than
+    # necessary.
     cuts: tuple[int, ...] = ()
-    projection: RandomProjection | None = None
-    coding: Coding | None = None
+    projection: RandomProjection | None = None  # applied to the features
+    coding: Coding | None = None  # how the rows are encoded; None is the dataset's own encoding
+    # Packs the mini-batches of Poisson steps instead of an order; excludes key, first, last and cuts.
     poisson: Poisson | None = None
+    # A bucket and a temporary table's name: packs the records in that bucket as if they were the dataset.
     group: tuple[int, str] | None = None
+    # Whether the order is a secret uniform one; otherwise the rows are packed as they are read.
     secret_order: bool = True
+    # Whether the session holds the rows until `forget_blocks`: in memory where they fit half of `dbdp.pack_memory`,
+    # else in a file. The blocks then refer to them.
     held: bool = False
-    progress: bool = False
-    rows: int | None = None
+    progress: bool = False  # whether progress is reported to the client
+    rows: int | None = None  # slots of the dataset that the release was planned for; None for any number
 
     def __post_init__(self) -> None:
         checks.truth("progress", self.progress)

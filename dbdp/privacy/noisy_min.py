@@ -22,17 +22,10 @@ class NoisyMin:
     is at most T = min_i(r_i - r_j + ν_i - [i < j]), a whole number that moves by at most D. For discrete
     Laplace noise of scale t ≥ D/ε, P(ν_j ≤ T) ≤ e^{D/t} P(ν_j ≤ T - D) ≤ e^ε P(ν_j ≤ T'). ∎ A tie goes to the
     first. Only the exponential mechanism has a range of ε, and ε²/8 (§6).
-
-    Attributes
-    ----------
-    epsilon : float
-        ε of one selection.
-    sensitivity : float
-        s: the difference of two losses moves by at most 2s when one record is replaced.
     """
 
-    epsilon: float
-    sensitivity: float
+    epsilon: float  # ε of one selection
+    sensitivity: float  # s: the difference of two losses moves by at most 2s when one record is replaced
 
     def __post_init__(self) -> None:
         """Check the parameters; `grid_for` checks the sensitivity."""

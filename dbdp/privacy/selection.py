@@ -35,17 +35,10 @@ class ExponentialMechanism:
     (§13). Integer weights ⌈2^p e^max(-K, ·)⌉, with exponents relative to the largest, change each
     probability by a factor within (1 ± η)/(1 ∓ η), η = 2^(K/ln 2 - p) + the error of exp: pure ε + 5η
     (§14.6). The exponents use ε(1 - 10⁻⁶), which covers that.
-
-    Attributes
-    ----------
-    epsilon : float
-        ε of one selection.
-    sensitivity : float
-        Of every loss when one record is replaced, including the rounding of its sum.
     """
 
-    epsilon: float
-    sensitivity: float = 1.0
+    epsilon: float  # ε of one selection
+    sensitivity: float = 1.0  # of every loss when one record is replaced, including the rounding of its sum
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -106,18 +99,13 @@ class AboveThreshold:
     the last factor e^{2ε₂}; the weight of z costs e^{ε₁}. Sum over z; for None the last factor is not
     there. ∎ The discrete Laplace noise has integer scales s ≥ D/ε, and e^{-|k|/s} is exact. The version with
     Gaussian noise that DP-BLSGD's Theorem 3 charges with αρ is not used: that theorem is false (§9.1).
-
-    Attributes
-    ----------
-    threshold_epsilon, query_epsilon : float
-        ε₁ and ε₂.
-    sensitivity : float
-        Of every value when one record is replaced, including the rounding of its sum and, if the values come from a
-        model that depends on the record, the movement of that model (§11.8).
     """
 
+    # threshold_epsilon, query_epsilon: ε₁ and ε₂.
     threshold_epsilon: float
     query_epsilon: float
+    # Of every value when one record is replaced, including the rounding of its sum and, if the values come from a model
+    # that depends on the record, the movement of that model (§11.8).
     sensitivity: float
 
     def __post_init__(self) -> None:
@@ -165,19 +153,12 @@ class Repetitions:
     """The law of a secret, random number of runs: geometric (shape 1) or Poisson (shape ∞), cut off at a public cap.
 
     Every training makes `cap` runs, so that its duration does not reveal the number that counts.
-
-    Attributes
-    ----------
-    total_variation : float
-        Distance of the law from that without the cap.
-    tails : tuple[int, ...]
-        P(K > r) for r = 0, …, cap - 1, in units of 2⁻²⁵⁶.
     """
 
     mean: float
     shape: float
-    total_variation: float
-    tails: tuple[int, ...]
+    total_variation: float  # distance of the law from that without the cap
+    tails: tuple[int, ...]  # P(K > r) for r = 0, …, cap - 1, in units of 2⁻²⁵⁶
 
     @classmethod
     def of(cls, *, mean: float, shape: float, total_variation: float) -> "Repetitions":

@@ -30,48 +30,29 @@ def pause() -> None:
 
 @dataclass(frozen=True)
 class Training:
-    """The public facts that determine the sensitivity of a training.
+    """The public facts that determine the sensitivity of a training."""
 
-    Attributes
-    ----------
-    rows, dimension : int
-        n and d.
-    batch_size, epochs : int
-        Rows of a mini-batch, passes over the data.
-    step_sizes : Callable[[int, int], np.ndarray]
-        `step_sizes(first, count)` returns the step sizes of updates first, …, counted from 1, shape (count,).
-    lipschitz, smoothness : float
-        Constants of the loss without the regulariser, for ‖x‖₂ ≤ 1.
-    regularisation : float
-        λ of (λ/2)‖w‖².
-    scalar_error : float
-        Error of the computed derivative of the loss, in units of 2⁻⁵³.
-    permutation : str
-        REUSED in every epoch, or FRESH in each.
-    averaged_from : int
-        The result is the mean of the iterates from this update on (the first of an epoch); 0: the last iterate.
-    restart_every : int
-        After this many updates (complete epochs) the model becomes the mean of the iterates since the last restart; 0:
-        never.
-    radius : float
-        The model is projected onto ‖w‖₂ ≤ radius after every update.
-    difference : float
-        Bound on the distance between the gradients of two records at one iterate, where it is below 2L.
-    """
-
+    # rows, dimension: n and d.
     rows: int
     dimension: int
+    # batch_size, epochs: rows of a mini-batch, passes over the data.
     batch_size: int
     epochs: int
+    # `step_sizes(first, count)` returns the step sizes of updates first, …, counted from 1, shape (count,).
     step_sizes: Callable[[int, int], np.ndarray]
+    # lipschitz, smoothness: constants of the loss without the regulariser, for ‖x‖₂ ≤ 1.
     lipschitz: float
     smoothness: float
-    regularisation: float
-    scalar_error: float
-    permutation: str = REUSED
+    regularisation: float  # λ of (λ/2)‖w‖²
+    scalar_error: float  # error of the computed derivative of the loss, in units of 2⁻⁵³
+    permutation: str = REUSED  # REUSED in every epoch, or FRESH in each
+    # The result is the mean of the iterates from this update on (the first of an epoch); 0: the last iterate.
     averaged_from: int = 0
+    # After this many updates (complete epochs) the model becomes the mean of the iterates since the last restart; 0:
+    # never.
     restart_every: int = 0
-    radius: float = math.inf
+    radius: float = math.inf  # the model is projected onto ‖w‖₂ ≤ radius after every update
+    # Bound on the distance between the gradients of two records at one iterate, where it is below 2L.
     difference: float = math.inf
 
     @property
@@ -237,18 +218,10 @@ class _Carried:
 
 @dataclass(frozen=True)
 class _Common:
-    """Common values of shards that are averaged in each epoch; shapes (epochs,).
+    """Common values of shards that are averaged in each epoch; shapes (epochs,)."""
 
-    Attributes
-    ----------
-    retained : np.ndarray
-        Change of the result per change of the model at the end of each epoch.
-    before : np.ndarray
-        Σ η of all earlier epochs, each in the shard where it is largest.
-    """
-
-    retained: np.ndarray
-    before: np.ndarray
+    retained: np.ndarray  # change of the result per change of the model at the end of each epoch
+    before: np.ndarray  # Σ η of all earlier epochs, each in the shard where it is largest
 
 
 def _groups(training: Training, *, alone: bool = False) -> np.ndarray:

@@ -183,21 +183,13 @@ class KeyedOrder:
 
 @dataclass(frozen=True)
 class Section:
-    """The bins of a key's order that contain the places first, …, last - 1, and some on both sides.
-
-    Attributes
-    ----------
-    begin : int
-        Index of the first bin.
-    starts : np.ndarray
-        First place of each bin, then the end of the last one, shape (bins + 1,).
-    """
+    """The bins of a key's order that contain the places first, …, last - 1, and some on both sides."""
 
     order: KeyedOrder
     first: int
     last: int
-    begin: int
-    starts: np.ndarray
+    begin: int  # index of the first bin
+    starts: np.ndarray  # first place of each bin, then the end of the last one, shape (bins + 1,)
 
     @classmethod
     def of(cls, order: KeyedOrder, first: int, last: int) -> "Section":
@@ -236,18 +228,11 @@ class Subset:
 
     It is those that the key's order puts first: of n + 1 slots it is one of n, or has the new slot in place of one of
     them, which is all that privacy.md §18 needs.
-
-    Attributes
-    ----------
-    last : int
-        Index of the bin in which the subset ends; every earlier bin is in it.
-    slots : np.ndarray
-        The slots of that bin that are in the subset, ascending, shape (k,).
     """
 
     order: KeyedOrder
-    last: int
-    slots: np.ndarray
+    last: int  # index of the bin in which the subset ends; every earlier bin is in it
+    slots: np.ndarray  # the slots of that bin that are in the subset, ascending, shape (k,)
 
     @classmethod
     def of(cls, key: bytes, count: int, most: int) -> "Subset":

@@ -21,79 +21,38 @@ from dbdp.sessions.session import Session
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one value of a public key, whose records are in a bucket of a temporary table.
+    """The rows of one value of a public key, whose records are in a bucket of a temporary table."""
 
-    Attributes
-    ----------
-    bucket : int
-        Number of the bucket.
-    staged : str
-        Unqualified name of the table (bucket, block) of raw records.
-    blocks : str
-        Qualified, quoted name of the table into which the groups are packed, one after the other.
-    """
-
-    bucket: int
-    staged: str
-    blocks: str
+    bucket: int  # number of the bucket
+    staged: str  # unqualified name of the table (bucket, block) of raw records
+    blocks: str  # qualified, quoted name of the table into which the groups are packed, one after the other
 
 
 @dataclass(frozen=True)
 class RegisteredDataset:
-    """A registered dataset, as the catalogue describes it, or a group of it.
+    """A registered dataset, as the catalogue describes it, or a group of it."""
 
-    Attributes
-    ----------
-    id : int
-        Id of its row in dbdp.dataset.
-    name : str
-        Its name in dbdp.datasets.
-    source : str
-        Qualified, quoted name of the table.
-    rows : int
-        Public number of slots: the capacity, or the number of rows, or of units; times `unit_rows`.
-    declaration : Declaration
-        What the owner stated about the columns.
-    budget : Budget
-        The total budget.
-    column_types : Mapping[str, str]
-        Type of each declared column, and of the unit's, at registration.
-    unit : Unit | None
-        The unit of privacy; None is one row.
-    group : Group | None
-        The group; None is all rows.
-    answer_seconds : int | None
-        The server answers at multiples of so many seconds after each charge; None: as soon as it can.
-    allowance_orders : Mapping[str, float]
-        Rényi orders of the caller's allowances by role, where they have their own.
-    capacity : int | None
-        At most so many rows, or units, are read, and their number is private; None: their number is public.
-    place : str | None
-        Where the rows are, as `spark:parquet:/path`; the table is empty then. None: in the table.
-    digest : str | None
-        A hash of public facts of the files at that place.
-    registered_by : str
-        The role that registered it.
-    is_own : bool
-        Whether that is the role that logged in.
-    """
-
-    id: int
-    name: str
-    source: str
-    rows: int
-    declaration: Declaration
-    budget: Budget
+    id: int  # id of its row in dbdp.dataset
+    name: str  # its name in dbdp.datasets
+    source: str  # qualified, quoted name of the table
+    rows: int  # public number of slots: the capacity, or the number of rows, or of units; times `unit_rows`
+    declaration: Declaration  # what the owner stated about the columns
+    budget: Budget  # the total budget
+    # Type of each declared column, and of the unit's, at registration.
     column_types: Mapping[str, str] = field(default_factory=dict)
-    unit: Unit | None = None
-    group: Group | None = None
+    unit: Unit | None = None  # the unit of privacy; None is one row
+    group: Group | None = None  # the group; None is all rows
+    # The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     answer_seconds: int | None = None
+    # Rényi orders of the caller's allowances by role, where they have their own.
     allowance_orders: Mapping[str, float] = field(default_factory=dict)
+    # At most so many rows, or units, are read, and their number is private; None: their number is public.
     capacity: int | None = None
+    # Where the rows are, as `spark:parquet:/path`; the table is empty then. None: in the table.
     place: str | None = None
-    digest: str | None = None
-    registered_by: str = ""
-    is_own: bool = False
+    digest: str | None = None  # a hash of public facts of the files at that place
+    registered_by: str = ""  # the role that registered it
+    is_own: bool = False  # whether that is the role that logged in
 
     @property
     def unit_rows(self) -> int:

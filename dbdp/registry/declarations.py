@@ -27,18 +27,10 @@ MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read together, and must fit 
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit of privacy, if it is not one row: all rows with one value of a column.
+    """The unit of privacy, if it is not one row: all rows with one value of a column."""
 
-    Attributes
-    ----------
-    column : str
-        Its values identify the units; a row with null belongs to no unit and is never read.
-    max_rows : int
-        r: at most so many rows of each unit take part, and every unit has so many slots.
-    """
-
-    column: str
-    max_rows: int
+    column: str  # its values identify the units; a row with null belongs to no unit and is never read
+    max_rows: int  # r: at most so many rows of each unit take part, and every unit has so many slots
 
 
 @dataclass(frozen=True)
@@ -47,51 +39,25 @@ class Declaration:
 
     The features are either one `vector`, or `numeric` and `categorical` columns in the order of the model. The label
     has exactly one of `positive`, `classes` and `label_bounds`.
-
-    Attributes
-    ----------
-    label : str
-        Name of the label's column.
-    intercept : bool
-        Whether a model has an intercept.
-    positive : str | None
-        The positive value of a binary label.
-    negative : str | None
-        The negative value; None means every other value that is not null.
-    classes : tuple[str, ...]
-        The values of a label with classes.
-    label_bounds : tuple[float, float] | None
-        Bounds of a label that is a number.
-    vector : Vector | None
-        The only feature, if it is an array.
-    numeric : tuple[Numeric, ...]
-        The numeric features.
-    categorical : tuple[Categorical, ...]
-        The categorical features.
-    public_columns : tuple[str, ...]
-        Columns of public keys: neighbours have the same value there in every row (privacy.md §11.10).
-    encoding : str
-        How rows of these columns become those that a model is trained on, see `dbdp.learning.rows.encoding`: a
-        model's own, or a dataset's, see `current`.
-    pairs : tuple[tuple[str, str], ...]
-        Pairs of columns whose cells a model was trained on, beside the columns; see `dbdp.learning.rows.pairs`.
-    pair_cells : int
-        The most cells of a pair.
     """
 
-    label: str
-    intercept: bool
-    positive: str | None = None
-    negative: str | None = None
-    classes: tuple[str, ...] = ()
-    label_bounds: tuple[float, float] | None = None
-    vector: Vector | None = None
-    numeric: tuple[Numeric, ...] = ()
-    categorical: tuple[Categorical, ...] = ()
+    label: str  # name of the label's column
+    intercept: bool  # whether a model has an intercept
+    positive: str | None = None  # the positive value of a binary label
+    negative: str | None = None  # the negative value; None means every other value that is not null
+    classes: tuple[str, ...] = ()  # the values of a label with classes
+    label_bounds: tuple[float, float] | None = None  # bounds of a label that is a number
+    vector: Vector | None = None  # the only feature, if it is an array
+    numeric: tuple[Numeric, ...] = ()  # the numeric features
+    categorical: tuple[Categorical, ...] = ()  # the categorical features
+    # Columns of public keys: neighbours have the same value there in every row (privacy.md §11.10).
     public_columns: tuple[str, ...] = ()
+    # How rows of these columns become those that a model is trained on, see `dbdp.learning.rows.encoding`: a model's
+    # own, or a dataset's, see `current`.
     encoding: str = SCALED
+    # Pairs of columns whose cells a model was trained on, beside the columns; see `dbdp.learning.rows.pairs`.
     pairs: tuple[tuple[str, str], ...] = ()
-    pair_cells: int = USUAL_CELLS
+    pair_cells: int = USUAL_CELLS  # the most cells of a pair
 
     @property
     def current(self) -> "Declaration":

@@ -31,20 +31,11 @@ _KEY_TYPES = (*records.TEXT_TYPES, *_WHOLE_TYPES, "boolean", "enum", "date", "uu
 
 @dataclass(frozen=True)
 class Renewal:
-    """What a registration inherits from the one that it renews; all None for a first one.
+    """What a registration inherits from the one that it renews; all None for a first one."""
 
-    Attributes
-    ----------
-    period : int | None
-        Id of the registration that it renews.
-    reason : str | None
-        Why, for the record.
-    answer_seconds : int | None
-        The server answers at multiples of so many seconds after each charge; None: as soon as it can.
-    """
-
-    period: int | None = None
-    reason: str | None = None
+    period: int | None = None  # id of the registration that it renews
+    reason: str | None = None  # why, for the record
+    # The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     answer_seconds: int | None = None
 
 

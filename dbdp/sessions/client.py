@@ -47,27 +47,13 @@ select dbdp_internal.store_network(
 """
 
 
-_BEGIN = "begin transaction isolation level repeatable read"
-
-_MOST_RESULTS = 100  # of a pipeline: a statement, and the settings before and after it
-
-
 @dataclass(frozen=True)
 class Another:
-    """What opens a session like another one, also in another process; its text does not show the password.
+    """What opens a session like another one, also in another process; its text does not show the password."""
 
-    Attributes
-    ----------
-    dsn : str
-        Parameters of libpq, without the password.
-    password : str | None
-        The password.
-    settings : tuple[tuple[str, str], ...]
-        Names and values of the settings that the session has of its own, in the order in which they are set.
-    """
-
-    dsn: str = field(repr=False)
-    password: str | None = field(repr=False)
+    dsn: str = field(repr=False)  # parameters of libpq, without the password
+    password: str | None = field(repr=False)  # the password
+    # Names and values of the settings that the session has of its own, in the order in which they are set.
     settings: tuple[tuple[str, str], ...] = field(repr=False)
 
     @contextmanager
@@ -125,7 +111,7 @@ class ClientSession:
         from psycopg import DatabaseError, RawCursor
         from psycopg.rows import dict_row
 
-        from dbdp.sessions import connections, refusals
+        from dbdp.sessions import connections, refusals, transactions
 
         with RawCursor(self.connection, row_factory=dict_row) as cursor:
             connections.read_as_pinned(cursor)
@@ -134,11 +120,11 @@ class ClientSession:
                     # Not prepared: behind a pooler the next one may run in a session that does not have it.
                     cursor.execute(sql.encode(), parameters or None, prepare=False)
             except KeyboardInterrupt:
-                self._settle()
+                transactions.settle(self.connection)
                 raise
             except DatabaseError as error:
                 if isinstance(error.__context__, KeyboardInterrupt):  # which the end of the pipeline replaced
-                    self._settle()
+                    transactions.settle(self.connection)
                     raise error.__context__ from None
                 raise refusals.client_error(error, is_public=error.sqlstate == PUBLIC_SQLSTATE) from None
             return cursor.fetchall() if cursor.description else []
@@ -153,29 +139,9 @@ class ClientSession:
 
     def recover(self) -> None:
         """Roll back a transaction that a failed statement left behind."""
-        from psycopg.pq import TransactionStatus
+        from dbdp.sessions import transactions
 
-        self._settle()
-        if not self.connection.closed and self.connection.info.transaction_status == TransactionStatus.INERROR:
-            self.connection.rollback()
-
-    def _settle(self) -> None:
-        """Cancel a statement that an interrupt left running: psycopg may be interrupted before the statement ends.
-
-        It may also be interrupted before its pipeline ends, in which no statement of the cleanup could be sent.
-        """
-        from psycopg.pq import PipelineStatus, TransactionStatus
-
-        connection, driver = self.connection, self.connection.pgconn
-        if connection.closed:
-            return
-        is_running = connection.info.transaction_status == TransactionStatus.ACTIVE
-        if is_running:
-            connection.cancel()
-        if driver.pipeline_status != PipelineStatus.OFF:
-            _leave_pipeline(driver)
-        while is_running and driver.get_result():
-            pass
+        transactions.recover(self.connection)
 
     def another(self) -> "Another":
         """Return what opens a further session with the same parameters, role and memory."""
@@ -197,66 +163,26 @@ class ClientSession:
     @contextmanager
     def one_snapshot(self, workers: list[Any]) -> Iterator[None]:
         """Run a transaction in each worker, all with the snapshot of the first one."""
+        from dbdp.sessions import transactions
+
         first, *others = workers
-        snapshot = first.exported_snapshot()
+        snapshot = transactions.exported_snapshot(first)
         for worker in others:
-            worker.see(snapshot)
+            transactions.see(worker, snapshot)
         yield  # an error leaves the transactions to `recover`
         for worker in workers:
             worker.control("commit")
-
-    def exported_snapshot(self) -> str:
-        """Begin a transaction, and return the name of its snapshot, which other sessions may use until it ends."""
-        self.control(_BEGIN)
-        return str(self.query("select pg_catalog.pg_export_snapshot() as name")[0]["name"])
-
-    def see(self, snapshot: str) -> None:
-        """Begin a transaction with another one's snapshot."""
-        from psycopg.sql import SQL, Literal
-
-        self.control(_BEGIN)
-        self.control(SQL("set transaction snapshot {}").format(Literal(snapshot)).as_string())
 
     def atomic(self) -> AbstractContextManager[Any]:
         """Run a transaction, or a savepoint within the current one."""
         transaction: AbstractContextManager[Any] = self.connection.transaction()
         return transaction
 
-    @contextmanager
-    def in_one_session(self) -> Iterator[None]:
+    def in_one_session(self) -> AbstractContextManager[None]:
         """Run the statements of the block in one session of the server: behind a pooler as one transaction."""
-        from dbdp.sessions import connections
+        from dbdp.sessions import transactions
 
-        if not self.connection.autocommit or self._is_in_transaction() or connections.is_direct(self.connection):
-            yield
-            return
-        self._begin_at_pooler()
-        try:
-            yield
-            self.control("commit")
-        finally:
-            self._settle()
-            if not self.connection.closed and self._is_in_transaction():
-                self.control("rollback")
-
-    def _is_in_transaction(self) -> bool:
-        from psycopg.pq import TransactionStatus
-
-        status: int = self.connection.info.transaction_status
-        return status != TransactionStatus.IDLE
-
-    def _begin_at_pooler(self) -> None:
-        from psycopg import DatabaseError
-
-        from dbdp.sessions import connections
-
-        try:
-            self.control("begin")
-        except DatabaseError as error:
-            raise ValueError(
-                f"{connections.POOLED}, and it refuses a transaction ({self.failure(error)[1]}); connect to the server "
-                "itself, or train by SQL, as in select dbdp.dp_logreg('dataset', epsilon => 1)"
-            ) from None
+        return transactions.in_one_session(self)
 
     def cancel(self) -> None:
         """Cancel the statement that runs, from another thread."""
@@ -320,16 +246,3 @@ class ClientSession:
     def _stored(self, sql: str, *parameters: Any) -> Json:
         stored: Json = json.loads(self.query(sql, *parameters)[0]["stored"])
         return stored
-
-
-def _leave_pipeline(driver: Any) -> None:
-    """Read the results that are left in a pipeline, and leave it."""
-    from psycopg import OperationalError
-
-    driver.pipeline_sync()
-    for _ in range(_MOST_RESULTS):
-        try:
-            driver.exit_pipeline_mode()
-            return
-        except OperationalError:  # results are left
-            driver.get_result()

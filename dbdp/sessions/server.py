@@ -14,7 +14,8 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
-from dbdp.sessions.backend import (
+from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, is_cancel
+from dbdp.sessions.inside.backend import (
     LOCAL_USER,
     SUPERUSER,
     acting_as,
@@ -25,9 +26,8 @@ from dbdp.sessions.backend import (
     settings_undone,
     uncounted,
 )
-from dbdp.sessions.callers import OpenCursors
-from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, is_cancel
-from dbdp.sessions.planner import PLANNED, SET_PLANNER
+from dbdp.sessions.inside.callers import OpenCursors
+from dbdp.sessions.inside.planner import PLANNED, SET_PLANNER
 from dbdp.sessions.session import FLUSHED, LedgerCharge, Row, Session, postgres_type, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards

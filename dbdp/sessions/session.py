@@ -25,18 +25,10 @@ _POLL_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class LedgerCharge:
-    """A charge, as the ledger records it.
+    """A charge, as the ledger records it."""
 
-    Attributes
-    ----------
-    ledger : int
-        The id of its row in dbdp.ledger.
-    position : str
-        The WAL position that must be on disk before the charged release is shown.
-    """
-
-    ledger: int
-    position: str
+    ledger: int  # the id of its row in dbdp.ledger
+    position: str  # the WAL position that must be on disk before the charged release is shown
 
 
 class Registered(Protocol):

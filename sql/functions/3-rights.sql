@@ -14,7 +14,7 @@ import sys
 
 if "MODULE_PATHNAME" not in sys.path:
     sys.path.insert(0, "MODULE_PATHNAME")
-from dbdp.sessions.backend import is_role_taken
+from dbdp.sessions.inside.backend import is_role_taken
 
 return is_role_taken()
 $body$;

@@ -21,7 +21,7 @@ create or replace aggregate dbdp_internal.tally(block bytea, models bytea, descr
   parallel = unsafe
 );
 comment on aggregate dbdp_internal.tally(bytea, bytea, text) is
-'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise. dbdp/learning/tallies.py has the kinds';
+'internal: exact integer sums over packed rows, by their labels and the scores of models, to which the caller adds noise. dbdp/learning/counts/tallies.py has the kinds';
 
 @each type: bigint; text do@
 create or replace function dbdp.dp_score(

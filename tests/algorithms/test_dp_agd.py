@@ -433,23 +433,6 @@ def test_a_network_is_trained_too():
 # --- rows never matter beyond their bound ---------------------------------------------------------------
 
 
-@settings(max_examples=30)
-@given(
-    values=st.lists(
-        st.sampled_from([0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e300, 5e-324]), min_size=12, max_size=12
-    ),
-    labels=st.lists(st.sampled_from([-1.0, 1.0, 0.0, math.nan, math.inf, 2.0]), min_size=4, max_size=4),
-    batch_size=st.sampled_from([None, 1]),
-    loss=st.sampled_from(["logistic", "huber_svm", "squared"]),
-)
-def test_no_row_can_make_it_fail(values, labels, batch_size, loss):
-    with np.errstate(all="ignore"):
-        rows = RowsInMemory(np.array(values).reshape(4, 3), labels)
-    facts = Facts(4, 3, is_classifier=loss != "squared")
-    plan = planned(facts, loss=loss, batch_size=batch_size, own_settings={"splits": 3})
-    assert np.isfinite(plan.method(rows, silent)).all()
-
-
 LOSSES = st.one_of(
     st.builds(Logistic, st.sampled_from([0.3, 1.0, 4.0])),
     st.builds(HuberSvm, st.sampled_from([0.1, 1.0]), st.sampled_from([1.0, 4.0])),
@@ -629,20 +612,11 @@ def test_the_noisy_minimum_follows_its_law():
 
 def test_what_cannot_be_planned_is_refused_with_a_remedy():
     for options, message in (
-        ({"delta": 0.0}, "delta = 0.*give one"),
         ({"step_size": 0.1}, "step_size.*largest_step"),
         ({"epochs": 3}, r"epochs \(got 3\).*splits"),
-        ({"schedule": "constant"}, "schedule.*dp_sgd"),
-        ({"mechanism": "spherical_laplace"}, "mechanism"),
         ({"batch_size": 101}, "batch_size = 101.*100"),
         ({"clip_norm": 0.0}, "clip_norm = 0.0 must be between"),
-        ({"settings": {"splits": 0}}, "splits = 0"),
         ({"settings": {"splits": 10_000}, "epsilon": 1e-6}, "fewer splits"),
-        ({"settings": {"selection": "best"}}, "selection 'best' is unknown"),
-        ({"settings": {"shares": "odd"}}, "shares 'odd' is unknown"),
-        ({"settings": {"step_candidates": 1}}, "step_candidates"),
-        ({"settings": {"growth": 0.0}}, "growth"),
-        ({"settings": {"depth": 1}}, "depth.*splits"),
     ):
         whole = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "dp_agd"} | options
         with pytest.raises(ValueError, match=message):

@@ -87,21 +87,10 @@ def test_the_rows_are_counted_once_and_read_for_nothing_else():
     assert data.reads == ["label_counts"]
 
 
-REFUSED = {
-    "a number for a label": (Facts(100, 4, is_classifier=False), {}, "this label is a number; choose one that learns"),
-    "no intercept": (Facts(100, 4, intercept=False), {}, "register it with intercept => true"),
-    "mini-batches": (BINARY, {"batch_size": 5}, "does not support batch_size"),
-    "a regulariser": (BINARY, {"regularisation": 0.1}, "does not support regularisation"),
-    "epochs": (BINARY, {"epochs": 3}, "does not support epochs"),
-    "a network": (BINARY, {"network": "mlp"}, "does not support network"),
-    "settings": (BINARY, {"settings": "{}"}, "does not support settings"),
-    "shards": (BINARY, {"shards": 2}, "does not support shards"),
-    "another mechanism": (BINARY, {"mechanism": "gaussian"}, "does not support mechanism"),
-}
-
-
 def test_what_a_count_does_not_have_is_refused_with_a_remedy():
-    for facts, given, text in REFUSED.values():
-        with pytest.raises(ValueError, match=text) as error:
-            planned(1.0, facts, **given)
-        assert any(word in str(error.value) for word in ("choose", "drop", "register", "; use "))
+    for facts, text in (
+        (Facts(100, 4, is_classifier=False), "this label is a number; choose one that learns"),
+        (Facts(100, 4, intercept=False), "register it with intercept => true"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            planned(1.0, facts)

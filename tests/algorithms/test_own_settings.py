@@ -34,7 +34,7 @@ def test_a_default_from_public_facts_is_no_number():
     """A sentinel such as 0 would be shown as a default, and accepted as a value."""
     every = [(algorithm, *each) for algorithm in algorithms_with("settings") for each in settings_of(algorithm)]
     automatic = {name for _, name, default, _ in every if default is None}
-    assert automatic == {"passes", "moment_share", "clip", "generations"}
+    assert automatic == {"passes", "moment_share", "evaluation_share", "clip", "generations"}
     for algorithm, name, default, _ in every:
         with pytest.raises(ValueError, match=rf"unknown setting 'nothing' .*{name} \(default: {shown(default)}\)"):
             planned(algorithm, nothing=1)

@@ -26,6 +26,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import measured_sensitivity
 from dbdp.algorithms.plan import Moment
 from dbdp.learning import second_moments
+from dbdp.learning.counts.score_tables import NODES
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.objectives import Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks
@@ -247,11 +248,12 @@ class Watched(RowsInMemory):
 # --- the plan -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("own", [{}, {"passes": 7, "moment_share": 0.6}])
+@pytest.mark.parametrize("own", [{}, {"passes": 7, "moment_share": 0.6, "evaluation_share": 0}])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 def test_the_parts_of_the_noise_add_up_to_what_is_charged(epsilon, own):
     descent = planned(epsilon=epsilon, own=own).method
     square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
+    square += descent.evaluation.multiplier**-2 if descent.evaluation else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
 
 
@@ -266,9 +268,10 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
     monkeypatch.setattr(Gaussian, "release", seen)
     made = planned(Facts(300, 4), own={"passes": 5})
     made.run(RowsInMemory(*some_rows(300, 4)), SILENT)
-    (moment, count), *steps = released
+    (moment, count), *steps, (table, cells) = released
     descent = made.method
-    assert (count, [each for _, each in steps]) == (10, [4] * 5)
+    assert (count, [each for _, each in steps], cells) == (10, [4] * 5, 2 * NODES)
+    assert table.noise_scale >= descent.evaluation.multiplier * math.sqrt(2)
     assert moment.noise_scale >= descent.moment_multiplier * moment_sensitivity(300)
     assert all(noise.noise_scale >= descent.step_multiplier * noise.sensitivity for noise, _ in steps)
     assert (
@@ -336,7 +339,6 @@ REFUSED = {
     "a regulariser": ({"regularisation": 0.1}, "does not support regularisation .* the coordinates regularise"),
     "endless steps": ({"step_size": 1e7}, "step_size = 1e\\+07|step_size = 10000000"),
     "denormal steps": ({"step_size": 1e-310}, "step_size = 1e-310 must be between 1e-06 and 1e\\+06"),
-    "a network": ({"network": "mlp"}, "does not support network"),
     "a share and a summary": (
         {"summary": 7, "own": {"moment_share": 0.4}},
         "no effect with summary 7; drop one of them",
@@ -465,7 +467,7 @@ RUNS = 300
 
 def coefficients_and_errors(rows, facts, **request):
     """Coefficients of many runs, and the errors that each states, shapes (runs, features)."""
-    made, pairs = planned(facts, **request), []
+    made, pairs = planned(facts, own={"evaluation_share": 0}, **request), []
     for _ in range(RUNS):
         release = made.run(RowsInMemory(*rows), SILENT)
         pairs.append((release.models[0], np.linalg.norm(release.noise_root, axis=0)))

@@ -410,21 +410,13 @@ def test_chances_are_uniform_and_no_seed_repeats_them():
 # --- refusals -------------------------------------------------------------------------------------------
 
 REFUSED = {
-    "steps": ({"step_size": 0.1}, "does not support step_size"),
     "epochs": ({"epochs": 3}, r"does not support epochs \(got 3\); .*give generations in settings"),
-    "a network": ({"network": "mlp"}, "does not support network"),
-    "clipped gradients": ({"clip_norm": 1.0}, "does not support clip_norm"),
-    "shards": ({"shards": 2}, "does not support shards"),
-    "another setting": ({"settings": '{"seed": 1}'}, "unknown setting 'seed' of algorithm 'privgene'; use population"),
     "a population of parents": ({"settings": '{"population": 5, "parents": 5}'}, "parents = 5 must be"),
-    "a fitness of another kind": ({"settings": '{"fitness": "auc"}'}, "choose one of loss, errors"),
-    "a box without bounds": ({"settings": '{"box": 1e9}'}, "box = 1000000000"),
     "a width that errors have not": (
         {"settings": '{"fitness": "errors"}', "huber_width": 0.5},
         "does not support huber_width",
     ),
     "more rows than there are": ({"batch_size": 1001}, "batch_size = 1001 must be"),
-    "a loss of numbers": ({"loss": "auc"}, "loss 'auc' is unknown"),
     "nothing left for a selection": ({"epsilon": 1e-9}, "fewer generations or parents"),
 }
 

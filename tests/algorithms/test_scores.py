@@ -18,10 +18,10 @@ from dbdp.algorithms.scores.counting import CountPlan
 from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, score_plan
 from dbdp.algorithms.scores.residuals import ResidualPlan
 from dbdp.algorithms.scores.score_bins import ScoreBinsPlan, discretisation, figures, roc
-from dbdp.learning import tallies
+from dbdp.learning.counts import tallies
+from dbdp.learning.counts.tallies import STEPS, ScoreBins, confusion, linear_scores
 from dbdp.learning.networks.architecture import network_named
 from dbdp.learning.rows.encoding import pack
-from dbdp.learning.tallies import STEPS, ScoreBins, confusion, linear_scores
 
 ROWS = 60
 BINARY = ScoredFacts(ROWS, [None, "yes"], 1)

@@ -135,6 +135,7 @@ STRANGE = {
     "separable": lambda x, y: (x, np.where(x[:, 0] > 0, 1.0, -1.0)),
     "not finite": lambda x, y: (np.where(np.arange(ROWS)[:, None] % 2, np.inf, x), y),
     "long rows": lambda x, y: (x * 1e200, y),
+    "labels of no kind": lambda x, y: (x, np.resize([0.0, 7.0, np.nan, np.inf], ROWS)),
 }
 
 

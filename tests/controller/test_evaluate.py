@@ -12,7 +12,7 @@ from test_scores_and_bounds import EXACT, FEATURES, scores_of, table, with_model
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
-from dbdp.learning.tallies import Confusion, ScoreBins, tally_from
+from dbdp.learning.counts.tallies import Confusion, ScoreBins, tally_from
 
 
 def of_rows(database: Database, schema: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ def test_upper_bins_hold_exactly_the_predicted_positive():
 
 
 def test_the_tally_of_an_evaluation_is_described_as_data():
-    from dbdp.learning.tallies import as_data
+    from dbdp.learning.counts.tallies import as_data
 
     tally = ScoreBins(20, 0, True, parted=True)
     assert tally_from(json.loads(json.dumps(as_data(tally)))) == tally

@@ -145,15 +145,18 @@ def statements(function: ast.FunctionDef) -> list[str]:
 
 
 def test_wherever_the_package_trains_the_next_thing_is_noise():
-    """An exact model is computed only in `noisy`, which then only adds noise, or has no use for it."""
+    """An exact model is computed only in `run`, which then only adds noise, or has no use for it."""
     training = {call for call in calls("exact") if call[0] != "streams"}  # which have exact noise
-    assert training == {("shared", "noisy"), ("shared", "exact_by_epoch"), ("tuning", "_read_on")}
+    assert training == {("shared", "run"), ("shared", "exact_by_epoch"), ("tuning", "_read_on")}
     once = functions("algorithms/families/perturbed_once/shared.py")
-    assert statements(once["noisy"]) == [
+    packed, *others = statements(once["run"])
+    assert "exact" not in packed
+    assert others[:3] == [
         "exact = self.exact(rows, progress)",
         "released = self.mechanism.release(exact.ravel()).reshape(exact.shape)",
-        "return projected(released, self.learning.radius)",
+        "models, dimension = (projected(released, self.learning.radius), self.facts.dimension)",
     ]
+    assert not any("exact" in each for each in others[3:])
     assert set(calls("exact_by_epoch")) == {("baselines", "descent")}  # in the owner's client alone
     assert set(calls("epoch")) == {("shared", "exact")}
     (left,) = (node for node in functions("algorithms/combined/tuning.py")["_read_on"].body if isinstance(node, ast.If))

@@ -24,7 +24,7 @@ from dbdp.controller.statistics import noisy_scores
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
-from dbdp.learning.tallies import STEPS
+from dbdp.learning.counts.tallies import STEPS
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.sessions.session import Session
 

@@ -24,8 +24,8 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry import datasets
-from dbdp.sessions import callers
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.inside import callers
 
 Register = Callable[..., str]
 ONE = {"i": [0, 1000]}
@@ -121,14 +121,14 @@ def test_parts_are_disjoint_complete_and_of_public_sizes(database, numbered, siz
 
 def test_each_shard_works_in_a_session_at_the_same_time(connection, database, numbered, opened, monkeypatch):
     """No epoch begins before all shards are about to begin theirs: one after another they would wait for ever."""
-    together, epoch, at_work = threading.Barrier(3), packed_rows.Slice.epoch, set()
+    together, value, at_work = threading.Barrier(3), packed_rows.Slice.value, set()
 
-    def meeting(part: packed_rows.Slice, states: list[bytes]) -> list[bytes]:
+    def meeting(part: packed_rows.Slice, call: str, states: bytes) -> bytes:
         together.wait(timeout=TIMEOUT)
         at_work.add(part.session.query("select pg_backend_pid() as pid")[0]["pid"])
-        return epoch(part, states)
+        return value(part, call, states)
 
-    monkeypatch.setattr(packed_rows.Slice, "epoch", meeting)
+    monkeypatch.setattr(packed_rows.Slice, "value", meeting)
     database.train(numbered, Request(epsilon=1.0, shards=3, epochs=3))
     assert len(at_work) == 3
     assert at_work <= set(opened.pids)
@@ -232,11 +232,11 @@ def until_over(server_url: str, action: Callable[[psycopg.Connection], None]) ->
 @pytest.mark.parametrize("how", [pytest.param("pg_cancel_backend", marks=pytest.mark.slow), "pg_terminate_backend"])
 def test_a_stopped_worker_stops_the_others(server_url, connection, database, numbered, spent, opened, monkeypatch, how):
     chosen: list[int] = []
-    begun, epoch = [], packed_rows.Slice.epoch
+    begun, value = [], packed_rows.Slice.value
 
-    def counted(part: packed_rows.Slice, states: list[bytes]) -> list[bytes]:
+    def counted(part: packed_rows.Slice, call: str, states: bytes) -> bytes:
         begun.append(part)
-        return epoch(part, states)
+        return value(part, call, states)
 
     def stop(other: psycopg.Connection) -> None:
         results = [pid for (pid,) in other.execute(LEARNING).fetchall()]
@@ -244,7 +244,7 @@ def test_a_stopped_worker_stops_the_others(server_url, connection, database, num
         if chosen:
             other.execute(f"select {how}(%s)", chosen)
 
-    monkeypatch.setattr(packed_rows.Slice, "epoch", counted)
+    monkeypatch.setattr(packed_rows.Slice, "value", counted)
     with until_over(server_url, stop), pytest.raises(ChargedError, match="it was cancelled, or the server was stopped"):
         database.train(numbered, Request(epsilon=1.0, shards=3, **LONG))
     assert len(begun) < 2 * LONG["epochs"]  # the two others had not made all of theirs

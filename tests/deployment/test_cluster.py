@@ -17,8 +17,10 @@ import pytest
 
 from dbdp import __version__
 from dbdp.deployment import cluster as cluster_module
+from dbdp.deployment import cluster_files
 from dbdp.deployment.cluster import Cluster, ClusterError
 from dbdp.deployment.extension.source import ExtensionSource
+from dbdp.deployment.server_account import server_account
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
 
@@ -179,7 +181,7 @@ def test_another_installation_of_dbdp_is_not_linked(tmp_path):
     (origin / "plpgsql.control").touch()
     private.mkdir()
     (private / "vanished.control").symlink_to(origin / "vanished.control")
-    cluster_module._link_entries(origin, private)
+    cluster_files._link_entries(origin, private)
     assert [entry.name for entry in private.iterdir()] == ["plpgsql.control"]
 
 
@@ -290,8 +292,8 @@ def test_root_does_not_run_the_server(running):
 
 @as_root
 def test_another_user_cannot_connect(running):
-    script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(running._socket / '.s.PGSQL.5432')!r})"
-    account, found = cluster_module._account().pw_name, {}
+    script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(running.files.socket / '.s.PGSQL.5432')!r})"
+    account, found = server_account().pw_name, {}
     for user in ("daemon", account):
         command = [os.path.realpath(sys.executable), "-I", "-c", script]  # the standard library only: a clone is closed
         done = subprocess.run(command, cwd="/", user=user, env={}, capture_output=True, text=True, check=False)

@@ -43,7 +43,7 @@ def upgrade(old: Cluster, new: Cluster) -> None:
 
 def all_programs(cluster: Cluster) -> Path:
     """The folder of a cluster's programs, with links to those that pg_upgrade needs beside them."""
-    programs = cluster._private().programs
+    programs = cluster.files.private().programs
     for origin in find_postgresql().programs.iterdir():
         if not (programs / origin.name).exists():
             (programs / origin.name).symlink_to(origin)

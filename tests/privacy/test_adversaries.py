@@ -285,36 +285,3 @@ def test_a_smoothness_without_the_regulariser_would_be_noticed():
     """Steps up to 2/β_φ look allowed, if λ is forgotten in β."""
     with pytest.raises(ValueError, match=r"is above 2/β"):
         planned("strongly convex, constant", "huber_svm", step_size=1.95)
-
-
-# --- steps beyond 2/(β + γ) ----------------------------------------------------------------------------------
-
-
-def parabola_distance(release_plan, position):
-    """Fillers with the full curvature, x = u and y = 0: what stretches most where steps are long."""
-    models = []
-    for label in (1.0, -1.0):
-        rows = blocks.encode(np.full((release_plan.facts.rows, 1), SHRUNK), np.zeros(release_plan.facts.rows))
-        rows[position, -1] = label
-        models.append(trained(release_plan, rows))
-    return float(np.abs(models[0] - models[1]).max())
-
-
-def test_steps_near_two_over_beta_exceed_the_textbook():
-    """η = 1.99/(1 + λ), above 2/(β + γ): 1 - ηγ is not the expansion, ηβ - 1 is."""
-    step, convexity = 1.99 / 1.2, 0.2
-    request = Request(
-        1.0,
-        1e-6,
-        loss="huber_regression",
-        schedule="constant",
-        step_size=step,
-        regularisation=convexity,
-        batch_size=10,
-        epochs=3,
-    )
-    release_plan = plan(request, Facts(400, 1, is_classifier=False))
-    keep = 1 - step * convexity
-    textbook = 2 * step / 10 * (1 - keep**120) / (1 - keep**40)
-    reached = max(parabola_distance(release_plan, position) for position in range(0, 400, 10))
-    assert 1.3 * textbook < reached <= release_plan.sensitivity.total

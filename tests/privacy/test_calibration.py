@@ -287,3 +287,4 @@ def test_the_noise_of_rsgd_ar_is_that_of_the_table(rows, batch_size, step, delta
         analytic_noise_multiplier(0.1, delta),
     )
     assert [each * mixture.largest for each in multipliers] == pytest.approx(expected, rel=tolerance)
+    assert multipliers[0] > multipliers[3] > multipliers[2]  # as published it exceeds noise without amplification

@@ -453,7 +453,7 @@ def test_no_exponential_mechanism_costs_more_than_its_charge(epsilon, count):
                 worst[name] = max(worst[name], renyi(p, q, 1.01))
     charge = ExponentialMechanismDpEvent(epsilon).divergence(1.01)
     assert 0.7 * charge < worst["exponential"] <= charge * (1 + 1e-9)
-    assert worst["permute and flip"] > 1.7 * charge
+    assert worst["permute and flip"] > ({0.1: 3.8, 1.0: 2.6}[epsilon] if count == 2 else 1.7) * charge
     assert worst["permute and flip"] <= pure_divergence(epsilon, 1.01) * (1 + 1e-9)
 
 

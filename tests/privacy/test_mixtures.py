@@ -165,6 +165,8 @@ def test_a_release_of_a_random_order_is_as_private_as_planned(algorithm, setting
     settings_ = {"epochs": 4, **settings_}
     release_plan = plan(Request(1.0, 1e-2, algorithm=algorithm, loss=loss, **settings_), Facts(5, 1))
     generator, sigma = np.random.default_rng(), release_plan.mechanism.noise_scale
+    size = release_plan.learning.batch_size
+    shares = np.array([min(size, 5 - begin) / 5 for begin in range(0, 5, size)])
     labels = generator.choice([-1.0, 1.0], 5)
     features = generator.choice([0.0, 0.5, SHRUNK], (5, 1))
     features[0], flipped = SHRUNK, labels * [-1, 1, 1, 1, 1]
@@ -174,6 +176,9 @@ def test_a_release_of_a_random_order_is_as_private_as_planned(algorithm, setting
     laws = [stats.norm.pdf(grid[:, None], each, sigma).mean(axis=1) for each in models]
     for p, q in (laws, laws[::-1]):
         assert np.maximum(p - math.e * q, 0).sum() * width <= 1e-2 * (1 + 1e-6)
+        for epsilon in (0.1, 3.0):
+            bound = float(shares @ gaussian_delta(epsilon, release_plan.sensitivity.by_position / sigma))
+            assert np.maximum(p - math.exp(epsilon) * q, 0).sum() * width <= bound * (1 + 1e-5) + 1e-13
         for order in (1.5, 4.0, 20.0):
             moment = special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), b=width)
             assert moment / (order - 1) <= release_plan.mechanism.guarantee.event.divergence(order) + 1e-9

@@ -18,24 +18,16 @@ import numpy as np
 import pytest
 from pairs import a_third_quick
 from scipy import optimize, special, stats
-from textbook import gaussian_delta, permute_and_flip, renyi
+from textbook import gaussian_delta, renyi
 
 from dbdp.privacy.accounting.budget import Budget
-from dbdp.privacy.accounting.calibration import (
-    Mixture,
-    analytic_noise_multiplier,
-    hockey_stick_multiplier,
-    paper_conversion,
-    renyi_multiplier,
-)
 from dbdp.privacy.accounting.events import (
     EpsilonDeltaDpEvent,
-    ExponentialMechanismDpEvent,
     RepeatAndSelectDpEvent,
     pure_mean,
 )
 from dbdp.privacy.accounting.renyi import best_order, conversion
-from dbdp.privacy.sensitivity import FRESH, Training, sgd_sensitivity, sharded_sensitivity
+from dbdp.privacy.sensitivity import Training, sgd_sensitivity
 
 ALPHA = 1e-9  # false alarms per test; no seed
 U = 2.0**-53
@@ -66,7 +58,7 @@ def quadratic(rows, models):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One way to train. `steps` gives η of an update, counted from 1; `divisor` that of a batch of so many rows."""
+    """One way to train. `steps` gives η of an update, counted from 1."""
 
     rows: int
     steps: Callable
@@ -75,10 +67,8 @@ class Run:
     regularisation: float = 0.0
     smoothness: float = 1.0  # of the data part, for the bound
     gradient: Callable = huber
-    divisor: Callable[[int], int] | None = None
     averaged_from: int = 0
     restart_every: int = 0
-    orders: tuple = ()  # the permutation of each epoch; without any the order of the rows
 
     @property
     def batches(self):
@@ -89,8 +79,7 @@ def epoch(tables, run, models, done):
     """The models (tables,) after each update of one epoch, `done` updates after the beginning."""
     for first in range(0, tables.shape[1], run.batch_size):
         batch, done = tables[:, first : first + run.batch_size], done + 1
-        divisor = run.divisor(batch.shape[1]) if run.divisor else run.batch_size
-        gradients = run.gradient(batch, models[:, None]).sum(axis=1) / divisor + run.regularisation * models
+        gradients = run.gradient(batch, models[:, None]).sum(axis=1) / run.batch_size + run.regularisation * models
         models = models - run.steps(done) * gradients
         yield models
 
@@ -99,8 +88,7 @@ def trained(tables, run):
     """The models (tables,) that a run ends with, beginning at 0."""
     models, iterates = np.zeros(len(tables)), []
     for number in range(run.epochs):
-        ordered = tables[:, run.orders[number]] if run.orders else tables
-        iterates += epoch(ordered, run, models, number * run.batches)
+        iterates += epoch(tables, run, models, number * run.batches)
         models = iterates[-1]
         if run.restart_every and len(iterates) % run.restart_every == 0:
             models = np.mean(iterates[-run.restart_every :], axis=0)
@@ -263,13 +251,6 @@ def test_published_mini_batch_noise_spends_25_times_its_claim(rows, gaussian):
         )
 
 
-def test_convex_constant_steps_are_divided_by_mini_batches():
-    run = Run(rows=2000, batch_size=50, epochs=3, steps=constant(0.1))
-    distance = distances(run, firsts(run)).max()
-    assert attains(distance, sgd_sensitivity(facts(run)))
-    assert distance == pytest.approx(2 * 3 * 0.1 / 50)
-
-
 def test_corollary_2_is_too_small_even_for_single_rows():
     """Σ_{i<k} 1/i is not at most ln k."""
     run = Run(rows=2000, epochs=10, steps=decreasing(2000**0.75))
@@ -285,20 +266,6 @@ def test_corollary_2_is_too_small_for_large_tables(rows, exponent, epochs, facto
     exact = 4 * sum(1 / (p * rows + 1 + rows**exponent) for p in range(epochs))
     printed = paper_decreasing(exponent, rows=rows, epochs=epochs, batch_size=1)
     assert exact / printed == pytest.approx(factor, abs=5e-4)
-
-
-# --- §1.4 a short last mini-batch ------------------------------------------------------------------
-
-
-def test_a_short_batch_divided_by_its_size_moves_50_times():
-    """A short batch divided by its own size moves the model fifty times too far."""
-    run = replace(INVERSE_TIME, rows=2001)
-    distance, bound = distances(run, [2000]).max(), sgd_sensitivity(facts(run))
-    own = distances(replace(run, divisor=lambda size: size), [2000]).max()
-    assert own == pytest.approx(0.976, abs=5e-4)
-    assert distance == pytest.approx(0.0195, abs=5e-5)
-    assert attains(distance, bound)
-    assert own > 49.9 * bound.total
 
 
 # --- §1.5 averages, and fresh permutations ---------------------------------------------------------
@@ -336,77 +303,6 @@ def test_the_last_iterates_noise_is_too_small_in_ordinary_runs(rows, from_epoch,
 def test_with_convex_constant_steps_a_mean_moves_no_further():
     last = Run(rows=2000, batch_size=50, epochs=3, steps=constant(0.1))
     assert distances(replace(last, averaged_from=1), firsts(last)).max() <= distances(last, firsts(last)).max()
-
-
-def test_fresh_permutations_exceed_one_permutations_bound():
-    """One record sits where the mean remembers most: near β/γ in the first epoch, then always in front."""
-    run = replace(INVERSE_TIME, averaged_from=1)
-    reused, fresh = sgd_sensitivity(facts(run)), sgd_sensitivity(facts(run, permutation=FRESH))
-    furthest = 0.0
-    for batch in range(run.batches):
-        first, later = np.arange(2000), np.arange(2000)
-        first[[0, batch * 50]] = first[[batch * 50, 0]]
-        furthest = max(furthest, distances(replace(run, orders=(first, later, later)), [0]).max())
-    assert furthest > 1.17 * reused.total
-    assert attains(furthest, fresh)
-
-
-def test_fresh_permutations_with_one_best_place_are_covered():
-    for run in (
-        INVERSE_TIME,
-        replace(INVERSE_TIME, steps=decreasing(30.0)),
-        replace(INVERSE_TIME, steps=constant(0.1)),
-    ):
-        reused, fresh = sgd_sensitivity(facts(run)), sgd_sensitivity(facts(run, permutation=FRESH))
-        assert fresh.exact == pytest.approx(reused.exact, rel=1e-9)
-
-
-# --- §1.6 shards ------------------------------------------------------------------------------------
-
-
-def sharded(tables, runs, *, each_epoch):
-    """The mean, weighted by rows, of models trained on consecutive shards of the tables."""
-    sizes = [run.rows for run in runs]
-    shards = np.split(tables, np.cumsum(sizes)[:-1], axis=1)
-    models = [np.zeros(len(tables)) for _ in runs]
-    for number in range(runs[0].epochs):
-        for shard, run in enumerate(runs):
-            *_, models[shard] = epoch(shards[shard], run, models[shard], number * run.batches)
-        mean = np.average(models, axis=0, weights=sizes)
-        models = [mean] * len(runs) if each_epoch else models
-    return mean
-
-
-SHARDED = {
-    "min(1/β, 1/(γt)), equal": [INVERSE_TIME] * 4,
-    "min(1/β, 1/(γt)), unequal": [INVERSE_TIME, replace(INVERSE_TIME, rows=1100), replace(INVERSE_TIME, rows=305)],
-    "constant, unequal": [Run(rows=rows, batch_size=7, epochs=4, steps=constant(0.2)) for rows in (100, 70, 31)],
-    "strongly convex, constant": [
-        Run(rows=rows, batch_size=10, epochs=3, steps=constant(0.3), regularisation=0.1) for rows in (200, 120)
-    ],
-}
-
-
-@pytest.mark.parametrize("each_epoch", [False, True])
-@pytest.mark.parametrize("case", SHARDED)
-def test_the_bound_of_shards_is_attained(case, each_epoch):
-    runs = SHARDED[case]
-    starts = np.cumsum([0, *(run.rows for run in runs)])
-    positions = [start + row for start, run in zip(starts, runs, strict=False) for row in firsts(run)]
-    one, other = pairs(starts[-1], positions)
-    moved = np.abs(sharded(one, runs, each_epoch=each_epoch) - sharded(other, runs, each_epoch=each_epoch)).max()
-    assert attains(moved, sharded_sensitivity([facts(run) for run in runs], each_epoch=each_epoch))
-
-
-def test_shards_divide_the_sensitivity_of_convex_constant_steps():
-    """Shards are free for inverse time and divide the sensitivity of convex constant steps."""
-    whole, quarter = replace(INVERSE_TIME, rows=8000), INVERSE_TIME
-    for each_epoch in (False, True):
-        parts = sharded_sensitivity([facts(quarter)] * 4, each_epoch=each_epoch)
-        assert parts.exact == pytest.approx(sgd_sensitivity(facts(whole)).exact, rel=1e-9)
-    step = Run(rows=100, batch_size=10, epochs=4, steps=constant(0.2))
-    parts = sharded_sensitivity([facts(step)] * 4, each_epoch=False)
-    assert parts.exact == pytest.approx(sgd_sensitivity(facts(replace(step, rows=400))).exact / 4, rel=1e-9)
 
 
 # --- §2 noise ---------------------------------------------------------------------------------------
@@ -469,16 +365,7 @@ def least_multiplier(epsilon, delta):
     return math.exp(-optimize.brentq(excess, -6, 4, xtol=1e-13))
 
 
-# δ, the least σ/Δ at ε = 1, and how many times that √(2 ln(1.25/δ)) is
-MULTIPLIERS = [(1e-5, 3.7306, 1.30), (1e-6, 4.2247, 1.25), (1e-8, 5.1003, 1.20), (1e-12, 6.5578, 1.14)]
 FAILS_FROM = [(1e-5, 8.4, 9.4), (1e-6, 8.8, 9.8), (1e-8, 9.4, 10.3), (1e-12, 10.3, 11.2)]
-
-
-@pytest.mark.parametrize(("delta", "multiplier", "classical"), MULTIPLIERS)
-def test_the_analytic_gaussian_has_its_reference_values(delta, multiplier, classical):
-    assert least_multiplier(1.0, delta) == pytest.approx(multiplier, abs=5.1e-5)
-    assert analytic_noise_multiplier(1.0, delta) == pytest.approx(multiplier, abs=5.1e-5)
-    assert math.sqrt(2 * math.log(1.25 / delta)) / multiplier == pytest.approx(classical, abs=6e-3)
 
 
 @pytest.mark.parametrize(("delta", "classical", "zhang"), FAILS_FROM)
@@ -539,115 +426,10 @@ def test_with_averaging_the_first_batch_moves_furthest(batches, size, step, inte
     assert moved[0] / moved[1] == pytest.approx(factor, abs=1e-3)
 
 
-@pytest.mark.parametrize("interval", [0, 3])
-def test_every_position_has_a_sensitivity_that_is_attained(interval):
-    run = restarts(batches=9, batch_size=4, step=1.0, interval=interval, epochs=7)
-    by_position = sgd_sensitivity(facts(run), by_position=True).by_position
-    assert distances(run, firsts(run)) == pytest.approx(by_position, rel=1e-9)
-
-
-def test_the_published_loop_and_the_closed_form_agree():
-    """Algorithm 2 with averaging, O(TN²), against one epoch at a time, O(TN)."""
-    run = restarts(batches=30, batch_size=4, step=1.0, interval=3, epochs=10)
-    loop, sums, steps = np.zeros(30), np.zeros(30), run.steps(np.arange(1, 301))
-    for update, step in enumerate(steps):
-        loop *= max(abs(1 - step * 0.001), abs(1 - step * 0.251))
-        loop[update % 30] += 2 * step / 4
-        sums += loop
-        if (update + 1) % run.restart_every == 0:
-            loop, sums = sums / run.restart_every, np.zeros(30)
-    assert sgd_sensitivity(facts(run), by_position=True).by_position == pytest.approx(loop, rel=1e-9)
-
-
-def test_proposition_2_holds_and_few_epochs_are_smaller():
-    """2ηR/(b(1 - ρ^N)) for any number of epochs; for full batches at η = 2/(L + μ) it is 2R/(nμ)."""
-    run = Run(rows=200, batch_size=200, epochs=20, steps=constant(2 / 0.27), regularisation=0.01, smoothness=0.25)
-    bound = sgd_sensitivity(facts(run)).exact
-    assert bound == pytest.approx(2 / (200 * 0.01) * (1 - (1 - 0.01 * 2 / 0.27) ** 20), rel=1e-9)
-    assert distances(replace(run, gradient=linear), [7]).max() == pytest.approx(bound, rel=1e-9)
-
-
-def noises(*, batches, batch_size, step, epsilon=0.1, delta=1e-8):
-    """σ four ways: as printed, with the tight conversion, by the hockey-stick bound, and for the worst position."""
-    run = restarts(batches=batches, batch_size=batch_size, step=step, interval=5, epochs=20)
-    positions = sgd_sensitivity(facts(run), by_position=True).by_position
-    mixture = Mixture(np.full(batches, 1 / batches), positions)
-    multipliers = (
-        renyi_multiplier(epsilon, delta, mixture, paper_conversion),
-        renyi_multiplier(epsilon, delta, mixture, conversion),
-        hockey_stick_multiplier(epsilon, delta, mixture),
-        analytic_noise_multiplier(epsilon, delta),
-    )
-    return positions, [multiplier * mixture.largest for multiplier in multipliers]
-
-
-ADULT_NOISE = [(9, 4000, 2.0, (0.3796, 0.3021, 0.2819, 0.3012)), (390, 100, 1.0, (2.848, 2.281, 2.135, 2.243))]
-
-
-@pytest.mark.parametrize(("batches", "size", "step", "expected"), ADULT_NOISE)
-def test_published_rsgd_ar_noise_exceeds_no_amplification(batches, size, step, expected):
-    positions, (paper, tight, direct, worst) = noises(batches=batches, batch_size=size, step=step)
-    assert (paper, tight, direct, worst) == pytest.approx(expected, rel=5e-4)
-    assert paper > worst > direct
-    assert np.mean(gaussian_delta(0.1, positions / direct)) == pytest.approx(1e-8, rel=1e-4)
-
-
-ORDERS = np.array(list(itertools.permutations(range(5))))
-MIXED = {"huber": (huber, 1.0), "logistic": (logistic, 0.25), "linear": (linear, 0.25)}
-
-
-def in_all_orders(rows, run):
-    """The model of each of the 120 orders of five rows."""
-    return trained(rows[ORDERS], run)
-
-
-def densities(models, grid, sigma):
-    """The density on the grid of a model of a random order plus Gaussian noise."""
-    return stats.norm.pdf(grid[:, None], models, sigma).mean(axis=1)
-
-
-def mixture_case(kind, interval):
-    """A run, five rows of which the first will be flipped, and σ."""
-    gradient, smoothness = MIXED[kind]
-    generator = np.random.default_rng()
-    run = restarts(batches=5, batch_size=1, step=0.5, interval=interval, epochs=int(generator.integers(1, 6)))
-    run = replace(run, gradient=gradient, smoothness=smoothness, regularisation=generator.choice([0.001, 0.3]))
-    rows = generator.choice([0.0, 1.0, -1.0, 0.5], 5)
-    rows[0] = 1.0
-    return run, rows, generator.choice([0.3, 1.0])
-
-
-@pytest.mark.parametrize("interval", [0, 2, 3])
-@pytest.mark.parametrize("kind", MIXED)
-def test_mixture_bounds_hold_for_true_mixtures(kind, interval):
-    """δ(ε) ≤ mean of the Gaussians' δ, and Proposition 3, against the densities themselves."""
-    run, rows, noise = mixture_case(kind, interval)
-    positions = sgd_sensitivity(facts(run), by_position=True).by_position
-    sigma = noise * positions.max()
-    models = [in_all_orders(table, run) for table in (rows, rows * [-1, 1, 1, 1, 1])]
-    reach = max(np.abs(each).max() for each in models) + 10 * sigma
-    grid, width = np.linspace(-reach, reach, 6001, retstep=True)
-    laws = [densities(each, grid, sigma) for each in models]
-    for p, q in (laws, laws[::-1]):
-        for epsilon in (0.1, 1.0, 3.0):
-            true = np.maximum(p - math.exp(epsilon) * q, 0).sum() * width
-            assert true <= np.mean(gaussian_delta(epsilon, positions / sigma)) * (1 + 1e-5) + 1e-13
-        for order in (2.0, 8.0):
-            true = renyi(p * width, q * width, order)
-            assert true <= renyi_of_mixture(order, positions / sigma) * (1 + 1e-5)
-
-
 def renyi_of_mixture(order, means):
     """Proposition 3."""
     exponents = order * (order - 1) / 2 * np.asarray(means) ** 2
     return float(special.logsumexp(exponents) - math.log(len(exponents))) / (order - 1)
-
-
-def test_the_mixture_bound_is_attained_where_orders_are_alike():
-    """Linear losses, one row in all: without another row there is no order to hide in."""
-    run = restarts(batches=1, batch_size=1, step=0.5, interval=0, epochs=4)
-    bound = sgd_sensitivity(facts(run), by_position=True).by_position
-    assert distances(run, [0]) == pytest.approx(bound, rel=1e-9)
 
 
 def test_no_pure_epsilon_is_amplified_by_shuffling():
@@ -736,29 +518,6 @@ def exponential_mechanism(scores, epsilon):
     return special.softmax(epsilon * np.array(scores) / 2)
 
 
-@pytest.mark.parametrize(("epsilon", "factor"), [(0.1, 3.8), (1.0, 2.6)])
-def test_permute_and_flip_costs_more_than_a_softmax(epsilon, factor):
-    """It is ε-DP, but its loss spans up to 2ε: the charge αε²/8 is too small for it, αε²/2 is not."""
-    neighbours, order = ([0, -1], [-1, 0]), 1.01
-    p, q = (permute_and_flip(scores, epsilon) for scores in neighbours)
-    assert np.abs(np.log(p / q)).max() <= epsilon
-    assert np.ptp(np.log(p / q)) > 1.6 * epsilon
-    assert renyi(p, q, order) > factor * order * epsilon**2 / 8
-    assert renyi(p, q, order) <= order * epsilon**2 / 2
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("order", [1.5, 4.0, 30.0])
-def test_the_exponential_mechanism_costs_no_more_than_its_charge(epsilon, order):
-    generator, charge = np.random.default_rng(), ExponentialMechanismDpEvent(epsilon).divergence(order)
-    costs = []
-    for _ in range(300):
-        scores = generator.integers(-4, 1, int(generator.integers(2, 7)))
-        moved = scores + generator.integers(-1, 2, len(scores))
-        costs.append(renyi(exponential_mechanism(scores, epsilon), exponential_mechanism(moved, epsilon), order))
-    assert charge / 4 < max(costs) <= charge * (1 + 1e-9)
-
-
 def tuned(values, epsilon, *, held_out):
     """The law of (choice, model) of two candidates, each a randomised response to its own part's value."""
     law = np.zeros((2, 2, 2))
@@ -843,41 +602,7 @@ def with_nothing(law, nothing):
     return np.append(law, nothing) if nothing > 0 else law
 
 
-# --- §1.7 losses, classes, projection ---------------------------------------------------------------
-
-
-def test_classes_move_together_by_the_root_of_their_number():
-    """x becomes -x and the class stays: every one of K models moves by the whole Δ."""
-    run, classes = replace(INVERSE_TIME, epochs=1), 7
-    moved = [distances(run, firsts(run)).max() for _ in range(classes)]  # model c sees v = ±x, whatever c
-    joint = math.sqrt(classes) * sgd_sensitivity(facts(run)).exact
-    assert np.linalg.norm(moved) == pytest.approx(joint, rel=1e-9)
-    one_by_one = analytic_noise_multiplier(1.0 / classes, 1e-6 / classes)
-    assert one_by_one > 2 * math.sqrt(classes) * analytic_noise_multiplier(1.0, 1e-6)
-
-
-def weighted_differences(weight, classes):
-    """Joint norms of the gradients' difference of two rows of weight ω, over all signs and classes."""
-    for sign, one, other in itertools.product((-1, 1), range(classes), range(classes)):
-        gradients = [
-            np.array([weight if model == own else -1.0 for model in range(classes)]) * direction
-            for own, direction in ((one, 1), (other, sign))
-        ]
-        yield float(np.linalg.norm(gradients[0] - gradients[1]))
-
-
-@pytest.mark.parametrize("weight", [0.2, 1.0, 3.0])
-@pytest.mark.parametrize("classes", [2, 3, 10])
-def test_a_class_weight_counts_once_in_the_joint_sensitivity(weight, classes):
-    assert max(weighted_differences(weight, classes)) == pytest.approx(2 * math.sqrt(weight**2 + classes - 1))
-
-
-def test_a_class_weight_above_one_multiplies_the_sensitivity():
-    run = replace(INVERSE_TIME, epochs=1, smoothness=3.0, gradient=lambda rows, models: 3 * huber(rows, models))
-    run = replace(run, steps=inverse_time(3.05, 0.05))
-    moved, bound = distances(run, firsts(run)).max(), replace(facts(run), lipschitz=3.0)
-    assert attains(moved, sgd_sensitivity(bound))
-    assert moved > 2.9 * sgd_sensitivity(facts(run)).total
+# --- §1.7 projection --------------------------------------------------------------------------------
 
 
 def test_a_projection_lengthens_rows_that_must_be_clipped_again():

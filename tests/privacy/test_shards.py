@@ -256,22 +256,21 @@ SHARDED = {
 }
 
 
+@pytest.mark.parametrize(("rows", "size", "parts"), [(100, 5, (34, 33, 33)), (25, 5, (9, 8, 8))])
 @pytest.mark.parametrize("shard_averaging", ["once", "each_epoch"])
 @pytest.mark.parametrize("case", SHARDED)
-def test_neighbours_attain_the_sensitivity_of_the_plan(case, shard_averaging):
+def test_neighbours_attain_the_sensitivity_of_the_plan(case, shard_averaging, rows, size, parts):
     """One row ±u of a Huber SVM among zero rows, in each mini-batch of each shard."""
-    request = Request(
-        1.0, 1e-6, loss="huber_svm", epochs=3, batch_size=5, shards=3, shard_averaging=shard_averaging, **SHARDED[case]
-    )
-    release_plan = plan(request, Facts(rows=100, dimension=1))
-    assert release_plan.learning.shard_rows == (34, 33, 33)
-    starts = np.cumsum((0, *release_plan.learning.shard_rows))
-    positions = [row for start, end in pairwise(starts) for row in range(start, end, 5)]
+    training = {"epochs": 3, "batch_size": size, "shards": 3, "shard_averaging": shard_averaging} | SHARDED[case]
+    release_plan = plan(Request(1.0, 1e-6, loss="huber_svm", **training), Facts(rows=rows, dimension=1))
+    assert release_plan.learning.shard_rows == parts
+    starts = np.cumsum((0, *parts))
+    positions = [row for start, end in pairwise(starts) for row in range(start, end, size)]
     furthest = 0.0
     for position in positions:
         models = []
         for label in (1.0, -1.0):
-            table = blocks.encode(np.zeros((100, 1)), np.ones(100))
+            table = blocks.encode(np.zeros((rows, 1)), np.ones(rows))
             table[position, 0], table[position, -1] = SHRUNK, label
             models.append(trained(release_plan, table))
         furthest = max(furthest, float(np.abs(models[0] - models[1]).max()))

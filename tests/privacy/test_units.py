@@ -4,7 +4,6 @@ import json
 import math
 from functools import cache
 
-import numpy as np
 import pytest
 from accountant import recomputed
 from hypothesis import given, settings
@@ -16,11 +15,9 @@ from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request
 from dbdp.algorithms.combined import tuning
 from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.families.perturbed_once.shared import MIXTURES
-from dbdp.algorithms.scores.confusion import ConfusionPlan
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release
 from dbdp.privacy.accounting.group_privacy import share
-from dbdp.privacy.counts import CountLaplace
 from dbdp.privacy.mechanisms import MECHANISMS
 
 ROWS, FEATURES, EPSILON, DELTA = 20_000, 6, 1.0, 1e-6
@@ -169,50 +166,6 @@ def test_a_tuning_is_planned_for_single_rows_at_their_share(method, unit_rows):
         each.mechanism.noise_scale for each in row.plans
     ]
     assert release_plan.explain()["neighbours"] == "replace-one-unit"
-
-
-# --- counts ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("unit_rows", [1, 2, 5])
-def test_a_unit_moves_a_matrix_by_two_r_and_the_root_of_two_r(unit_rows):
-    pure, gaussian = (ConfusionPlan(1.0, delta, ROWS, 2, moved=unit_rows).mechanism for delta in (0.0, 1e-6))
-    moved = np.array([-unit_rows, unit_rows])  # all of them leave one cell for another
-    assert pure.sensitivity == np.abs(moved).sum()
-    assert np.linalg.norm(moved) <= gaussian.sensitivity < np.linalg.norm(moved) * (1 + 1e-6)
-    assert pure.noise_scale == pytest.approx(2 * unit_rows)
-
-
-def log_laplace(shift, scale):
-    k = np.arange(-3000, 3001)
-    logs = -np.abs(k - shift) / scale
-    return logs - np.log(np.exp(logs).sum())
-
-
-def cell_divergence(shift, scale, order):
-    exponents = order * log_laplace(0, scale) + (1 - order) * log_laplace(shift, scale)
-    return float(np.log(np.exp(exponents).sum())) / (order - 1)
-
-
-@pairwise(order=[1.5, 6.0, 30.0], epsilon=[0.2, 1.0, 5.0], rows=[2, 3, 5])
-def test_a_matrix_charge_covers_every_move_of_r_rows(rows, epsilon, order):
-    """Computed from the exact law, for all falls and rises of r in all; the worst are in one cell each."""
-    counts = CountLaplace(2, epsilon, rows)
-    charge, scale = counts.guarantee.event.divergence(order), counts.noise_scale
-    of_shift = {shift: cell_divergence(shift, scale, order) for shift in range(1, rows + 1)}
-    result = {parts: sum(of_shift[part] for part in parts) for parts in partitions(rows)}
-    assert 2 * max(result.values()) <= charge * (1 + 1e-9)
-    assert max(result, key=result.get) == (rows,)
-    assert 2 * result[rows,] > 0.4 * charge
-    assert CountLaplace(2, epsilon).guarantee.event.divergence(order) == charge
-
-
-def partitions(total, largest=None):
-    """The ways to write a number as a sum of falling whole numbers."""
-    if total == 0:
-        return [()]
-    most = min(total, largest or total)
-    return [(part, *rest) for part in range(most, 0, -1) for rest in partitions(total - part, part)]
 
 
 @settings(max_examples=50)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from shuffles import shuffled
 
-from dbdp.sessions.planner import PLANNED
+from dbdp.sessions.inside.planner import PLANNED
 
 Register = Callable[..., str]
 TRAIN = "select model from dbdp.dp_logreg(%s, 1, epochs => 1)"
@@ -269,7 +269,7 @@ def test_parameters_are_pinned_only_within_a_read(connection, schema):
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy
-from dbdp.sessions.planner import PLANNED
+from dbdp.sessions.inside.planner import PLANNED
 from dbdp.registry.border import ServerSession
 session = ServerSession(plpy)
 def now(name):

@@ -388,7 +388,7 @@ create or replace function test_unpadded.begin() returns void language plpython3
 import sys
 from dataclasses import replace
 import numpy as np
-rows, backend = sys.modules["dbdp.controller.packed_rows"], sys.modules["dbdp.sessions.backend"]
+rows, backend = sys.modules["dbdp.controller.packed_rows"], sys.modules["dbdp.sessions.inside.backend"]
 def sized(self, samples, most, states):
     size = int(np.random.default_rng().binomial(samples.rows, samples.probability))
     steps, options = self._sampling(replace(samples, size=max(1, size)), most)

@@ -35,9 +35,9 @@ _FOR_PEOPLE = "shown and not sent; names are of quote_ident or listed in the mod
 _NUMBERS = "one of two words, and numbers"
 _MESSAGE = "a message for people, which begins like a statement"
 QUOTED = {
-    "sessions.advisory_locks._counted": _NUMBERS,
-    "sessions.advisory_locks._hold": _NUMBERS,
-    "sessions.advisory_locks._lock": _NUMBERS,
+    "sessions.inside.advisory_locks._counted": _NUMBERS,
+    "sessions.inside.advisory_locks._hold": _NUMBERS,
+    "sessions.inside.advisory_locks._lock": _NUMBERS,
     "deployment.bootstrap._ensure_project": "a message for people, of packages",
     "registry.spending.budgets._periods": "a condition written in the module",
     "registry.datasets.count": _OF_SERVER,

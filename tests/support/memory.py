@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning.counts import tallies
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import pack
 from dbdp.privacy.noise import streams
@@ -79,6 +80,10 @@ class RowsInMemory:
         self.reads.append("label_counts")
         labels = self.all[:, -1]
         return np.array([np.sum(labels == each) for each in ((-1, 1) if classes == 1 else range(1, classes + 1))])
+
+    def tally(self, vectors, tally):
+        self.reads.append("tally")
+        return tallies.tally_of_rows(np.ravel(vectors), self.all, tally)
 
     def _of(self, batch):
         if batch is None:

@@ -21,21 +21,11 @@ MOST_GROUPS = 10_000
 
 @dataclass(frozen=True)
 class GroupsRequest:
-    """A request for one model for each value of a column.
+    """A request for one model for each value of a column."""
 
-    Attributes
-    ----------
-    base : Request
-        The request of every group; its ε and δ hold for each model, and for all together.
-    group_by : str
-        A public column of the dataset, or a categorical feature of a dataset with a capacity.
-    groups : tuple[str, ...]
-        The values for which models are trained; the user declares them.
-    """
-
-    base: Request
-    group_by: str
-    groups: tuple[str, ...]
+    base: Request  # the request of every group; its ε and δ hold for each model, and for all together
+    group_by: str  # a public column of the dataset, or a categorical feature of a dataset with a capacity
+    groups: tuple[str, ...]  # the values for which models are trained; the user declares them
 
 
 @dataclass(frozen=True)

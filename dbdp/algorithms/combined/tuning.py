@@ -123,7 +123,7 @@ class TuningPlan:
             raise AssertionError("disjoint portions are chosen among by the exponential mechanism")
         models = []
         for number, candidate in enumerate(self.plans):
-            models.append(candidate.noisy(rows.slice(number)))
+            models.append(candidate.run(rows.slice(number), is_packed=True).models)
             progress("candidate", number + 1, len(self.plans))
         scored = rows.slice(len(self.plans))
         chosen = self.selection.choose([scored.errors(model) for model in models])
@@ -138,7 +138,7 @@ class TuningPlan:
         best: tuple[float, int | None, np.ndarray] = (math.inf, None, np.zeros(self.facts.shape))
         for run in range(self.repetitions.cap):
             candidate = secrets.randbelow(len(self.plans))
-            model = self.plans[candidate].noisy(trained)
+            model = self.plans[candidate].run(trained, is_packed=True).models
             _read_on(self.plans[candidate], trained, passes)
             errors = np.array([float(scored.errors(model))])
             outcome = (float(self.score.release(errors)[0]), candidate, model)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
-from dbdp.learning.tallies import Labels
+from dbdp.learning.counts.tallies import Labels
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,9 @@ class ClassBalancePlan(CountPlan):
 
     Proof. A record is counted for the class of its own label, or for none where it has no label of the
     declaration or cannot be packed: replacing it takes 1 from one count at most and adds 1 to one at most.
-
-    Attributes
-    ----------
-    outputs : int
-        Linear models of a training: 1 for a binary label, else the number of classes.
     """
 
-    outputs: int
+    outputs: int  # linear models of a training: 1 for a binary label, else the number of classes
     algorithm: ClassVar[str] = "class_balance"
 
     @property

@@ -29,14 +29,9 @@ class BoundsPlan(CountPlan):
     most and adds 1 to one at most. The bounds are those of the outermost bins whose noisy count reaches T, a
     function of the noisy counts. P(noise ≥ T) ≤ β/B for each, so with probability 1 - β no empty bin does, and
     bounds are no wider than the range of the numbers, rounded outward to powers of two.
-
-    Attributes
-    ----------
-    beta : float
-        β, the largest probability that an empty bin reaches the threshold.
     """
 
-    beta: float = BETA
+    beta: float = BETA  # β, the largest probability that an empty bin reaches the threshold
     algorithm: ClassVar[str] = "bounds"
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
-from dbdp.learning.tallies import Confusion, Correct
+from dbdp.learning.counts.tallies import Confusion, Correct
 
 # An accuracy alone does not show whether a model learned anything, and how large the classes are is not public.
 COMPARE_WITH = "fraction of the majority class: metric 'confusion' has it"

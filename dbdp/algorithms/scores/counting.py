@@ -122,12 +122,7 @@ class CountPlan(ABC):
         noisy : np.ndarray
             Noisy counts, of the plan's shape.
         """
-        own, moved = figures(noisy), np.empty((_DRAWS, len(figures(noisy))))
-        for draw, noise in enumerate(self._simulated()):
-            moved[draw] = np.abs(figures(noisy + noise) - own)
-        ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
-        widths = ordered[math.ceil(LEVEL * _DRAWS) - 1]
-        return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
+        return half_widths(figures, noisy, self._simulated())
 
     def _simulated(self) -> np.ndarray:
         """Return simulated noise, shape (_DRAWS, *shape), approximately of the mechanism's law; privacy needs none."""
@@ -136,6 +131,15 @@ class CountPlan(ABC):
             return np.rint(random.normal(0.0, scale, shape))
         stop = -math.expm1(-1 / scale)  # a discrete Laplace number is the difference of two geometric ones
         return (random.geometric(stop, shape) - random.geometric(stop, shape)).astype(np.float64)
+
+
+def half_widths(figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Return half the width of each figure's 95 % interval, (f,), by draws of noise (m, *shape) on noisy counts."""
+    own = figures(noisy)
+    moved = np.array([np.abs(figures(noisy + noise) - own) for noise in draws])
+    ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
+    widths = ordered[math.ceil(LEVEL * len(draws)) - 1]
+    return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
 
 
 def quotient(part: Any, total: Any) -> np.ndarray:

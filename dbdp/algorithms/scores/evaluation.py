@@ -8,7 +8,7 @@ import numpy as np
 from dbdp.algorithms.scores import score_bins
 from dbdp.algorithms.scores.counting import CountPlan, quotient
 from dbdp.checks import whole
-from dbdp.learning.tallies import Confusion, ScoreBins
+from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
 BINS = 20  # fewer than of a histogram alone: the accuracy is a sum over them, and so is its noise
 
@@ -21,17 +21,10 @@ class EvaluationPlan(CountPlan):
     several classes the matrix of `ConfusionPlan`: a record is in one cell at most, by a function of the record alone.
     Replacing it takes 1 from one cell at most and adds 1 to one at most. All figures are computed from the noisy table,
     so that one charge covers them.
-
-    Attributes
-    ----------
-    classes : int
-        K: 2 for a binary label.
-    tally : Confusion or ScoreBins
-        The table.
     """
 
-    classes: int
-    tally: Confusion | ScoreBins
+    classes: int  # K: 2 for a binary label
+    tally: Confusion | ScoreBins  # the table
     algorithm: ClassVar[str] = "evaluation"
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
 from dbdp.checks import one_of
-from dbdp.learning.tallies import Confusion, ScoreBins
+from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
 METRICS = (*OF_CLASSES, *POWERS)
@@ -17,52 +17,27 @@ ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """A request for a private score of a model.
+    """A request for a private score of a model."""
 
-    Attributes
-    ----------
-    metric : str
-        One of METRICS; auc and calibration are two names of one histogram, which yields both.
-    bins : int
-        Bins of that histogram.
-    positive : str | None
-        The class that the histogram compares with the rest; for a binary label it is the positive value.
-    """
-
-    metric: str
+    metric: str  # one of METRICS; auc and calibration are two names of one histogram, which yields both
     epsilon: float
     delta: float = 0.0
-    bins: int = BINS
+    bins: int = BINS  # bins of that histogram
+    # The class that the histogram compares with the rest; for a binary label it is the positive value.
     positive: str | None = None
 
 
 @dataclass(frozen=True)
 class ScoredFacts:
-    """The public facts of the rows on which a model is scored.
-
-    Attributes
-    ----------
-    classes : Sequence[str | None]
-        Names, in the order of packed labels; empty for a numeric label.
-    outputs : int
-        Linear models of a training: 1 for a binary label, else the number of classes.
-    label_bounds : tuple[float, float] | None
-        Bounds of a numeric label, None for classes.
-    is_network : bool
-        Whether the model is a network.
-    moved : int
-        Largest number of records in which neighbours differ.
-    has_public_rows : bool
-        Whether the number of records is public.
-    """
+    """The public facts of the rows on which a model is scored."""
 
     rows: int
-    classes: Sequence[str | None]
-    outputs: int
-    label_bounds: tuple[float, float] | None = None
-    is_network: bool = False
-    moved: int = 1
-    has_public_rows: bool = True
+    classes: Sequence[str | None]  # names, in the order of packed labels; empty for a numeric label
+    outputs: int  # linear models of a training: 1 for a binary label, else the number of classes
+    label_bounds: tuple[float, float] | None = None  # bounds of a numeric label, None for classes
+    is_network: bool = False  # whether the model is a network
+    moved: int = 1  # largest number of records in which neighbours differ
+    has_public_rows: bool = True  # whether the number of records is public
 
 
 def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:

@@ -34,21 +34,11 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class JointMoment:
-    """A noisy mean of ccᵀ, projected to the positive semidefinite matrices.
+    """A noisy mean of ccᵀ, projected to the positive semidefinite matrices."""
 
-    Attributes
-    ----------
-    mean : np.ndarray
-        Shape (C, C), symmetric, without a negative eigenvalue.
-    scale : float
-        Standard deviation of the noise of each orthonormal coordinate.
-    constant : int
-        The place of the coordinate 1.
-    """
-
-    mean: np.ndarray
-    scale: float
-    constant: int
+    mean: np.ndarray  # shape (C, C), symmetric, without a negative eigenvalue
+    scale: float  # standard deviation of the noise of each orthonormal coordinate
+    constant: int  # the place of the coordinate 1
 
     @classmethod
     def of(cls, noisy: np.ndarray, scale: float, constant: int) -> "JointMoment":

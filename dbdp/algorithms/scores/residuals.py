@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown
-from dbdp.learning.tallies import STEPS, Errors
+from dbdp.learning.counts.tallies import STEPS, Errors
 
 POWERS = {"mean_absolute_error": 1, "mean_squared_error": 2}
 
@@ -24,17 +24,10 @@ class ResidualPlan(CountPlan):
     margin (privacy.md §14.8). The number of rows is public; a record that cannot be packed has no error. Where their
     number is private, `step` is added to a second count for each record that is packed: neighbours differ by at most
     moved·step in each of the two, as the two groups of `CountPlan` do, and the quotient is the mean.
-
-    Attributes
-    ----------
-    metric : str
-        One of POWERS.
-    bounds : tuple[float, float]
-        (lower, upper) bounds of the label.
     """
 
-    metric: str
-    bounds: tuple[float, float]
+    metric: str  # one of POWERS
+    bounds: tuple[float, float]  # (lower, upper) bounds of the label
 
     @property
     def algorithm(self) -> str:  # type: ignore[override]

@@ -11,7 +11,7 @@ import numpy as np
 
 from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
 from dbdp.checks import whole
-from dbdp.learning.tallies import ScoreBins
+from dbdp.learning.counts.tallies import ScoreBins
 
 BINS, MOST_BINS = 50, 1000
 
@@ -22,14 +22,9 @@ class ScoreBinsPlan(CountPlan):
 
     Proof. The model is released and the bins are public, so a record's cell, if it has one, is a function of
     the record alone, as in `ConfusionPlan`: replacing it takes 1 from one cell at most and adds 1 to one at most.
-
-    Attributes
-    ----------
-    tally : ScoreBins
-        The bins, and their class.
     """
 
-    tally: ScoreBins
+    tally: ScoreBins  # the bins, and their class
     algorithm: ClassVar[str] = "score_bins"
 
     def __post_init__(self) -> None:

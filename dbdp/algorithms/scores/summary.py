@@ -23,28 +23,15 @@ class SummaryPlan:
     indicator of its class: ‖z‖² ≤ 1 + b². b = `weight` has 24 bits, so that the product, rounded to 24 bits, is at
     most b. A neighbour differs in `moved` records, so that Σzzᵀ moves by `moment_sensitivity` at R² = 1 + b², and the
     noise covers it at the analytic multiplier of (ε, δ). What is computed from the release is post-processing. ∎
-
-    Attributes
-    ----------
-    rows : int
-        Public number of records; of slots, if units of privacy have several.
-    dimension : int
-        Coordinates of x.
-    labels : int
-        Coordinates of y: 1, or one for each class.
-    weight : float
-        b, at most 1.
-    moved : int
-        Largest number of records in which neighbours differ.
     """
 
     epsilon: float
     delta: float
-    rows: int
-    dimension: int
-    labels: int
-    weight: float
-    moved: int = 1
+    rows: int  # public number of records; of slots, if units of privacy have several
+    dimension: int  # coordinates of x
+    labels: int  # coordinates of y: 1, or one for each class
+    weight: float  # b, at most 1
+    moved: int = 1  # largest number of records in which neighbours differ
     algorithm: ClassVar[str] = "summary"
 
     def __post_init__(self) -> None:

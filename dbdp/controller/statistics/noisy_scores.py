@@ -22,7 +22,7 @@ from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics import summary_requests
 from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
-from dbdp.learning import tallies
+from dbdp.learning.counts import tallies
 from dbdp.registry import datasets, register
 from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import RegisteredDataset

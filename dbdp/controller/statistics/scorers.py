@@ -8,7 +8,7 @@ import numpy as np
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.rows import Layout
-from dbdp.learning import tallies
+from dbdp.learning.counts import tallies
 from dbdp.learning.rows.encoding import HEADER_BYTES
 from dbdp.packing.shuffle_options import Coding
 from dbdp.registry.datasets import RegisteredDataset
@@ -20,26 +20,13 @@ from dbdp.sessions.session import Row, Session
 
 @dataclass(frozen=True)
 class Scorer:
-    """A released model, prepared to score packed rows.
+    """A released model, prepared to score packed rows."""
 
-    Attributes
-    ----------
-    vectors : np.ndarray
-        Linear models, shape (outputs, d), or the parameters of a network, shape (1, P).
-    network : str | None
-        The network as JSON; None for linear models.
-    dimension : int
-        Coordinates of a packed row, d.
-    request : Request
-        How to pack the rows: with the projection of a network, if it has one.
-    coding : Coding | None
-        How the rows are encoded: as the model's were for its training; None is the dataset's own encoding.
-    """
-
-    vectors: np.ndarray
-    network: str | None
-    dimension: int
-    request: Request
+    vectors: np.ndarray  # linear models, shape (outputs, d), or the parameters of a network, shape (1, P)
+    network: str | None  # the network as JSON; None for linear models
+    dimension: int  # coordinates of a packed row, d
+    request: Request  # how to pack the rows: with the projection of a network, if it has one
+    # How the rows are encoded: as the model's were for its training; None is the dataset's own encoding.
     coding: Coding | None = None
 
     def encoded(self, dataset: RegisteredDataset) -> RegisteredDataset:

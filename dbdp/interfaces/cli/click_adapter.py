@@ -26,17 +26,10 @@ class Argument(NamedTuple):
 
 
 class Option(NamedTuple):
-    """Marks a parameter of a function as an option of the command.
+    """Marks a parameter of a function as an option of the command."""
 
-    Attributes
-    ----------
-    flags : tuple of str
-        Its flags; without any its name, and for a bool also `--no-` and its name.
-    settings : dict
-        Settings of click's option. `help` may be a function, which is called when the help is read.
-    """
-
-    flags: tuple[str, ...]
+    flags: tuple[str, ...]  # its flags; without any its name, and for a bool also `--no-` and its name
+    # Settings of click's option. `help` may be a function, which is called when the help is read.
     settings: dict[str, Any]
 
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms.scores.score_bins import MOST_BINS
-from dbdp.learning import kernels, noisy, second_moments, tallies
+from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning.counts import tallies
+from dbdp.learning.counts.tallies import Labels
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
-from dbdp.learning.tallies import Labels
 from dbdp.packing import resident
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES

@@ -20,10 +20,11 @@ from dbdp.interfaces.sql.outcomes import Outcome
 from dbdp.packing import resident
 from dbdp.privacy import sensitivity
 from dbdp.registry.border import ServerSession
-from dbdp.sessions import advisory_locks, support
-from dbdp.sessions.backend import check_has_postmaster, check_meters, unmetered
-from dbdp.sessions.callers import Transactions
+from dbdp.sessions import support
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, ChargedError
+from dbdp.sessions.inside import advisory_locks
+from dbdp.sessions.inside.backend import check_has_postmaster, check_meters, unmetered
+from dbdp.sessions.inside.callers import Transactions
 from dbdp.sessions.server import read_any_error
 
 read_any_error()

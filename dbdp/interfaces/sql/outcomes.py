@@ -3,27 +3,18 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dbdp.sessions.backend import identity
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE
+from dbdp.sessions.inside.backend import identity
 
 
 class Outcome(NamedTuple):
-    """How a call ended.
+    """How a call ended."""
 
-    Attributes
-    ----------
-    message, code : str | None
-        Text and SQLSTATE of its error; None for a call that succeeded.
-    remedy : str | None
-        PostgreSQL's own detail and hint of its error, if it has any.
-    warnings : tuple of str
-        Sentences for the caller, from public facts only.
-    """
-
+    # message, code: text and SQLSTATE of its error; None for a call that succeeded.
     message: str | None = None
     code: str | None = None
-    remedy: str | None = None
-    warnings: tuple[str, ...] = ()
+    remedy: str | None = None  # PostgreSQL's own detail and hint of its error, if it has any
+    warnings: tuple[str, ...] = ()  # sentences for the caller, from public facts only
 
 
 _last: list[tuple[int, Outcome]] = []  # the role, and how its call ended last, if `last_refusal` has not returned it

@@ -25,69 +25,39 @@ STORED_PLAIN = {"text", "character varying", "character", "boolean", *_NUMBER_FO
 
 
 class Column(NamedTuple):
-    """How a column of a row is read, and its summand in a decision.
+    """How a column of a row is read, and its summand in a decision."""
 
-    Attributes
-    ----------
-    kind : str
-        `-` ignored, `i` whole number, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b`
-        category padded with blanks.
-    numbers : tuple[float, float, float]
-        Weight, lower and upper bound of a number, which is clipped to its bounds.
-    lookup : dict or callable
-        Weights of the categories; or the function that decodes a number.
-    affine : tuple[float, float]
-        Origin and length: a position p on the number's scale becomes the coordinate (p - origin) / length, which the
-        weight multiplies.
-    bend : tuple[float, float] | None
-        Centre and factor of the scale asinh(factor (x - centre)); see `Numeric.bend`.
-    bins : tuple of tuples | None
-        The lower edges of the bins except the first, and the weight of each bin.
-    """
-
+    # `-` ignored, `i` whole number, `f` float, `c` number that `lookup` decodes, `t` category in `lookup`, `b` category
+    # padded with blanks.
     kind: str
+    # Weight, lower and upper bound of a number, which is clipped to its bounds.
     numbers: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    lookup: Any = None
+    lookup: Any = None  # weights of the categories; or the function that decodes a number
+    # Origin and length: a position p on the number's scale becomes the coordinate (p - origin) / length, which the
+    # weight multiplies.
     affine: tuple[float, float] = (0.0, 1.0)
+    # Centre and factor of the scale asinh(factor (x - centre)); see `Numeric.bend`.
     bend: tuple[float, float] | None = None
+    # The lower edges of the bins except the first, and the weight of each bin.
     bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
 
 class ColumnGroups(NamedTuple):
-    """How a column's value has a group, for pairs of columns.
+    """How a column's value has a group, for pairs of columns."""
 
-    Attributes
-    ----------
-    place : int
-        Place of the column in a row.
-    groups : int
-        Number of groups.
-    edges : tuple of float
-        Of a number: the lower edges of the groups except the first.
-    lookup : dict or None
-        Of a category: the group of each.
-    """
-
-    place: int
-    groups: int
-    edges: tuple[float, ...] = ()
-    lookup: dict[bytes, int] | None = None
+    place: int  # place of the column in a row
+    groups: int  # number of groups
+    edges: tuple[float, ...] = ()  # of a number: the lower edges of the groups except the first
+    lookup: dict[bytes, int] | None = None  # of a category: the group of each
 
 
 class Cells(NamedTuple):
-    """The summands of a pair of columns: the weight of cell i·(groups of the second) + j.
+    """The summands of a pair of columns: the weight of cell i·(groups of the second) + j."""
 
-    Attributes
-    ----------
-    first, second : int
-        Places of both columns in the list of `ColumnGroups`.
-    weights : tuple of float
-        The weights of the cells.
-    """
-
+    # first, second: places of both columns in the list of `ColumnGroups`.
     first: int
     second: int
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # the weights of the cells
 
 
 class Crossing(NamedTuple):
@@ -99,21 +69,13 @@ class Crossing(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How the weighted sum of a row's coordinates becomes a decision: divided by the row's norm, and clipped.
+    """How the weighted sum of a row's coordinates becomes a decision: divided by the row's norm, and clipped."""
 
-    Attributes
-    ----------
-    square : float
-        The intercept's summand in the squared norm of the row by which the decision is divided, 0 without one; NaN if
-        a decision is not divided.
-    norm_bound : float
-        The divisor of an array's numbers before their norm is computed.
-    least, most : float
-        Bounds to which the decision is clipped.
-    """
-
+    # The intercept's summand in the squared norm of the row by which the decision is divided, 0 without one; NaN if a
+    # decision is not divided.
     square: float = math.nan
-    norm_bound: float = 1.0
+    norm_bound: float = 1.0  # the divisor of an array's numbers before their norm is computed
+    # least, most: bounds to which the decision is clipped.
     least: float = -math.inf
     most: float = math.inf
 

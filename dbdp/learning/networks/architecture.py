@@ -32,29 +32,14 @@ class Network:
 
     Every layer but the last is followed by max(0, ·), with slope 0 at 0. Kernels are 5×5 without padding (both
     are usual; the paper does not specify them), followed by max pooling over 2×2 outputs.
-
-    Attributes
-    ----------
-    inputs : int
-        Coordinates of a packed row.
-    outputs : int
-        Classes, or 1.
-    intercept : bool
-        Whether the last coordinate is an intercept's; it is not read, since layers have biases.
-    scale : float
-        Factor of the rows, which brings coordinates to the order of 1.
-    channels : tuple[int, ...]
-        Maps of each convolution; the rows are then square images.
-    hidden : tuple[int, ...]
-        Units of each dense layer before the last.
     """
 
-    inputs: int
-    outputs: int
-    intercept: bool
-    scale: float
-    channels: tuple[int, ...]
-    hidden: tuple[int, ...]
+    inputs: int  # coordinates of a packed row
+    outputs: int  # classes, or 1
+    intercept: bool  # whether the last coordinate is an intercept's; it is not read, since layers have biases
+    scale: float  # factor of the rows, which brings coordinates to the order of 1
+    channels: tuple[int, ...]  # maps of each convolution; the rows are then square images
+    hidden: tuple[int, ...]  # units of each dense layer before the last
 
     def __post_init__(self) -> None:
         sizes = {"inputs": [self.inputs], "outputs": [self.outputs], "channels": self.channels, "hidden": self.hidden}

@@ -139,20 +139,11 @@ class Convolution:
     An output is the largest of four sums over its 6×6 window, one for each position of the kernel in it. So
     the kernel is copied into the window at its four positions, and one product computes all sums: with four times
     as many kernels of 36 weights, over a quarter of the windows. Parameters: (channels, 5, 5, maps), biases.
-
-    Attributes
-    ----------
-    side : int
-        Side of an image.
-    channels : int
-        Channels of an image.
-    maps : int
-        Channels of the outputs.
     """
 
-    side: int
-    channels: int
-    maps: int
+    side: int  # side of an image
+    channels: int  # channels of an image
+    maps: int  # channels of the outputs
 
     @property
     def pooled(self) -> int:

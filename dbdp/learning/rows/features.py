@@ -19,26 +19,16 @@ STEEPNESS = 1000.0  # of the asinh scale: linear within a thousandth of the widt
 
 @dataclass(frozen=True)
 class Numeric:
-    """A numeric column with public bounds; values outside are clipped to them.
+    """A numeric column with public bounds; values outside are clipped to them."""
 
-    Attributes
-    ----------
-    column : str
-        Name of the column.
-    lower, upper : float
-        The bounds.
-    bins : int
-        Number of bins, at least 2, of equal width on the scale; each is [from, to), except that the last includes the
-        upper bound. 0 is one coordinate without bins.
-    scale : str
-        `linear`, or `asinh` for a range of several orders of magnitude, see `position`.
-    """
-
-    column: str
+    column: str  # name of the column
+    # lower, upper: the bounds.
     lower: float
     upper: float
+    # Number of bins, at least 2, of equal width on the scale; each is [from, to), except that the last includes the
+    # upper bound. 0 is one coordinate without bins.
     bins: int = 0
-    scale: str = LINEAR
+    scale: str = LINEAR  # `linear`, or `asinh` for a range of several orders of magnitude, see `position`
 
     @property
     def width(self) -> int:

@@ -29,21 +29,11 @@ _PLAIN = re.compile(_NAME.rpartition('"|')[2])
 
 @dataclass(frozen=True)
 class Side:
-    """A column of a pair.
+    """A column of a pair."""
 
-    Attributes
-    ----------
-    place : int
-        Place of the column in a record.
-    feature : Numeric | Categorical
-        The column; a number with as many bins as there are groups.
-    groups : int
-        Number of groups of its values.
-    """
-
-    place: int
-    feature: Numeric | Categorical
-    groups: int
+    place: int  # place of the column in a record
+    feature: Numeric | Categorical  # the column; a number with as many bins as there are groups
+    groups: int  # number of groups of its values
 
     @classmethod
     def of(cls, place: int, feature: Numeric | Categorical, groups: int) -> "Side":

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, silent
-from dbdp.learning import kernels, second_moments, tallies
+from dbdp.learning import kernels, second_moments
+from dbdp.learning.counts import tallies
 from dbdp.learning.objectives import Objective, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
@@ -52,24 +53,12 @@ class Source(Protocol):
 
 @dataclass
 class SparkRows:
-    """The rows of a source on Spark, packed in the order of a secret key at their first use after `shuffle`.
+    """The rows of a source on Spark, packed in the order of a secret key at their first use after `shuffle`."""
 
-    Attributes
-    ----------
-    spark : Any
-        The session of Spark, classic or Connect.
-    dataset : RegisteredDataset
-        The registered dataset.
-    source : Source
-        Where the workers read its rows.
-    layout : Layout
-        How the rows are packed.
-    """
-
-    spark: Any
-    dataset: RegisteredDataset
-    source: Source
-    layout: Layout
+    spark: Any  # the session of Spark, classic or Connect
+    dataset: RegisteredDataset  # the registered dataset
+    source: Source  # where the workers read its rows
+    layout: Layout  # how the rows are packed
     progress: Progress = silent
     joins_epochs = True
     _key: bytes = b""

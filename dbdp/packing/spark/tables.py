@@ -21,6 +21,7 @@ from dbdp.packing.spark.jobs import unlogged
 from dbdp.packing.spark.workers import INCOMPLETE, UNREADABLE, Batches, PublicError
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.tables import records
+from dbdp.sessions import transactions
 from dbdp.sessions.client import Another, ClientSession
 
 MOST_READERS = 16  # tasks that read a table; each has a connection while it runs
@@ -48,7 +49,7 @@ class Access:
         """Yield a session; an error has a constant text."""
         try:
             with self.another.opened() as session:
-                session.see(self.snapshot)
+                transactions.see(session, self.snapshot)
                 yield session
         except (PublicError, GeneratorExit):
             raise
@@ -63,30 +64,14 @@ class Access:
 
 @dataclass(frozen=True)
 class TableRows:
-    """Reads in a worker the slots of each task, whose number is its only row.
+    """Reads in a worker the slots of each task, whose number is its only row."""
 
-    Attributes
-    ----------
-    access : Access
-        Opens a session.
-    name : str
-        Name of the dataset.
-    pages : int
-        Number of pages that are read together, as one piece of the table.
-    ends : np.ndarray
-        0, and the number of slots in each piece and those before it, increasing.
-    record_bytes : int
-        Bytes of a raw record.
-    readers : int
-        Number of tasks.
-    """
-
-    access: Access = field(repr=False)
-    name: str
-    pages: int
-    ends: np.ndarray
-    record_bytes: int
-    readers: int
+    access: Access = field(repr=False)  # opens a session
+    name: str  # name of the dataset
+    pages: int  # number of pages that are read together, as one piece of the table
+    ends: np.ndarray  # 0, and the number of slots in each piece and those before it, increasing
+    record_bytes: int  # bytes of a raw record
+    readers: int  # number of tasks
 
     def __call__(self, batches: Batches) -> Iterator[tuple[np.ndarray, bytes]]:
         """Yield slots and raw records, a public number at a time."""
@@ -158,7 +143,7 @@ def in_snapshot(session: ClientSession) -> Iterator[tuple[ClientSession, Access]
     another = session.another()
     with unlogged(), another.opened() as own:
         own.query(_PATIENT, _TIMEOUTS)
-        yield own, Access(another, own.exported_snapshot())
+        yield own, Access(another, transactions.exported_snapshot(own))
 
 
 @contextmanager

@@ -68,24 +68,12 @@ def version(batches: Batches) -> Batches:
 
 @dataclass(frozen=True)
 class Pack:
-    """Packs rows, and finds the part of the secret order to which each belongs.
+    """Packs rows, and finds the part of the secret order to which each belongs."""
 
-    Attributes
-    ----------
-    encoder : Encoder
-        Decodes raw records.
-    order : KeyedOrder
-        The secret order of the slots.
-    read : Read
-        Yields slots and their raw records, for a task's batches.
-    borders : np.ndarray
-        First word of every part but the first one, uint64, increasing.
-    """
-
-    encoder: Encoder
-    order: KeyedOrder
-    read: Read
-    borders: np.ndarray
+    encoder: Encoder  # decodes raw records
+    order: KeyedOrder  # the secret order of the slots
+    read: Read  # yields slots and their raw records, for a task's batches
+    borders: np.ndarray  # first word of every part but the first one, uint64, increasing
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
@@ -106,18 +94,10 @@ class Pack:
 
 @dataclass(frozen=True)
 class FileRows:
-    """Reads batches of (tag, place, label, values) of files.
+    """Reads batches of (tag, place, label, values) of files."""
 
-    Attributes
-    ----------
-    encoder : Encoder
-        That of `columns.encoder_of`.
-    first_slots : Mapping[int, int]
-        First slot of each file, by the file's tag.
-    """
-
-    encoder: Encoder
-    first_slots: Mapping[int, int]
+    encoder: Encoder  # that of `columns.encoder_of`
+    first_slots: Mapping[int, int]  # first slot of each file, by the file's tag
 
     def __call__(self, batches: Batches) -> Iterator[tuple[np.ndarray, bytes]]:
         """Yield slots and raw records; raise for a row of another file."""
@@ -157,24 +137,12 @@ def raw_records(encoder: Encoder, batch: pa.RecordBatch) -> bytes:
 
 @dataclass(frozen=True)
 class Place:
-    """Sorts the chunks of each part by their words, and cuts them to blocks.
+    """Sorts the chunks of each part by their words, and cuts them to blocks."""
 
-    Attributes
-    ----------
-    order : KeyedOrder
-        The secret order of the slots.
-    dimension : int
-        Coordinates of a packed row.
-    sizes : tuple[int, ...]
-        Public number of rows of each part.
-    pad : bytes
-        Seed of the mask of blocks.
-    """
-
-    order: KeyedOrder
-    dimension: int
-    sizes: tuple[int, ...]
-    pad: bytes
+    order: KeyedOrder  # the secret order of the slots
+    dimension: int  # coordinates of a packed row
+    sizes: tuple[int, ...]  # public number of rows of each part
+    pad: bytes  # seed of the mask of blocks
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
@@ -260,21 +228,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Scan:
-    """A pass over the blocks of each part, in order: one result for each part.
+    """A pass over the blocks of each part, in order: one result for each part."""
 
-    Attributes
-    ----------
-    task : Sealed
-        A function that computes a part's result from its number and its blocks, (int, Iterable[Piece]) → bytes.
-    dimension : int
-        Coordinates of a packed row.
-    pad : bytes
-        Seed of the mask of blocks.
-    """
-
+    # A function that computes a part's result from its number and its blocks, (int, Iterable[Piece]) → bytes.
     task: Sealed
-    dimension: int
-    pad: bytes
+    dimension: int  # coordinates of a packed row
+    pad: bytes  # seed of the mask of blocks
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
@@ -291,24 +250,12 @@ class Scan:
 
 @dataclass(frozen=True)
 class Add:
-    """Adds the sums of consecutive parts, in their order: a level of a tree, of which each part's sum is a leaf.
+    """Adds the sums of consecutive parts, in their order: a level of a tree, of which each part's sum is a leaf."""
 
-    Attributes
-    ----------
-    scan : Scan
-        Computed the sums.
-    kind : str
-        Type of their elements.
-    together : int
-        Number of parts that are added: those from `together` times a number on have that number.
-    parts : range
-        All parts that were scanned.
-    """
-
-    scan: Scan
-    kind: str
-    together: int
-    parts: range
+    scan: Scan  # computed the sums
+    kind: str  # type of their elements
+    together: int  # number of parts that are added: those from `together` times a number on have that number
+    parts: range  # all parts that were scanned
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
@@ -387,18 +334,10 @@ class _Cursor:
 
 @dataclass(frozen=True)
 class Epochs:
-    """Epochs of SGD over each part, by the kernels that PostgreSQL runs.
+    """Epochs of SGD over each part, by the kernels that PostgreSQL runs."""
 
-    Attributes
-    ----------
-    states : tuple[bytes, ...]
-        For each part the states of its models, one after the other.
-    passes : int
-        Number of epochs; for several, the blocks of a part are held in memory.
-    """
-
-    states: tuple[bytes, ...]
-    passes: int
+    states: tuple[bytes, ...]  # for each part the states of its models, one after the other
+    passes: int  # number of epochs; for several, the blocks of a part are held in memory
 
     def __call__(self, part: int, pieces: Iterable[Piece]) -> bytes:
         """Return the states after the epochs."""

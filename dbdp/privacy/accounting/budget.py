@@ -35,19 +35,6 @@ _FINE = 1e-9  # relative precision of `largest_epsilon`
 class Budget:
     """The total that a dataset's releases may spend; fixed at registration.
 
-    Attributes
-    ----------
-    epsilon, delta : float
-        The guarantee for all releases together.
-    mode : str
-        `renyi`, `basic`, `gaussian` or `zcdp`.
-    order : float | None
-        The Rényi order α (mode renyi), else None.
-    charge_limit : int
-        In units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ.
-    leak_limit : int
-        In units of 1e-18: δ₁, or δ (mode basic).
-
     Notes
     -----
     Neighbours are replace-one. Proof for mode renyi. Under Q the process Π (p_i/q_i)^α e^{-(α-1)c_i}
@@ -56,12 +43,13 @@ class Budget:
     add at most E Σδ_i ≤ δ₁. Mode zcdp is the same at every α, with c_i = αρ_i. For the others see §13.
     """
 
+    # epsilon, delta: the guarantee for all releases together.
     epsilon: float
     delta: float
-    mode: str
-    order: float | None
-    charge_limit: int
-    leak_limit: int
+    mode: str  # `renyi`, `basic`, `gaussian` or `zcdp`
+    order: float | None  # the Rényi order α (mode renyi), else None
+    charge_limit: int  # in units of 1e-9: B = ε - κ(α), or ε, or μ², or ρ
+    leak_limit: int  # in units of 1e-18: δ₁, or δ (mode basic)
 
     @classmethod
     def of(

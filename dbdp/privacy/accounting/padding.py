@@ -40,24 +40,12 @@ def binomial_tail(rows: int, probability: float, most: int) -> float:
 
 @dataclass(frozen=True)
 class PoissonSamples:
-    """The Poisson mini-batches of a run, each padded or cut to a public size.
+    """The Poisson mini-batches of a run, each padded or cut to a public size."""
 
-    Attributes
-    ----------
-    rows : int
-        n, the rows of the dataset.
-    probability : float
-        q, with which each row is in a sample.
-    draws : int
-        T, the largest number of samples: those of every step, sum and selection.
-    size : int
-        M, the rows of each sample: zero rows fill it, and surplus rows are cut whatever their values.
-    """
-
-    rows: int
-    probability: float
-    draws: int
-    size: int
+    rows: int  # n, the rows of the dataset
+    probability: float  # q, with which each row is in a sample
+    draws: int  # T, the largest number of samples: those of every step, sum and selection
+    size: int  # M, the rows of each sample: zero rows fill it, and surplus rows are cut whatever their values
 
     def __post_init__(self) -> None:
         """Check the size."""

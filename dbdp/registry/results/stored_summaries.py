@@ -33,30 +33,14 @@ def weight_of(declaration: Declaration) -> float:
 
 @dataclass(frozen=True)
 class StoredSummary:
-    """A released summary.
+    """A released summary."""
 
-    Attributes
-    ----------
-    id : int
-        Its number in dbdp.summaries.
-    dataset_id : int
-        Of the dataset's registration.
-    dataset : str
-        The dataset's name.
-    declaration : Declaration
-        The declaration that its rows were packed with, with the encoding `centred`.
-    mean : np.ndarray
-        Noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0.
-    scale : float
-        Standard deviation of the noise of each orthonormal coordinate of the mean.
-    """
-
-    id: int
-    dataset_id: int
-    dataset: str
-    declaration: Declaration
-    mean: np.ndarray
-    scale: float
+    id: int  # its number in dbdp.summaries
+    dataset_id: int  # of the dataset's registration
+    dataset: str  # the dataset's name
+    declaration: Declaration  # the declaration that its rows were packed with, with the encoding `centred`
+    mean: np.ndarray  # noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0
+    scale: float  # standard deviation of the noise of each orthonormal coordinate of the mean
 
     @property
     def names(self) -> list[str]:

@@ -23,39 +23,17 @@ _TYPICAL = 10  # a release that no one describes has this part of the budget's Î
 
 @dataclass(frozen=True)
 class Period:
-    """One registration of a table with its budget, its ledger and its odometers; amounts are (charge, leak), in units.
+    """A registration of a table with its budget, ledger and odometers; amounts are (charge, leak), in units."""
 
-    Attributes
-    ----------
-    id : int
-        Id of the registration in dbdp.dataset.
-    dataset : str
-        Name of the dataset.
-    is_open : bool
-        Whether the registration has not ended.
-    budget : Budget
-        Its budget.
-    releases : int
-        Number of its rows in the ledger.
-    recorded : tuple[int, int]
-        Sum of the amounts in the ledger.
-    height : tuple[int, int]
-        The odometers after the highest charge in the ledger.
-    spent : tuple[int, int] | None
-        The odometers now; None if one is missing.
-    parameters : int
-        Of the linear models of a release.
-    """
-
-    id: int
-    dataset: str
-    is_open: bool
-    budget: Budget
-    releases: int
-    recorded: tuple[int, int]
-    height: tuple[int, int]
-    spent: tuple[int, int] | None
-    parameters: int
+    id: int  # id of the registration in dbdp.dataset
+    dataset: str  # name of the dataset
+    is_open: bool  # whether the registration has not ended
+    budget: Budget  # its budget
+    releases: int  # number of its rows in the ledger
+    recorded: tuple[int, int]  # sum of the amounts in the ledger
+    height: tuple[int, int]  # the odometers after the highest charge in the ledger
+    spent: tuple[int, int] | None  # the odometers now; None if one is missing
+    parameters: int  # of the linear models of a release
 
     @property
     def unrecorded(self) -> int | None:

@@ -18,18 +18,10 @@ _MOST_WAIT = 2000  # milliseconds that a reservation waits for another transacti
 
 
 class Version(NamedTuple):
-    """A version of a name; None and None for a model without a name.
+    """A version of a name; None and None for a model without a name."""
 
-    Attributes
-    ----------
-    name : str | None
-        The name.
-    version : int | None
-        Its number, from 1.
-    """
-
-    name: str | None = None
-    version: int | None = None
+    name: str | None = None  # the name
+    version: int | None = None  # its number, from 1
 
     @property
     def facts(self) -> dict[str, Any]:

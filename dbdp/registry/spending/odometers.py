@@ -42,32 +42,16 @@ class Price:
 
 @dataclass(frozen=True)
 class Account:
-    """An account that is charged: a dataset's budget, or an allowance of it.
+    """An account that is charged: a dataset's budget, or an allowance of it."""
 
-    Attributes
-    ----------
-    title : str
-        How messages name it.
-    words : tuple[str, str]
-        Begin the names of its two odometers.
-    id : int
-        Ends the names of its odometers.
-    budget : Budget
-        What a release costs here, and the limits.
-    epsilon : float | None
-        The ε of all its releases together; None for an allowance without an ε, whose limits do not bind.
-    recorded : Amounts
-        The ledger's minimum for the odometers.
-    parameters : int | None
-        Of a release with noise at the end, on which the cost of a pure one depends; None if they are not known.
-    """
-
-    title: str
-    words: tuple[str, str]
-    id: int
-    budget: Budget
+    title: str  # how messages name it
+    words: tuple[str, str]  # begin the names of its two odometers
+    id: int  # ends the names of its odometers
+    budget: Budget  # what a release costs here, and the limits
+    # The ε of all its releases together; None for an allowance without an ε, whose limits do not bind.
     epsilon: float | None
-    recorded: Amounts = (0, 0)
+    recorded: Amounts = (0, 0)  # the ledger's minimum for the odometers
+    # Of a release with noise at the end, on which the cost of a pure one depends; None if they are not known.
     parameters: int | None = None
 
     @classmethod

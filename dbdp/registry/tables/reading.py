@@ -19,28 +19,15 @@ EVERY_PAGE = (0, 2**32 - 1)  # from the first one to before the last one that Po
 
 @dataclass(frozen=True)
 class Record:
-    """What is read of each row.
+    """What is read of each row."""
 
-    Attributes
-    ----------
-    sql : str
-        Expression over the row `source`: bytes, as many as `blank` has, whatever the row contains. $1 is `blank`, or
-        empty bytes, which are then replaced by it; the record's own parameters begin with $4.
-    blank : bytes
-        The record of a row for which the expression is empty.
-    held : int
-        Bytes of memory that one record needs until it is processed.
-    where : str
-        Condition of the rows that are read, on public facts.
-    parameters : tuple[object, ...]
-        Values of $4, $5, ….
-    """
-
+    # Expression over the row `source`: bytes, as many as `blank` has, whatever the row contains. $1 is `blank`, or
+    # empty bytes, which are then replaced by it; the record's own parameters begin with $4.
     sql: str
-    blank: bytes
-    held: int
-    where: str = "true"
-    parameters: tuple[object, ...] = ()
+    blank: bytes  # the record of a row for which the expression is empty
+    held: int  # bytes of memory that one record needs until it is processed
+    where: str = "true"  # condition of the rows that are read, on public facts
+    parameters: tuple[object, ...] = ()  # values of $4, $5, …
 
 
 _TABLES = """

@@ -91,24 +91,16 @@ def _check_delta(request: Request) -> None:
 
 @dataclass(frozen=True)
 class AgdDescent:
-    """The descent as planned, from public facts only.
-
-    Attributes
-    ----------
-    samples : PoissonSamples
-        The mini-batches of the accesses; with probability 1 they read all rows.
-    rows, batch_size : int
-        n, and the (expected) number of rows of an access: n without mini-batches.
-    clip, loss_limit : float
-        The largest norm of a row's gradient, and the largest loss of a row.
-    """
+    """The descent as planned, from public facts only."""
 
     objective: Objective
     own: AgdSettings
     prices: Prices
-    samples: PoissonSamples
+    samples: PoissonSamples  # the mini-batches of the accesses; with probability 1 they read all rows
+    # rows, batch_size: n, and the (expected) number of rows of an access: n without mini-batches.
     rows: int
     batch_size: int
+    # clip, loss_limit: the largest norm of a row's gradient, and the largest loss of a row.
     clip: float
     loss_limit: float
     regularisation: float

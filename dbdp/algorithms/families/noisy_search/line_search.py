@@ -89,26 +89,13 @@ class GradientSensitivity(Protocol):
 
 @dataclass(frozen=True)
 class Accounting:
-    """The costs of accesses, in one kind of charge, and the first budgets.
+    """The costs of accesses, in one kind of charge, and the first budgets."""
 
-    Attributes
-    ----------
-    limit : float
-        The largest cost of all accesses together.
-    gradient : Callable[[float], float]
-        Cost of a noisy sum of gradients, by its noise multiplier.
-    search : Callable[[float], float]
-        Cost of a search, by its ε when all rows are read.
-    sensitivity : GradientSensitivity
-        Sensitivity of a sum of gradients; the noise is a multiple of it.
-    multiplier, epsilon : float
-        Noise multiplier of the first gradient, and ε of the first search.
-    """
-
-    limit: float
-    gradient: Callable[[float], float]
-    search: Callable[[float], float]
-    sensitivity: GradientSensitivity
+    limit: float  # the largest cost of all accesses together
+    gradient: Callable[[float], float]  # cost of a noisy sum of gradients, by its noise multiplier
+    search: Callable[[float], float]  # cost of a search, by its ε when all rows are read
+    sensitivity: GradientSensitivity  # sensitivity of a sum of gradients; the noise is a multiple of it
+    # multiplier, epsilon: noise multiplier of the first gradient, and ε of the first search.
     multiplier: float
     epsilon: float
 
@@ -142,33 +129,22 @@ class Adaptation(Protocol):
 
 @dataclass(frozen=True)
 class SearchDescent:
-    """A descent as planned, from public facts only.
-
-    Attributes
-    ----------
-    adaptation : Callable[[], Adaptation]
-        Returns a new rule for each run.
-    batches : Batches
-        Yields the mini-batch of each access, None for all rows; its expected number of rows is `size`.
-    first_step, clip, loss_limit : float
-        Initial values.
-    searches : int
-        The largest number of searches.
-    """
+    """A descent as planned, from public facts only."""
 
     objective: Objective
     searching: Searching
     accounting: Accounting
-    adaptation: Callable[[], Adaptation]
-    batches: Batches
+    adaptation: Callable[[], Adaptation]  # returns a new rule for each run
+    batches: Batches  # yields the mini-batch of each access, None for all rows; its expected number of rows is `size`
     rows: int
     size: float
     regularisation: float
     radius: float
+    # first_step, clip, loss_limit: initial values.
     first_step: float
     clip: float
     loss_limit: float
-    searches: int
+    searches: int  # the largest number of searches
 
     def noise(self, model: np.ndarray, clip: float, multiplier: float) -> Gaussian:
         """Return the noise of a sum of gradients at a model, each of norm at most `clip`."""

@@ -46,22 +46,12 @@ SAMPLED = SHARED | anything("step_size", "network") | {"schedule": SCHEDULES}  #
 
 @dataclass(frozen=True)
 class Batches:
-    """The mini-batches of a run: Poisson samples, or, if `samples` is None, fixed ones of `size` rows.
-
-    Attributes
-    ----------
-    size : float
-        Rows of a mini-batch, for a Poisson one the expected number: the public divisor of the noisy sum.
-    updates : int
-        Total number of noisy updates.
-    samples : PoissonSamples | None
-        The Poisson mini-batches, padded to a public size.
-    """
+    """The mini-batches of a run: Poisson samples, or, if `samples` is None, fixed ones of `size` rows."""
 
     rows: int
-    size: float
-    updates: int
-    samples: PoissonSamples | None = None
+    size: float  # rows of a mini-batch, for a Poisson one the expected number: the public divisor of the noisy sum
+    updates: int  # total number of noisy updates
+    samples: PoissonSamples | None = None  # the Poisson mini-batches, padded to a public size
 
     @property
     def probability(self) -> float | None:
@@ -150,16 +140,10 @@ def contribution_of(request: Request, facts: Facts) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class NoisySgd:
-    """The updates of a release as planned.
-
-    Attributes
-    ----------
-    trainings : tuple[NoisyTraining, ...]
-        One for each separately trained output; all use the same mini-batches.
-    """
+    """The updates of a release as planned."""
 
     batches: Batches
-    trainings: tuple[NoisyTraining, ...]
+    trainings: tuple[NoisyTraining, ...]  # one for each separately trained output; all use the same mini-batches
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Make the updates; return the models, concatenated. Every iterate is noisy, and may be released."""

@@ -83,27 +83,13 @@ class Shares:
 
 @dataclass(frozen=True)
 class PerturbedTraining:
-    """One training as planned, from public facts only.
+    """One training as planned, from public facts only."""
 
-    Attributes
-    ----------
-    perturbation : Perturbation
-        The noise b.
-    descent : AcceleratedDescent
-        Its promise is the solver's.
-    solver : AcceleratedDescent | RecursiveDescent
-        The solver: the descent itself, or one that is faster.
-    radius : float
-        The minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`.
-    finishing : Perturbation
-        The noise that covers the solver's error.
-    """
-
-    perturbation: Perturbation
-    descent: AcceleratedDescent
-    solver: AcceleratedDescent | RecursiveDescent
-    radius: float
-    finishing: Perturbation
+    perturbation: Perturbation  # the noise b
+    descent: AcceleratedDescent  # its promise is the solver's
+    solver: AcceleratedDescent | RecursiveDescent  # the solver: the descent itself, or one that is faster
+    radius: float  # the minimiser is projected onto ‖f‖₂ ≤ radius, see `error_of`
+    finishing: Perturbation  # the noise that covers the solver's error
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy model, shape (P,), after a public number of passes."""

@@ -42,21 +42,13 @@ class RecursiveDescent:
 
     The result does not rest on that. Where the computed gradient is above `threshold` at the end, `descent` begins
     anew; where it is not, the model is as near to the minimiser as `descent` promises: ‖w - f‖ ≤ ‖∇F(w)‖/λ.
-
-    Attributes
-    ----------
-    descent : AcceleratedDescent
-        Has the same promise, by more passes.
-    stages, steps : int
-        S and m.
-    step : float
-        η.
     """
 
-    descent: AcceleratedDescent
+    descent: AcceleratedDescent  # has the same promise, by more passes
+    # stages, steps: S and m.
     stages: int
     steps: int
-    step: float
+    step: float  # η
 
     @property
     def passes(self) -> int:

@@ -112,24 +112,22 @@ class PerturbedOnce:
         """One slice for each shard, trained in parallel."""
         return Layout(self.facts.dimension, self.learning.shard_rows, self.request.projection, side_by_side=True)
 
-    def run(self, rows: Rows, progress: Progress = silent) -> Released:
-        """Pack the rows, train, and return the noisy models, with their noise: equal in all coordinates."""
-        progress("shuffle", 0, 1)
-        rows.shuffle()
-        progress("shuffle", 1, 1)
-        models, dimension = self.noisy(rows, progress), self.facts.dimension
+    def run(self, rows: Rows, progress: Progress = silent, *, is_packed: bool = False) -> Released:
+        """Pack the rows unless they are packed, train, and return the noisy models, in the ball of the exact ones.
+
+        The noise is equal in all coordinates. The ball is public, so the projection is post-processing, and it moves
+        no model away from the minimiser.
+        """
+        if not is_packed:
+            progress("shuffle", 0, 1)
+            rows.shuffle()
+            progress("shuffle", 1, 1)
+        exact = self.exact(rows, progress)
+        released = self.mechanism.release(exact.ravel()).reshape(exact.shape)
+        models, dimension = projected(released, self.learning.radius), self.facts.dimension
         if dimension > LONGEST_ROOT:
             return Released(models)
         return Released(models, noise_root=self.mechanism.deviation(models.size) * np.eye(dimension))
-
-    def noisy(self, rows: Rows, progress: Progress = silent) -> np.ndarray:
-        """Train over packed rows; return noisy models, shape (outputs, dimension), in the ball of the exact ones.
-
-        The ball is public, so the projection is post-processing, and it moves no model away from the minimiser.
-        """
-        exact = self.exact(rows, progress)
-        released = self.mechanism.release(exact.ravel()).reshape(exact.shape)
-        return projected(released, self.learning.radius)
 
     def exact(
         self, rows: Rows, progress: Progress = silent, seen: Callable[[np.ndarray], None] | None = None

@@ -2,12 +2,13 @@
 
 privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
 from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
-and W times the mean of the last half of the iterates is released. Classes are learned by softmax with one clip for
+and W times the mean of the last half of the iterates is released; of classes, after a table of its scores has
+calibrated it (§21). Classes are learned by softmax with one clip for
 all of them. Shapes: the K models are one vector of P = K·d parameters.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Progress, Rows, silent
+from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
@@ -33,6 +35,7 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
+MOST_SHARED = 0.99  # of μ², for everything but the steps
 MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
 FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
 STRONG = 20  # … longer steps too
@@ -48,6 +51,9 @@ class Settings(OwnSettings):
     passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 10, 16, 20 or 40")
     moment_share: float | None = automatic(
         1e-6, 0.99, "fraction of μ² for the second moment; by default .3, .15 or .2, and 0 with a summary"
+    )
+    evaluation_share: float | None = automatic(
+        0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .1"
     )
     clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4")
 
@@ -110,6 +116,11 @@ def usual_moment_share(facts: Facts) -> float:
     return 0.3 if facts.is_classifier else 0.2
 
 
+def usual_evaluation_share(facts: Facts) -> float:
+    """Return the share of μ² for the table of scores: what it costs the steps is next to nothing (§21.3)."""
+    return 0.1 if facts.is_classifier else 0.0
+
+
 def predicted_loss(signal: float, facts: Facts) -> str:
     """Return what the noise is expected to cost, from public facts: an experience, on which no guarantee depends.
 
@@ -143,11 +154,12 @@ def accumulated_noise(passes: int, averaged: int) -> float:
 def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPlan":
     """Return the plan of a privately preconditioned descent.
 
-    Proof (privacy.md §16.1, §16.3). Given what was released before, the second moment and each of the T sums of
-    clipped gradients are Gaussian releases, whose sums move by at most √2 and by 2C where one record is replaced. C
-    may depend on what was released before, since the quotients of sensitivity and deviation, μ_A and μ_g, do not.
-    Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² (§13), and that is at most 1/z², z
-    the analytic multiplier of (ε, δ). With a summary, which was released and charged before, μ_A = 0. ∎
+    Proof (privacy.md §16.1, §16.3, §21.1). Given what was released before, the second moment, each of the T sums of
+    clipped gradients and the table of scores are Gaussian releases, whose sums move by at most √2, 2C and √(2K) where
+    one record is replaced. C may depend on what was released before, since the quotients of sensitivity and deviation,
+    μ_A, μ_g and μ_h, do not. Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² + μ_h²
+    (§13), and that is at most 1/z², z the analytic multiplier of (ε, δ). With a summary, which was released and
+    charged before, μ_A = 0. ∎
 
     Raises
     ------
@@ -174,6 +186,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         facts=facts,
         multiplier=multiplier,
         moment_share=_moment_share(request, facts, own),
+        evaluation_share=_evaluation_share(request, facts, own),
         passes=own.passes or usual_passes(signal, facts),
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
@@ -190,6 +203,20 @@ def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
             f"moment_share = {own.moment_share} has no effect with summary {request.summary}; drop one of them"
         )
     return 0.0
+
+
+def _evaluation_share(request: Request, facts: Facts, own: Settings) -> float:
+    """Return the share of μ² for the table of scores; raise ValueError if none is left for the steps."""
+    share, rest = own.evaluation_share, MOST_SHARED - _moment_share(request, facts, own)
+    if share is None:
+        return min(usual_evaluation_share(facts), rest / 2)
+    if share and not facts.is_classifier:
+        raise ValueError(f"evaluation_share = {share} is for classes, and the label is a number; leave it out")
+    if share > rest:
+        raise ValueError(
+            f"evaluation_share = {share} is above {rest:g}, what moment_share and the steps leave; reduce one of them"
+        )
+    return share
 
 
 def _step_given(size: float) -> float:
@@ -223,32 +250,17 @@ class PreconditionedPlan(NoisyWhileTraining):
 
 @dataclass(frozen=True)
 class PreconditionedDescent:
-    """The release as it is planned: public facts only.
-
-    Attributes
-    ----------
-    multiplier : float
-        z = 1/μ of the whole run.
-    moment_share : float
-        Share of μ² for the second moment, 0 if a summary has it; each of the steps has an equal part of the rest.
-    passes : int
-        T.
-    clip : float
-        c: gradients in x̃ are clipped to C = c·√d_eff.
-    step_size : float
-        η, in x̃.
-    radius : float
-        The released model is projected onto ‖w‖ ≤ radius; infinity: it is not.
-    """
+    """The release as it is planned: public facts only."""
 
     objective: Linear | Softmax
     facts: Facts
-    multiplier: float
-    moment_share: float
-    passes: int
-    clip: float
-    step_size: float
-    radius: float
+    multiplier: float  # z = 1/μ of the whole run
+    moment_share: float  # share of μ² for the second moment, 0 if a summary has it
+    evaluation_share: float  # share of μ² for the table of scores; each of the steps has an equal part of the rest
+    passes: int  # T
+    clip: float  # c: gradients in x̃ are clipped to C = c·√d_eff
+    step_size: float  # η, in x̃
+    radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
 
     @property
     def moment_multiplier(self) -> float:
@@ -258,7 +270,7 @@ class PreconditionedDescent:
     @property
     def step_multiplier(self) -> float:
         """σ_g/2C = 1/μ_g, rounded up."""
-        return self.multiplier * math.sqrt(self.passes / (1 - self.moment_share)) * ROOM
+        return self.multiplier * math.sqrt(self.passes / (1 - self.moment_share - self.evaluation_share)) * ROOM
 
     @property
     def averaged(self) -> int:
@@ -272,10 +284,11 @@ class PreconditionedDescent:
             "sampling": "all rows",
             "sampling_rate": 1.0,
             "steps": self.passes,
-            "expected_passes": self._passes_before + self.passes,
+            "expected_passes": self._all_passes,
             "optimiser": "preconditioned gradient descent",
             "parameters": self.objective.parameters,
             "moment_share": self.moment_share,
+            "evaluation_share": self.evaluation_share,
             "clip": self.clip,
             "step_size": self.step_size,
             "momentum": MOMENTUM,
@@ -294,7 +307,7 @@ class PreconditionedDescent:
         rows.pack()
         way, before = self._preconditioner(rows), self._passes_before
         rows.transform(way.matrix)
-        progress("pass", before, before + self.passes)
+        progress("pass", before, self._all_passes)
         largest = self.clip * math.sqrt(way.effective_dimension)
         noise, step = self._step_noise(largest / way.scale), self.step_size * way.scale**2 / self.facts.rows
         model, moved, total = np.zeros((3, self.objective.parameters))
@@ -304,13 +317,36 @@ class PreconditionedDescent:
             model = model + moved
             if done >= self.passes - self.averaged:
                 total += model
-            progress("pass", before + done + 1, before + self.passes)
+            progress("pass", before + done + 1, self._all_passes)
         mean = (total / self.averaged).reshape(-1, self.facts.dimension)
-        return Released(
+        released = Released(
             projected(mean @ way.matrix, self.radius),
             {"effective_dimension": way.effective_dimension, "clip_norm": largest},
             step * noise.noise_scale * accumulated_noise(self.passes, self.averaged) * way.matrix,
         )
+        if self.evaluation is None:
+            return released
+        released = self.evaluation.evaluated(rows, released, way.constant if self.facts.intercept else None)
+        progress("pass", self._all_passes, self._all_passes)
+        return replace(released, models=projected(released.models, self.radius))
+
+    @property
+    def evaluation(self) -> SelfEvaluation | None:
+        """The table of scores, if it has a share."""
+        if not self.evaluation_share:
+            return None
+        linear = self.objective if isinstance(self.objective, Linear) else None
+        return SelfEvaluation(
+            self.facts.outputs,
+            self.facts.dimension,
+            softmax=linear is None,
+            multiplier=self.multiplier / math.sqrt(self.evaluation_share) * ROOM,
+            calibrates=linear is None or linear.loss.name == Logistic.name,
+        )
+
+    @property
+    def _all_passes(self) -> int:
+        return self._passes_before + self.passes + bool(self.evaluation_share)
 
     @property
     def _passes_before(self) -> int:

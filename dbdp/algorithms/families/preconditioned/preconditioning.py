@@ -18,21 +18,12 @@ ABOVE = 1 + 2.0**-20  # rows that W makes shorter by this stay packed rows when 
 
 @dataclass(frozen=True)
 class Preconditioner:
-    """The map of rows x to x̃ = Wx, in which their second moment is about the identity.
+    """The map of rows x to x̃ = Wx, in which their second moment is about the identity."""
 
-    Attributes
-    ----------
-    matrix : np.ndarray
-        W/s, shape (d, d), symmetric and of norm just below 1: it makes packed rows of packed rows.
-    scale : float
-        s.
-    effective_dimension : float
-        Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1.
-    """
-
-    matrix: np.ndarray
-    scale: float
-    effective_dimension: float
+    matrix: np.ndarray  # W/s, shape (d, d), symmetric and of norm just below 1: it makes packed rows of packed rows
+    scale: float  # s
+    effective_dimension: float  # Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1
+    constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
 
 
 def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:
@@ -88,4 +79,5 @@ def preconditioner_of(mean: np.ndarray, ridge: float) -> Preconditioner:
     roots = (positive + ridge) ** -0.5
     scale = float(roots.max()) * ABOVE
     effective = float(np.sum(positive / (positive + ridge)))
-    return Preconditioner((vectors * (roots / scale)) @ vectors.T, scale, max(1.0, effective))
+    constant = math.sqrt(min(max(mean[-1, -1], 1 / len(mean)), 1.0))
+    return Preconditioner((vectors * (roots / scale)) @ vectors.T, scale, max(1.0, effective), constant)

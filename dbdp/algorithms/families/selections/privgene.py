@@ -246,25 +246,16 @@ def farthest(models: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Breeding:
-    """The genetic algorithm as planned, from public facts only.
-
-    Attributes
-    ----------
-    epsilon : float
-        ε₀ of one selection on the rows that it reads.
-    samples : PoissonSamples
-        The mini-batches of the selections; with probability 1 all rows are read, once for each generation.
-    radius : float
-        Each linear model is projected onto the ball of this radius.
-    """
+    """The genetic algorithm as planned, from public facts only."""
 
     fitness: Fitness
     own: Genes
     generations: int
-    epsilon: float
+    epsilon: float  # ε₀ of one selection on the rows that it reads
     rows: int
+    # The mini-batches of the selections; with probability 1 all rows are read, once for each generation.
     samples: PoissonSamples
-    radius: float
+    radius: float  # each linear model is projected onto the ball of this radius
 
     @property
     def probability(self) -> float:

@@ -107,26 +107,17 @@ class SphericalLaplaceDpEvent(Event):
 
 @dataclass(frozen=True)
 class PerturbedMinimumDpEvent(Event):
-    """The exact minimum of an objective with noise (§7): pure ε, or (ε, δ) if the noise is Gaussian.
+    """The exact minimum of an objective with noise (§7): pure ε, or (ε, δ) if the noise is Gaussian."""
 
-    Attributes
-    ----------
-    noise : GaussianDpEvent | SphericalLaplaceDpEvent
-        The noise for a sensitivity of 2L, L that of all models together.
-    outputs : int
-        Number K of models.
-    curvature : float
-        c/(nΛ): by up to a factor of 1 plus that a row changes the determinant of each model.
-    corners : tuple[float, ...]
-        Lengths, in units of 2L, of the corners of one model's slopes that are not 0.
-    """
-
+    # The noise for a sensitivity of 2L, L that of all models together.
     noise: Event = checked(
         lambda value: isinstance(value, GaussianDpEvent | SphericalLaplaceDpEvent),
         "`{}` must be Gaussian or spherical Laplace",
     )
-    outputs: int = whole()
+    outputs: int = whole()  # number K of models
+    # c/(nΛ): by up to a factor of 1 plus that a row changes the determinant of each model.
     curvature: float = between(0, 1e6)
+    # Lengths, in units of 2L, of the corners of one model's slopes that are not 0.
     corners: tuple[float, ...] = checked(
         lambda value: every(0, 1)(value) and len(value) <= MOST_CORNERS,
         f"{{}} must be up to {MOST_CORNERS} lengths from 0 to 1",

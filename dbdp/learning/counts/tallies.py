@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
+from dbdp.learning.counts import score_tables
 from dbdp.learning.objectives import objective_from
 
 
@@ -63,15 +64,9 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Correct:
-    """Rows whose predicted class is right; a row without a label is not counted.
+    """Rows whose predicted class is right; a row without a label is not counted."""
 
-    Attributes
-    ----------
-    wrong : bool
-        Whether the other rows with a label are counted too.
-    """
-
-    wrong: bool = False
+    wrong: bool = False  # whether the other rows with a label are counted too
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally (1,), or (2,): right rows, then wrong ones."""
@@ -97,23 +92,14 @@ class ScoreBins:
 
     The bins are [0, 1/B), …, [(B - 1)/B, 1]. A NaN is counted in the first bin; rows without a label are not
     counted.
-
-    Attributes
-    ----------
-    bins : int
-        B.
-    output : int
-        The score of that class, from 0; of one output, the label +1's.
-    softmax : bool
-        Whether the scores of several classes are a network's; else each has a logistic probability of its own.
-    parted : bool
-        Whether a row of a binary label is in the upper half of the bins if and only if its score is above 0, as it is
-        decided, also where its probability rounds to 1/2.
     """
 
-    bins: int
-    output: int
+    bins: int  # B
+    output: int  # the score of that class, from 0; of one output, the label +1's
+    # Whether the scores of several classes are a network's; else each has a logistic probability of its own.
     softmax: bool
+    # Whether a row of a binary label is in the upper half of the bins if and only if its score is above 0, as it is
+    # decided, also where its probability rounds to 1/2.
     parted: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -135,21 +121,29 @@ class ScoreBins:
 
 
 @dataclass(frozen=True)
+class Scores:
+    """Rows by class and score, see `score_tables`; rows without a label are not counted."""
+
+    softmax: bool  # whether the scores of several classes are softmax's: each class is counted by its log-odds then
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally, a table (outputs, 2, NODES) as a vector."""
+        valid, true = true_classes(labels, scores.shape[1])
+        counted = scores[valid]
+        if self.softmax and scores.shape[1] > 1:
+            counted = score_tables.against_the_rest(counted)
+        return score_tables.table(counted, true).ravel()
+
+
+@dataclass(frozen=True)
 class Errors:
     """Sum over the rows of |prediction - label|^power, in steps of 1/STEPS; both are clipped to [-1, 1].
 
     A zero row, whose label is NaN here, has no error.
-
-    Attributes
-    ----------
-    power : int
-        1 or 2.
-    rows : bool
-        Whether the rows with a label are counted too, each as `most`.
     """
 
-    power: int
-    rows: bool = False
+    power: int  # 1 or 2
+    rows: bool = False  # whether the rows with a label are counted too, each as `most`
 
     @property
     def most(self) -> int:
@@ -164,8 +158,10 @@ class Errors:
         return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
 
 
-Tally = Confusion | Correct | Labels | ScoreBins | Errors
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Errors)}
+Tally = Confusion | Correct | Labels | ScoreBins | Scores | Errors
+_KINDS: dict[str, type[Tally]] = {
+    kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Scores, Errors)
+}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:

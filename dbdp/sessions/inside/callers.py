@@ -9,7 +9,7 @@ may run now.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dbdp.sessions.backend import active_portal, backend
+from dbdp.sessions.inside.backend import active_portal, backend
 from dbdp.sessions.session import Row, Session
 
 Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode

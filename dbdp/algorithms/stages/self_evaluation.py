@@ -1,0 +1,132 @@
+"""A table of the noisy model's own scores: one more release, from which it is calibrated and evaluated.
+
+privacy.md §21. The rows are those of the training. Shapes: a table is (K, 2, NODES), K the outputs.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms.noisy_sums import gaussian_sum
+from dbdp.algorithms.plan import Released
+from dbdp.algorithms.rows import Rows
+from dbdp.algorithms.scores.counting import half_widths, quotient, shown, shown_all
+from dbdp.algorithms.scores.score_bins import figures
+from dbdp.algorithms.stages.score_calibration import Calibration, applied, calibration, logistic, none
+from dbdp.learning.counts import score_tables, tallies
+from dbdp.privacy.mechanisms import ROOM, Gaussian
+
+_DRAWS = 200  # of noise, for the intervals of the figures
+
+
+@dataclass(frozen=True)
+class SelfEvaluation:
+    """The release of the table of scores, from public facts only."""
+
+    # outputs, dimension: models, and the coordinates of each.
+    outputs: int
+    dimension: int
+    softmax: bool  # whether the probabilities of several classes are softmax's
+    multiplier: float  # σ in units of the sensitivity
+    calibrates: bool = True  # whether the scores are log-odds, which the table calibrates
+
+    @property
+    def sensitivity(self) -> float:
+        """√(2K): how far one replaced record moves the table, in rows.
+
+        Proof (privacy.md §21.1). Given the released model, a record adds to the table a function of itself. In each of
+        K outputs it adds (1 - f, f) to two cells, a vector v ≥ 0 of norm at most 1, or nothing: ‖v‖² ≤ K. Two such
+        vectors have ⟨v, v'⟩ ≥ 0, so that ‖v - v'‖² ≤ ‖v‖² + ‖v'‖² ≤ 2K. Counts are whole parts of a row: there is no
+        rounding. ∎ Attained by a row at a node that is replaced by one of another class, K = 1.
+        """
+        return math.sqrt(2 * self.outputs) * ROOM
+
+    @cached_property
+    def noise(self) -> Gaussian:
+        """The noise of each cell, in rows."""
+        cells = self.outputs * 2 * score_tables.NODES
+        return gaussian_sum(self.sensitivity, cells, multiplier=self.multiplier)
+
+    def evaluated(self, rows: Rows, released: Released, constant: float | None) -> Released:
+        """Return a release of linear models, calibrated and with figures of itself: one pass over the packed rows.
+
+        `constant` is about the last coordinate of a row, which the intercept multiplies; None without an intercept.
+        """
+        table = self.table(rows, released.models)
+        found = table.calibration(has_offset=constant is not None) if self.calibrates else none(self.outputs)
+        shown = {"calibration": {"offsets": found.offsets.tolist(), "slope": found.slope}} if self.calibrates else {}
+        figures = {**released.figures, **shown, "evaluation": table.evaluation(found)}
+        return replace(applied(found, released, constant), figures=figures)
+
+    def table(self, rows: Rows, models: np.ndarray) -> "ScoreTable":
+        """Return the noisy table of the scores of released models (K, d) on the packed rows: one pass."""
+        tally = tallies.as_data(tallies.Scores(self.softmax))
+        described = {"tally": tally, "outputs": self.outputs, "dimension": self.dimension, "network": None}
+        noisy = self.noise.release(rows.tally(models, described) / score_tables.PARTS)
+        return ScoreTable(noisy.reshape(self.outputs, 2, score_tables.NODES), self.noise.noise_scale)
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """A noisy table of scores, which is public, and what follows from it."""
+
+    counts: np.ndarray  # shape (K, 2, NODES): rows of the other classes, then of the class
+    scale: float  # σ of a cell
+
+    def calibration(self, *, has_offset: bool) -> Calibration:
+        """Return the calibration of the scores."""
+        return calibration(self.counts, self.scale, has_offset=has_offset)
+
+    def evaluation(self, calibrated: Calibration) -> dict[str, Any]:
+        """Return figures of the calibrated model on the rows of the training, each with its ± (95 %).
+
+        The ± is of the noise for privacy. For one class: accuracy, fraction of the majority class, AUC and the
+        calibration curve. For several: the mean AUC of each class against the rest, and a curve of all together.
+        """
+        values = self._figures(self.counts, calibrated)
+        widths = half_widths(lambda counts: self._figures(counts, calibrated), self.counts, self._draws())
+        names = ["accuracy", "majority_share", "auc"] if len(self.counts) == 1 else ["majority_share", "mean_auc"]
+        single = len(names)
+        named = zip(names, shown_all(np.clip(values[:single], 0.0, 1.0)), shown_all(widths[:single]), strict=True)
+        curve = self._curve(calibrated, np.clip(values[single:], 0.0, 1.0), widths[single:])
+        return {name: {"value": value, "plus_minus": width} for name, value, width in named} | {"calibration": curve}
+
+    def _draws(self) -> np.ndarray:
+        return np.random.default_rng().normal(0.0, self.scale, (_DRAWS, *self.counts.shape))
+
+    def _figures(self, counts: np.ndarray, calibrated: Calibration) -> np.ndarray:
+        """Return the single figures, then the share of the class at each node, NaN where there are no rows."""
+        areas = np.mean([figures(each)[0] for each in counts])
+        of_classes = counts.sum(axis=2)
+        total = counts.sum(axis=0)
+        shares = quotient(total[1], total.sum(axis=0))
+        if len(counts) > 1:
+            return np.concatenate([[quotient(of_classes[:, 1].max(), of_classes[:, 1].sum()), areas], shares])
+        positive = self._positive(calibrated)
+        right = counts[0, 1] @ positive + counts[0, 0] @ (1 - positive)
+        single = [*quotient([right, of_classes[0].max()], of_classes[0].sum()), areas]
+        return np.concatenate([single, shares])
+
+    def _positive(self, calibrated: Calibration) -> np.ndarray:
+        """Return the share of each node's range of scores that the calibrated model decides as the class."""
+        edges = score_tables.edges()
+        threshold = -float(calibrated.shifts[0]) / calibrated.slope
+        widths = np.maximum(np.diff(edges), 2.0**-52)
+        return np.clip((edges[1:] - threshold) / widths, 0.0, 1.0)
+
+    def _curve(self, calibrated: Calibration, shares: np.ndarray, widths: np.ndarray) -> list[dict[str, Any]]:
+        """Return the calibration curve: at each node with clearly more rows than noise, what is said and what is so."""
+        rows = self.counts.sum(axis=(0, 1))
+        clear = rows > 4 * self.scale * math.sqrt(2 * len(self.counts))
+        each = logistic(calibrated.shifts[:, None] + calibrated.slope * score_tables.nodes())
+        weights = np.maximum(self.counts.sum(axis=1), self.scale)
+        said = (each * weights).sum(axis=0) / weights.sum(axis=0)
+        points = zip(said.tolist(), shares.tolist(), widths.tolist(), rows.tolist(), clear.tolist(), strict=True)
+        return [
+            {"predicted": predicted, "observed": shown(share), "plus_minus": shown(width), "rows": round(count)}
+            for predicted, share, width, count, is_clear in points
+            if is_clear
+        ]
