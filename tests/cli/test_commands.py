@@ -9,17 +9,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import click
 import psycopg
 import pytest
 from acting import acting
 from click.testing import CliRunner
-from commands import every_command, run_here
+from commands import run_here
 from pairs import others_slow
 from psycopg.conninfo import make_conninfo
 from rich.progress import Progress
@@ -50,6 +52,15 @@ HEAVY = {
     "jinja2",
     "pydantic",
 }
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    for name in app.list_commands(None):
+        command = app.get_command(None, name)
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", command.get_command(None, inner)) for inner in command.list_commands(None))
+        else:
+            yield name, command
 
 
 def test_every_command_that_prints_can_print_json():

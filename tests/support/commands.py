@@ -5,15 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import click
-
-from dbdp.interfaces.cli.main import app, main
+from dbdp.interfaces.cli.main import main
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -36,16 +33,6 @@ def run_here(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         except SystemExit as ended:
             code = ended.code or 0
     return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
-
-
-def every_command() -> Iterator[tuple[str, click.Command]]:
-    """Each command by its words."""
-    for name in app.list_commands(None):
-        command = app.get_command(None, name)
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {inner}", command.get_command(None, inner)) for inner in command.list_commands(None))
-        else:
-            yield name, command
 
 
 def features_file(folder: Path, features: dict[str, Any]) -> str:
