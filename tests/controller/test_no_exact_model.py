@@ -13,6 +13,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from memory import RowsInMemory
 
 import dbdp
@@ -361,11 +362,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("group", ["dbdp_analyst", "dbdp_data_owner"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_role_of_the_extension_can_put_no_code_beside_it(connection, group, what):
-    connection.execute(f"create role somebody in role {group}")
-    try:
-        connection.execute("set session authorization somebody")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute(REFUSED[what].encode())
-    finally:
-        connection.execute("reset session authorization; drop role somebody")
+def test_a_role_of_the_extension_can_put_no_code_beside_it(connection, make_role, group, what):
+    with acting(connection, make_role("somebody", group)), pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(REFUSED[what].encode())

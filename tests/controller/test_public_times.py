@@ -39,12 +39,9 @@ def name(connection: psycopg.Connection, schema: str, register: Register) -> str
 
 
 @pytest.fixture
-def analyst(connection: psycopg.Connection, schema: str, name: str) -> Iterator[str]:
-    role = f"analyst_{schema}"
-    connection.execute(f"create role {role} in role dbdp_analyst")
-    connection.execute("select dbdp.grant_training(%s, %s)", (name, role))
-    yield role
-    connection.execute(f"reset session authorization; drop owned by {role} cascade; drop role {role}")
+def analyst(connection: psycopg.Connection, name: str, analyst: str) -> str:
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, analyst))
+    return analyst
 
 
 def seconds_of(connection: psycopg.Connection, sql: str, *parameters: object) -> float:

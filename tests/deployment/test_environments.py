@@ -10,7 +10,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -69,21 +69,6 @@ def registered(admin: psycopg.Connection) -> Iterator[str]:
     admin.execute(f"drop table public.{name}")
 
 
-@pytest.fixture
-def make_database(admin: psycopg.Connection, server_url: str) -> Iterator[Callable[[str], str]]:
-    """Create databases with options; give the URL."""
-    made: list[str] = []
-
-    def make(options: str) -> str:
-        made.append(f"environment_{secrets.token_hex(4)}")
-        admin.execute(f"create database {made[-1]} template template0 {options}")
-        return conninfo.make_conninfo(server_url, dbname=made[-1])
-
-    yield make
-    for name in made:
-        admin.execute(f"drop database {name} with (force)")
-
-
 # --- encodings and locales ---------------------------------------------------------------------------------
 
 FOREIGN = {  # encoding, and options of its database
@@ -99,7 +84,7 @@ FOREIGN = {  # encoding, and options of its database
 @pytest.mark.attack("encoding")
 def test_install_refuses_another_encoding(make_database, encoding):
     """install and doctor name the encoding, and nothing is installed."""
-    url = make_database(FOREIGN[encoding])
+    url = make_database(f"template0 {FOREIGN[encoding]}")
     with pytest.raises(InstallError, match=f"^the database has the encoding {encoding}, and dbdp needs UTF8; create"):
         installer.install(url)
     done = run_here("install", "--url", url)
@@ -114,7 +99,7 @@ def test_install_refuses_another_encoding(make_database, encoding):
 @pytest.mark.attack("encoding")
 def test_each_call_refuses_another_encoding(make_database, encoding):
     """An extension that was created there without `dbdp install` answers no call, and the server lives."""
-    with psycopg.connect(make_database(FOREIGN[encoding]), autocommit=True) as session:
+    with psycopg.connect(make_database(f"template0 {FOREIGN[encoding]}"), autocommit=True) as session:
         session.execute("create extension dbdp schema pg_catalog cascade")
         for statement in (
             "select dbdp.register_dataset('a', 'pg_class'::regclass)",
@@ -138,7 +123,7 @@ LOCALES = {
 @pytest.mark.parametrize("locale", LOCALES)
 def test_a_training_succeeds_in_each_locale(make_database, locale):
     """Locales of UTF8 and their providers decide nothing."""
-    url = make_database(LOCALES[locale])
+    url = make_database(f"template0 {LOCALES[locale]}")
     installer.install(url)
     with psycopg.connect(url, autocommit=True) as session:
         for name in registered(session):

@@ -90,7 +90,6 @@ def test_a_plans_button_pressed_twice_trains_once(owner, people, as_owner, monke
 def test_a_training_beyond_the_budget_costs_nothing(owner, people, as_owner):
     before = releases(as_owner, people.dataset)
     plans = [owner.get("/plan", params={"dataset": people.dataset, "epsilon": size}).text for size in ("99", "0.1")]
-    assert ["An ε up to" in plan for plan in plans] == [True, False]
     assert ['class="bar"' in plan for plan in plans] == [False, True]
     form = {"csrf": csrf_of(owner.get("/plan").text), "number": secrets.token_hex(8), "dataset": people.dataset}
     shown = ended(owner, owner.post("/train", data=form | {"epsilon": "99"}))
