@@ -710,23 +710,6 @@ def test_table_of_a_registering_group_is_read(arena, admin, owner):
     admin.execute(f"drop owned by team_{schema}; drop role team_{schema}")
 
 
-@pytest.mark.attack("event-triggers")
-def test_no_owner_makes_event_triggers_or_changes_defaults(owner):
-    """No owner makes event triggers or changes the defaults of others."""
-    refused = [
-        "create event trigger e on ddl_command_end execute function act()",
-        "alter default privileges for role dbdp_owner grant all on tables to public",
-        "grant dbdp_owner to current_user",
-        "alter extension dbdp drop function dbdp_internal.charge(text, json)",
-        "create or replace function dbdp_internal.charge(text, json) returns pg_lsn "
-        "language sql as 'select null::pg_lsn'",
-        "create function dbdp_internal.mine() returns int language sql as 'select 1'",
-        "create function dbdp.mine() returns int language sql as 'select 1'",
-        "alter function dbdp.dp_logreg reset all",
-    ]
-    assert {attempt(owner, statement) for statement in refused} <= {"42501"}
-
-
 ODD = {  # statements of a table's owner that raise an error with bytes that are not UTF-8
     "a message that ends within a character": "perform pg_catalog.acldefault('\u00f6', 1)",
     "a detail that begins within one": "perform ('<a>' || repeat('\u20ac', 300) || '&')::xml",
