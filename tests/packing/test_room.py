@@ -79,7 +79,7 @@ CALLS = {
     "default": "select dbdp.dp_logreg(%s, epsilon => .1, delta => 1e-9)",
     "bolt_on": f"select dbdp.dp_logreg(%s, {BOLT_ON})",
     "shards in the server": f"select dbdp.dp_logreg(%s, {BOLT_ON}, shards => 2)",
-    "dp_sgd": f"select dbdp.dp_logreg(%s, {SGD}, batch_size => 50)",
+    "dp_sgd": f"select dbdp.dp_logreg(%s, {SGD}, batch_size => 500)",
     "dp_sgd, large steps": f"select dbdp.dp_logreg(%s, {SGD}, batch_size => 2000)",
     "dp_agd": "select dbdp.dp_logreg(%s, epsilon => .1, delta => 1e-6, algorithm => 'dp_agd')",
     "class balance": "select dbdp.dp_class_balance(%s, epsilon => .1)",

@@ -265,6 +265,7 @@ def test_a_session_hears_again_after_code_of_an_owner(arena, owner, loud, ending
                 fresh.cancel_safe()
             time.sleep(0.1)
         assert running.result() == ("22012" if ending == "fails" else "57014")
+        fresh.execute("reset application_name")  # the code ends from here on, so that all of it is said
         assert heard(fresh, "do $$ begin raise notice 'heard'; end $$") == ["NOTICE"]
         fresh.execute("reset application_name")
         assert heard(fresh, sql.replace("null, 9", "null, -1")) == []

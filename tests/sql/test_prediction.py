@@ -612,7 +612,7 @@ def crossings(draw: st.DrawFn, columns: list[row_columns.Column]) -> row_columns
 
 
 @given(records(), st.floats(-5, 5), ENDINGS, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending, data):
     columns, record = made
     crossing = data.draw(crossings(columns))

@@ -178,14 +178,9 @@ def tally_from(data: dict[str, Any]) -> Tally:
 def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, Any]) -> np.ndarray:
     """Return the tally of packed rows by their labels and a model's scores; a zero row has no label.
 
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (P,)
-        The linear models, one after the other, or the parameters of a network.
-    rows : np.ndarray, shape (n, stride)
-        The rows.
-    described : dict[str, Any]
-        `tally` as `as_data` describes it, the description of the `network` or None, and the number of `outputs`.
+    Vectors (P,) are the linear models, one after the other, or the parameters of a network; rows have the shape (n,
+    stride). Described are `tally` as `as_data` describes it, the description of the `network` or None, and the number
+    of `outputs`.
     """
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)

@@ -161,10 +161,7 @@ def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPla
     (§13), and that is at most 1/z², z the analytic multiplier of (ε, δ). With a summary, which was released and
     charged before, μ_A = 0. ∎
 
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
+    Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
     if request.delta == 0:
         raise ValueError(
