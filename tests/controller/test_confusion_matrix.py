@@ -188,7 +188,7 @@ def test_a_model_is_scored_on_a_dataset_declared_alike(connection, dataset, regi
 class Watched(ClientSession):
     """A session that keeps its statements in order, and fails at one that holds a word.
 
-    A client in place of the server, it has what evaluation needs of a session there: a table is read at once.
+    A client in place of the server, it has what evaluation needs of a session there; `scan_at_once` reads its tables.
     """
 
     def __init__(self, connection: psycopg.Connection, failing: str = "nothing") -> None:
@@ -206,15 +206,18 @@ class Watched(ClientSession):
         """Undo what the block did."""
         return self.connection.transaction(force_rollback=True)
 
-    def scan(self, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any) -> Iterator[None]:
-        """Give each value at once."""
-        for row in self.query(f"select {value} as value {rows}", *parameters):
-            receive(row["value"])
-        yield
-
     def place(self, word: str) -> int:
         """Where the first statement with a word is; behind all others if there is none."""
         return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))
+
+
+def scan_at_once(
+    session: Watched, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any
+) -> Iterator[None]:
+    """Give each value at once."""
+    for row in session.query(f"select {value} as value {rows}", *parameters):
+        receive(row["value"])
+    yield
 
 
 @pytest.mark.parametrize("word", ["dbdp_internal.shuffle(", "dbdp_internal.tally(", "wal_flush"])

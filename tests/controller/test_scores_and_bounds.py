@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from scipy.stats import chisquare, rankdata
-from test_confusion_matrix import Watched
+from test_confusion_matrix import Watched, scan_at_once
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
@@ -25,6 +25,7 @@ from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.counts.tallies import STEPS
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.session import Session
 
 Register = Callable[..., str]
@@ -291,7 +292,8 @@ def test_no_number_raises_and_each_is_in_its_bin(database, schema, register, typ
     assert result["receipt"]["column"] == 'a "b'
 
 
-def test_a_replaced_number_moves_two_counts_by_one(database, table, register):
+def test_a_replaced_number_moves_two_counts_by_one(database, table, register, monkeypatch):
+    monkeypatch.setattr(guarded_reads, "scan", scan_at_once)
     name, found = register(table, **{"epsilon": 1e6, "features": FEATURES} | LABELS["binary"]), []
     session = Watched(database.connection)
     for value in (None, 0.0, -1e308, 1e308, math.nan, math.inf, 3.0):
@@ -394,7 +396,8 @@ READS |= dict.fromkeys(("confusion", "auc", "class_balance"), "dbdp_internal.tal
 
 
 @pytest.mark.parametrize("interface", READS)
-def test_the_charge_comes_before_the_first_row_and_stands(connection, with_model, spent, interface):
+def test_the_charge_comes_before_the_first_row_and_stands(connection, with_model, spent, interface, monkeypatch):
+    monkeypatch.setattr(guarded_reads, "scan", scan_at_once)
     name, model = with_model()
     watched = Watched(connection)
     direct(watched, interface, name, model)
