@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,11 @@ from click.testing import CliRunner
 from pairs import pairwise
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.scores.metrics import ScoreRequest
-from dbdp.controller import ChargedError
-from dbdp.controller.statistics.noisy_scores import score
 from dbdp.interfaces.cli.main import app
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry.declarations import declare
 from dbdp.registry.results.column_units import in_column_units, in_packed_coordinates
-from dbdp.sessions.client import ClientSession
-from dbdp.sessions.session import Row
 
 Register = Callable[..., str]
 MATRIX = "select dbdp.dp_score(%s, %s, 'confusion', %s)"
@@ -183,50 +177,6 @@ def test_a_model_is_scored_on_a_dataset_declared_alike(connection, dataset, regi
 
 
 # --- what it costs --------------------------------------------------------------------------------------
-
-
-class Watched(ClientSession):
-    """A session that keeps its statements in order, and fails at one that holds a word.
-
-    A client in place of the server, it has what evaluation needs of a session there; `scan_at_once` reads its tables.
-    """
-
-    def __init__(self, connection: psycopg.Connection, failing: str = "nothing") -> None:
-        super().__init__(connection)
-        self.statements: list[str] = []
-        self._failing = failing
-
-    def query(self, sql: str, *parameters: Any) -> list[Row]:
-        self.statements.append(sql)
-        if self._failing in sql:
-            raise RuntimeError("row 4711 holds 815")
-        return super().query(sql, *parameters)
-
-    def undone(self) -> AbstractContextManager[Any]:
-        """Undo what the block did."""
-        return self.connection.transaction(force_rollback=True)
-
-    def place(self, word: str) -> int:
-        """Where the first statement with a word is; behind all others if there is none."""
-        return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))
-
-
-def scan_at_once(
-    session: Watched, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any
-) -> Iterator[None]:
-    """Give each value at once."""
-    for row in session.query(f"select {value} as value {rows}", *parameters):
-        receive(row["value"])
-    yield
-
-
-@pytest.mark.parametrize("word", ["dbdp_internal.shuffle(", "dbdp_internal.tally(", "wal_flush"])
-def test_a_failed_count_keeps_its_charge_and_shows_no_row(connection, dataset, spent, word):
-    name = dataset()
-    with pytest.raises(ChargedError, match="charge is not refunded") as error:
-        score(Watched(connection, word), released(connection, name), name, ScoreRequest("confusion", 1.0))
-    assert not any(value in str(error.value) for value in ("4711", "815"))
-    assert spent(name) == (CHARGE_UNITS, 0)
 
 
 def test_the_noise_is_fresh_each_time_and_has_the_stated_scale(connection, dataset):

@@ -467,21 +467,6 @@ def test_a_changed_group_is_reported_by_public_facts(connection, server_url, dat
     assert released(connection, name) == 0
 
 
-def test_a_stopped_training_releases_nothing(connection, dataset, spent):
-    """A training that stops halfway releases nothing and keeps its charge."""
-    name = dataset(mode="basic")
-
-    def stop(stage: str, done: int, _total: int) -> None:
-        if (stage, done) == ("group", 2):
-            raise KeyError("pulled the plug")
-
-    with pytest.raises(ChargedError):
-        trained(connection, "client", name, progress=stop, delta=0.0)
-    assert spent(name) == (10**9, 0)
-    assert released(connection, name) == 0
-    assert connection.execute("select relname from pg_class where relname ~ '^dbdp_(blocks|groups)'").fetchall() == []
-
-
 @EVERY_INTERFACE
 def test_models_are_stored_together_or_not_at_all(connection, dataset, spent, interface):
     """Storing fails at the second of the models."""

@@ -298,22 +298,6 @@ def test_an_interrupt_at_any_moment_leaves_a_session_that_works(connection, data
         assert connection.execute(TEMPORARY).fetchall() == []
 
 
-def test_a_cancel_in_the_server_leaves_nothing(server_url, connection, numbered, spent):
-    def stop(other: psycopg.Connection) -> None:
-        if spent(numbered) != (0, 0):
-            time.sleep(0.2)  # not within the charge
-            other.execute("select pg_cancel_backend(%s)", (pid,))
-
-    sql = "select dbdp.dp_logreg(%s, epsilon => 1, shards => 3, epochs => 20000, batch_size => 20)"
-    with psycopg.connect(server_url, autocommit=True) as mine, pytest.raises(psycopg.Error) as error:
-        pid = mine.info.backend_pid
-        with until_over(server_url, stop):
-            mine.execute(sql, (numbered,))
-    assert "training failed after it was charged; the charge is not refunded: it was cancelled" in str(error.value)
-    assert connection.execute(TEMPORARY).fetchall() == []
-    assert spent(numbered) == (CHARGE_UNITS, 0)
-
-
 @pytest.fixture
 def owner(connection: psycopg.Connection, schema: str) -> Iterator[str]:
     """A role that owns tables, and logs in with the password 'first'."""

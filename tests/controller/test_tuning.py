@@ -408,16 +408,3 @@ def test_an_analyst_tunes_in_the_server(connection, dataset, schema):
             assert len(model.coefficients) == len(model.feature_names) == FEATURES
     finally:
         connection.execute(f"reset session authorization; drop role tuner_{schema}")
-
-
-def test_a_tuning_that_fails_after_its_charge_reports_the_charge(connection, database, schema, dataset, spent):
-    name = dataset()
-
-    def report(stage: str, done: int, _total: int) -> None:
-        if (stage, done) == ("candidate", 1):
-            connection.execute(f"alter table {schema}.t drop x")
-
-    with pytest.raises(ChargedError, match=r"the charge is not refunded: column 'x' of .* is now gone"):
-        database.tune(name, tuning_of(epsilon=1.0), report)
-    assert spent(name) == (10**9, 10**13)
-    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)

@@ -159,12 +159,6 @@ def test_the_result_before_the_first_iterate_is_the_model():
     assert finished(Averaging(9), counted=0) == [7.0] * 3
 
 
-def test_a_state_of_another_length_is_refused():
-    for length in {*range(VECTORS + 73)} - {VECTORS + 48}:
-        with pytest.raises(ValueError, match="start with a new one"):
-            State.decode((encoded() + bytes(24))[:length])
-
-
 DAMAGES = {  # place → what no state has there
     LOSS: (0, 200),
     SCHEDULE: (0, 200),

@@ -8,7 +8,6 @@ import numpy as np
 import psycopg
 import pytest
 from pairs import others_slow
-from servers import stopping_once_charged
 from shuffles import SCALED, assert_places_are_even, growth, multiset, shuffled
 
 from dbdp.learning.losses import Logistic
@@ -434,15 +433,3 @@ def test_no_temporary_table_stays_after_success(connection, slow):
         assert connection.execute(TEMPORARY).fetchone() == (0,)
         connection.execute(TRAIN, (slow,))
         assert connection.execute(TEMPORARY).fetchone() == (0,)
-
-
-LONG_SQL = "select model from dbdp.dp_logreg(%s, 1, epochs => 30000, batch_size => 100)"
-
-
-def test_no_temporary_table_stays_after_an_error_that_is_caught(server_url, connection, slow, spent):
-    statement = LONG_SQL.replace("select model from", "perform").replace("%s", f"'{slow}'")
-    with connection.transaction():
-        with stopping_once_charged(server_url, connection.info.backend_pid, slow):
-            connection.execute(f"do $$ begin {statement}; exception when query_canceled then null; end $$")
-        assert connection.execute(TEMPORARY).fetchone() == (0,)
-    assert spent(slow) == (10**9, 0)

@@ -86,32 +86,6 @@ def test_a_matrix_that_was_shown_is_no_model(connection, table, register):
     assert (shown["algorithm"], shown["outcome"], shown["models"]) == ("confusion", "shown", None)
 
 
-def test_failure_in_a_client_is_noted_without_rows(connection, table, register):
-    """A failure in a client is noted without a word of the rows."""
-    name = register(table)
-
-    def fail(stage: str, _done: int, _total: int) -> None:
-        if stage == "epoch":
-            raise RuntimeError("row 4711 holds 815")
-
-    with pytest.raises(ChargedError):
-        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), fail)
-    (row,) = history(connection, name)
-    assert (row["outcome"], row["models"]) == ("failed", None)
-    assert row["detail"] == "RuntimeError (SQLSTATE none)"
-
-
-def test_an_interrupt_in_a_client_is_noted(connection, table, register):
-    name = register(table)
-
-    def interrupt(stage: str, _done: int, _total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), interrupt)
-    assert [row["outcome"] for row in history(connection, name)] == ["failed"]
-
-
 def test_a_failure_that_a_client_cannot_note_any_more_stays_open(connection, server_url, table, register):
     name = register(table)
     with psycopg.connect(server_url, autocommit=True) as other, pytest.raises((ChargedError, psycopg.Error)):

@@ -309,7 +309,7 @@ def test_empty_lists_say_what_to_do(people):
 def test_the_document_names_tests_that_there_are():
     here = Path(__file__).parent
     named = set(re.findall(r"`(test_\w+)`", (here.parents[1] / "docs" / "web.md").read_text()))
-    files = [*here.glob("test_*.py"), here.parent / "security" / "test_planted_names.py"]
+    files = [*here.glob("test_*.py"), here.parent / "rights" / "test_planted_names.py"]
     there = set(re.findall(r"^def (test_\w+)", "".join(each.read_text() for each in files), re.M))
     assert len(named) > 15
     assert named <= there

@@ -301,6 +301,7 @@ def test_a_session_hears_again_after_code_of_an_owner(arena, owner, loud, ending
             time.sleep(0.1)
         assert running.result() == ("22012" if ending == "fails" else "57014")
         assert heard(fresh, "do $$ begin raise notice 'heard'; end $$") == ["NOTICE"]
+        fresh.execute("reset application_name")
         assert heard(fresh, sql.replace("null, 9", "null, -1")) == []
         assert attempt(fresh, "select 1 / 0") == "22012"
 
@@ -550,12 +551,16 @@ def test_table_replaced_while_waiting_gains_no_rights(arena, owner, spied, swap)
         "alter table {t} drop x",
         "delete from {t} where y = 0",
         "revoke select on {t} from dbdp_owner",
+        'delete from {t}; create rule "_RETURN" as on select to {t} do instead '
+        "select '{{1, 2, 3}}'::float8[] as x, 1 as y, 'a' as g where spy(1) = 1; grant select on {t} to dbdp_owner",
     ],
 )
 @pytest.mark.attack("changed-table")
 def test_source_changed_after_registration_is_refused(arena, owner, analyst, spied, spent, change):
     """A source that changes after registration is refused or still the same table."""
-    owner.execute(change.format(t=spied, n=spied))
+    if attempt(owner, change.format(t=spied, n=spied)):
+        assert "_RETURN" in change
+        pytest.skip("this PostgreSQL makes no view of a table")
     state = attempt(analyst, TRAIN, spied)
     if "rename" in change:  # it is followed under its new name; a new column holds what the owner says it holds
         assert state is None
@@ -604,6 +609,11 @@ TYPES = {  # of the label column: a type with code, what the class is written as
         "create type {s}.odd as enum ('0', '1'); create function {s}.out_of({s}.odd) returns text language plpgsql "
         "immutable as $$ begin perform {s}.act(); return '1'; end $$; create cast ({s}.odd as text) with function "
         "{s}.out_of({s}.odd)",
+        "1",
+    ),
+    "an enum with a cast from text": (
+        "create type {s}.odd as enum ('0', '1'); create function {s}.into(text) returns {s}.odd language plpgsql "
+        "as $$ begin perform {s}.act(); return '1'; end $$; create cast (text as {s}.odd) with function {s}.into(text)",
         "1",
     ),
     "a type with an operator": (
