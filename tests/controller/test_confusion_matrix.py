@@ -2,14 +2,16 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from click.testing import CliRunner
 from pairs import pairwise
+from released import stored
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.cli.main import app
@@ -68,8 +70,7 @@ def released(connection: psycopg.Connection, name: str) -> int:
     models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, models))
     given = coefficients if declaration.kind == "classes" else coefficients[0]
-    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-    return int(connection.execute(sql, (name, given, intercepts)).fetchone()[0])
+    return stored(connection, name, given, intercepts)
 
 
 def declared(connection: psycopg.Connection, name: str) -> dict[str, Any]:
@@ -223,10 +224,9 @@ def test_what_does_not_fit_is_refused_before_the_charge(connection, dataset, reg
 def test_a_model_with_another_intercept_is_refused(connection, dataset):
     """Only an owner who stores a release by hand can make one."""
     name = dataset(intercept=False)
-    sql = "select dbdp_internal.store_release(%s, '{1, 2, 3}'::float8[], '{0.5}'::float8[], '{}') ->> 'id'"
-    model = connection.execute(sql, (name,)).fetchone()[0]
+    model = stored(connection, name, [1, 2, 3], [0.5])
     with pytest.raises(psycopg.Error, match="declared without one; choose a dataset with an intercept"):
-        connection.execute(MATRIX, (int(model), name, 1.0))
+        connection.execute(MATRIX, (model, name, 1.0))
 
 
 @pytest.mark.parametrize("value", ["'NaN'", "'infinity'", "'-infinity'"])
@@ -240,13 +240,6 @@ def test_a_model_without_numbers_raises_nothing(connection, dataset, value):
 
 
 # --- who may --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def analyst(connection: psycopg.Connection, schema: str) -> Iterator[str]:
-    connection.execute(f"create role analyst_{schema} in role dbdp_analyst")
-    yield f"analyst_{schema}"
-    connection.execute(f"reset session authorization; drop owned by analyst_{schema}; drop role analyst_{schema}")
 
 
 FORBIDDEN = {
@@ -268,17 +261,13 @@ def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(connection, dataset, 
             connection.execute(statement)
 
 
-def test_a_stranger_gets_nothing(connection, schema, dataset):
+def test_a_stranger_gets_nothing(connection, make_role, dataset):
     name = dataset()
     model = released(connection, name)
-    connection.execute(f"create role stranger_{schema}")
-    try:
-        connection.execute(f"set session authorization stranger_{schema}")
+    with acting(connection, make_role("stranger")):
         for statement in (*FORBIDDEN.values(), f"select dbdp.dp_score({model}, '{name}', 'confusion', 1)"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
-    finally:
-        connection.execute(f"reset session authorization; drop role stranger_{schema}")
 
 
 # --- coordinates ----------------------------------------------------------------------------------------

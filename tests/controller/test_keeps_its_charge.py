@@ -177,7 +177,7 @@ class TestFromSql(KeepsItsCharge):
     def call(self, sql: str) -> Callable[..., Any]:
         return lambda connection, given: connection.execute(sql, given)
 
-    @pytest.mark.parametrize("stop", STOPS)
+    @pytest.mark.parametrize("stop", others_slow(list(STOPS), "pg_cancel_backend"))
     def test_a_call_that_is_stopped_keeps_its_charge(self, server_url, connection, given, spent, sql, stop):
         name = given["numbers" if "numbers" in sql else "name"]
         connection.execute("select dbdp.answer_at_multiples(%s, 'a time to stop it', 3600)", (name,))

@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
+from released import stored
 from scipy.stats import chisquare, rankdata
 
 from dbdp.algorithms import Request
@@ -119,8 +120,7 @@ def with_model(connection: psycopg.Connection, table: str, register: Register) -
 
     def call(kind: str = "binary", **given: Any) -> tuple[str, int]:
         name = register(table, **{"epsilon": 1e6, "delta": 0.1, "features": FEATURES} | LABELS[kind] | given)
-        sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-        return name, int(connection.execute(sql, (name, *MODELS[kind])).fetchone()[0])
+        return name, stored(connection, name, *MODELS[kind])
 
     return call
 
@@ -530,33 +530,24 @@ def test_a_model_of_another_labels_bounds_is_refused(connection, with_model, reg
 # --- who may --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def roles(connection: psycopg.Connection, schema: str) -> Iterator[dict[str, str]]:
-    names = {kind: f"{kind}_{schema}" for kind in ("owner", "rival", "analyst")}
-    for kind, name in names.items():
-        connection.execute(f"create role {name} in role {'dbdp_analyst' if kind == 'analyst' else 'dbdp_data_owner'}")
-    connection.execute(f"grant create on schema {schema} to {names['owner']}")
-    yield names
-    connection.execute("reset session authorization")
-    for name in names.values():
-        connection.execute(f"drop owned by {name} cascade; drop role {name}")
-
-
-def test_bounds_are_for_the_role_that_registered_the_table_alone(connection, schema, roles, register, spent):
-    connection.execute(f"set session authorization {roles['owner']}")
+def test_bounds_are_for_the_role_that_registered_the_table_alone(
+    connection, schema, make_role, analyst, register, spent
+):
+    owner, rival = make_role("owner", "dbdp_data_owner"), make_role("rival", "dbdp_data_owner")
+    connection.execute(f"grant create on schema {schema} to {owner}; set session authorization {owner}")
     connection.execute("create table t as select array[.1, .2, .3]::float8[] x, i % 2 y from generate_series(1, 60) i")
     name = register("t")
     assert set(connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,)).fetchone()[0]) >= {"lower", "upper"}
-    connection.execute(f"grant select on t to {roles['rival']}")  # to see the rows is not to spend the budget
-    connection.execute(f"set session authorization {roles['rival']}")
+    connection.execute(f"grant select on t to {rival}")  # to see the rows is not to spend the budget
+    connection.execute(f"set session authorization {rival}")
     with pytest.raises(psycopg.Error, match="is not registered"):  # to whom no right was given
         connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
-    connection.execute(f"set session authorization {roles['owner']}")
-    connection.execute("select dbdp.grant_training(%s, %s)", (name, roles["rival"]))
-    connection.execute(f"set session authorization {roles['rival']}")
-    with pytest.raises(psycopg.Error, match=rf"belongs to {roles['owner']}; only that role may estimate bounds"):
+    connection.execute(f"set session authorization {owner}")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, rival))
+    connection.execute(f"set session authorization {rival}")
+    with pytest.raises(psycopg.Error, match=rf"belongs to {owner}; only that role may estimate bounds"):
         connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
-    connection.execute(f"set session authorization {roles['analyst']}")
+    connection.execute(f"set session authorization {analyst}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute("select dbdp.dp_bounds(%s, 'y', 1)", (name,))
     connection.execute("reset session authorization")

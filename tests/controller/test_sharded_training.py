@@ -299,24 +299,17 @@ def test_an_interrupt_at_any_moment_leaves_a_session_that_works(connection, data
 
 
 @pytest.fixture
-def owner(connection: psycopg.Connection, schema: str) -> Iterator[str]:
+def owner(connection: psycopg.Connection, schema: str, make_role: Callable[..., str]) -> str:
     """A role that owns tables, and logs in with the password 'first'."""
-    name = f"owner_{schema}"
-    connection.execute(f"create role {name} login password 'first' in role dbdp_data_owner")
-    connection.execute(f"grant usage, create on schema {schema} to {name}")
-    yield name
-    connection.execute("reset session authorization; reset role")
-    for (dataset,) in connection.execute(
-        "select name from dbdp.datasets_details where source like %s", (f"{schema}.%",)
-    ).fetchall():
-        connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
-    connection.execute(f"drop owned by {name} cascade; drop role {name}")
+    name = make_role("owner", "dbdp_data_owner")
+    connection.execute(f"alter role {name} login password 'first'; grant create on schema {schema} to {name}")
+    return name
 
 
 OWNED = "create table owned as select i, i % 2 y from generate_series(0, 99) i"
 
 
-@pytest.mark.parametrize("how", ["set role", "set session authorization"])
+@pytest.mark.parametrize("how", others_slow(["set role", "set session authorization"], "set role"))
 def test_workers_are_who_the_session_is_and_have_its_memory(connection, schema, register, owner, opened, how):
     connection.execute(f"{how} {owner}")
     connection.execute(OWNED)

@@ -207,23 +207,14 @@ def coordinates(*values):
     return COLUMNS.rows(records(values))[0, :7] * COLUMNS.radius
 
 
-def test_numeric_columns_are_mapped_to_the_unit_interval():
+def test_columns_have_the_coordinates_of_their_declaration():
+    """Numbers from 0 to 1; a place for each category in its order, of which an unknown one has none; no row is long."""
     assert coordinates(2.5, 0.0, 3.0, 11.0)[:2] == pytest.approx([0.25, 0.5], rel=1e-6)
     assert coordinates(-1e300, 1e300, 3.0, 11.0)[:2] == pytest.approx([0.0, 1.0], rel=1e-6)
-
-
-def test_a_category_is_one_coordinate_in_the_declared_order():
     for place, number in enumerate((3.0, -7.0, 0.0)):
         assert coordinates(0.0, -5.0, number, 11.0)[2:6] == pytest.approx([*np.eye(3)[place], 1.0], rel=1e-6)
-
-
-def test_an_unknown_category_is_all_zero():
-    """An unknown category is all zero and the rest of the row stays."""
     for unknown in (2.0, -8.0, 3.0000000000000004, 1e300, 11.0):
         assert coordinates(5.0, 5.0, unknown, 11.0) == pytest.approx([0.5, 1, 0, 0, 0, 1, 1], rel=1e-6)
-
-
-def test_no_declared_row_of_columns_is_clipped():
     assert coordinates(10.0, 5.0, 3.0, 11.0) == pytest.approx([1, 1, 1, 0, 0, 1, 1], rel=1e-6)
 
 

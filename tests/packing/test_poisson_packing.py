@@ -351,7 +351,7 @@ REFUSED = [
 ]
 
 
-def test_options_without_sense_are_refused_in_our_words(connection, numbered):
+def test_options_of_poisson_without_sense_are_refused(connection, numbered):
     name, sql = numbered(3000), "select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)"
     connection.execute(TABLE)
     for options, message in REFUSED:

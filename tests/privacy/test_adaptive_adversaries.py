@@ -103,15 +103,11 @@ def test_no_adversary_within_an_allowance_exceeds_its_epsilon(part, mode):
     assert allowance.epsilon == part * budget.epsilon
     assert allowance.delta / 10 <= Adversary(allowance).delta() <= allowance.delta * (1 + 1e-12)
     assert Adversary(allowance, factor=2.0).delta() > allowance.delta
-
-
-def test_no_adversary_exceeds_an_allowance_at_an_earlier_order():
-    """Nor one whose allowance counts at the order of earlier charges."""
-    budget = Budget.of(epsilon=2.0, delta=0.05)
-    allowance = budget.allowance(1.6, budget.order)
-    assert allowance.order == budget.order != budget.allowance(1.6).order
-    assert allowance.delta / 10 <= Adversary(allowance).delta() <= allowance.delta
-    assert Adversary(allowance, factor=2.0).delta() > allowance.delta
+    if mode == "renyi":  # one that counts at the order of earlier charges, too
+        earlier = budget.allowance(1.6, budget.order)
+        assert earlier.order == budget.order != allowance.order
+        assert earlier.delta / 10 <= Adversary(earlier).delta() <= earlier.delta
+        assert Adversary(earlier, factor=2.0).delta() > earlier.delta
 
 
 @pytest.mark.parametrize("mode", ["renyi", "gaussian"])

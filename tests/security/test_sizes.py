@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from attacker import Arena, allow
 from observing import alike, counted_in_session, locks
-from pairs import each_value_quick
+from pairs import each_value_quick, others_slow
 from test_counters import CALLER, CALLS, counted
 
 pytestmark = pytest.mark.security
@@ -222,7 +222,7 @@ WAITING = "select count(*) from pg_locks where pid = %s and not granted"
 TOASTS = "select reltoastrelid::regclass::text from pg_class where relname ~ %s and reltoastrelid <> 0"
 
 
-@pytest.mark.parametrize("kind", [each for each in KINDS if "out of line" in each])
+@pytest.mark.parametrize("kind", others_slow([each for each in KINDS if "out of line" in each], "huge and out of line"))
 @pytest.mark.attack("sizes")
 def test_values_out_of_line_are_locked_in_every_world(arena, admin, pairs, kind):
     """A call waits for the index of such values on either table; the control does not lock it before it reads."""
@@ -279,7 +279,7 @@ def waits(
     return waiting > 0
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@pytest.mark.parametrize("level", others_slow(["read committed", "repeatable read"], "repeatable read"))
 @pytest.mark.attack("sizes")
 def test_nothing_finer_than_a_relation_is_locked(arena, admin, owner, pairs, level):
     """As a second session sees it, which looks all the time; the control reads the rows in a serializable one."""

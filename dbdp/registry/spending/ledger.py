@@ -35,11 +35,8 @@ def record_charge(
 ) -> LedgerCharge:
     """Advance the odometers and write the ledger's row (as dbdp_owner); without a price its cost is computed here.
 
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the plan has no algorithm or guarantee, the caller may not use the name, or the
-        budget does not cover it.
+    Raise ValueError before anything is spent: the plan has no algorithm or guarantee, the caller may not use the name,
+    or the budget does not cover it.
     """
     if not isinstance(plan.get("algorithm"), str):
         raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the algorithm's name")

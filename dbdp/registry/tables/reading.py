@@ -100,30 +100,11 @@ def records(
     product does not depend on any row. Before it is received, fewer than `batch_size` records are there: more were
     yielded.
 
-    Parameters
-    ----------
-    session : SpiSession
-        Reads the table as its owner.
-    source : str
-        Qualified, quoted name of the table.
-    record : Record
-        What is read of each row.
-    most : int
-        Public number of records that are kept at most: how often the server is asked depends on it, and not on how
-        many there are, or on how many pages.
-    memory : int
-        Bytes that reading may use.
-    one_order : bool
-        Whether the order must be the same in every session: table by table, whatever the memory.
-    within : tuple[int, int]
-        First page that is read, and the one after the last.
-    keep : Keep
-        Called with the records of each page, or row, in their order: returns those that are kept.
-
-    Raises
-    ------
-    PermissionError
-        If this role may not read the table.
+    The session reads the table (a qualified, quoted name) as its owner, with `memory` bytes. `most` is the public
+    number of records that are kept at most: how often the server is asked depends on it, and not on how many there are,
+    or on how many pages. With `one_order` the order is the same in every session: table by table, whatever the memory.
+    `within` has the first page that is read, and the one after the last. `keep` gets the records of each page, or row,
+    in their order, and returns those that are kept. Raise PermissionError if this role may not read the table.
     """
     size, held = batch_size(record, memory) * len(record.blank), bytearray()
 
