@@ -26,13 +26,14 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.counts.tallies import STEPS
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.session import Row, Session
 
 
 class Watched(ClientSession):
     """A session that keeps its statements in order.
 
-    A client in place of the server, it has what evaluation needs of a session there: a table is read at once.
+    A client in place of the server, it has what evaluation needs of a session there; `scan_at_once` reads its tables.
     """
 
     def __init__(self, connection: psycopg.Connection) -> None:
@@ -47,15 +48,18 @@ class Watched(ClientSession):
         """Undo what the block did."""
         return self.connection.transaction(force_rollback=True)
 
-    def scan(self, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any) -> Iterator[None]:
-        """Give each value at once."""
-        for row in self.query(f"select {value} as value {rows}", *parameters):
-            receive(row["value"])
-        yield
-
     def place(self, word: str) -> int:
         """Where the first statement with a word is; behind all others if there is none."""
         return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))
+
+
+def scan_at_once(
+    session: Watched, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any
+) -> Iterator[None]:
+    """Give each value at once."""
+    for row in session.query(f"select {value} as value {rows}", *parameters):
+        receive(row["value"])
+    yield
 
 
 Register = Callable[..., str]
@@ -321,7 +325,8 @@ def test_no_number_raises_and_each_is_in_its_bin(database, schema, register, typ
     assert result["receipt"]["column"] == 'a "b'
 
 
-def test_a_replaced_number_moves_two_counts_by_one(database, table, register):
+def test_a_replaced_number_moves_two_counts_by_one(database, table, register, monkeypatch):
+    monkeypatch.setattr(guarded_reads, "scan", scan_at_once)
     name, found = register(table, **{"epsilon": 1e6, "features": FEATURES} | LABELS["binary"]), []
     session = Watched(database.connection)
     for value in (None, 0.0, -1e308, 1e308, math.nan, math.inf, 3.0):
@@ -424,7 +429,8 @@ READS |= dict.fromkeys(("confusion", "auc", "class_balance"), "dbdp_internal.tal
 
 
 @pytest.mark.parametrize("interface", READS)
-def test_the_charge_comes_before_the_first_row(connection, with_model, spent, interface):
+def test_the_charge_comes_before_the_first_row(connection, with_model, spent, interface, monkeypatch):
+    monkeypatch.setattr(guarded_reads, "scan", scan_at_once)
     name, model = with_model()
     watched = Watched(connection)
     direct(watched, interface, name, model)
