@@ -40,7 +40,7 @@ LEFT_OUT = {  # what an interface decides by its name
     "dp_explain": set(),
     "dp_logreg": {"loss", "huber_width"},
     "dp_svm": {"loss"},
-    "dp_linreg": {"loss", "positive_weight"},
+    "dp_linreg": {"positive_weight"},
 }
 OWN_LENGTH = {name for name, few in FEW.items() if "epochs" not in few}
 MOST_UPDATES, ENOUGH = 1000, 10  # that rrpsgd may make, and that suffice: it stops at any with equal probability
