@@ -204,8 +204,16 @@ def test_only_packed_rows_request_exact_sums():
     assert [path.stem for path in PACKAGE.rglob("*.py") if "plan.run(" in path.read_text("utf-8")] == ["requests"]
     assert public_methods(PackedRows) - PROMISED == {"joint_moment"}  # of the summaries
     tallied = {path.stem: path.read_text("utf-8").count(".release(rows.tally(") for path in PACKAGE.rglob("*.py")}
-    assert {module: number for module, number in tallied.items() if number} == {"noisy_scores": 1, "self_evaluation": 1}
-    assert sorted(module for module, _ in calls("tally")) == ["noisy_scores", "self_evaluation"]
+    assert {module: number for module, number in tallied.items() if number} == {
+        "noisy_scores": 1,
+        "self_evaluation": 1,
+        "residual_clip": 2,
+    }
+    assert sorted(module for module, _ in calls("tally")) == [
+        "noisy_scores",
+        *["residual_clip"] * 2,
+        "self_evaluation",
+    ]
     assert {module for module, _ in calls("errors")} - {"app"} == {"tuning", "baselines"}  # pydantic has some too
 
 

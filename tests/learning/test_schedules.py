@@ -26,7 +26,7 @@ schedules = st.one_of(
         (Decreasing(0.25, 10.0), lambda t: 2 / (0.25 * (t + 10.0))),
         (SquareRoot(0.25, 10.0), lambda t: 2 / (0.25 * (math.sqrt(t) + 10.0))),
     ],
-    ids=str,
+    ids=["constant", "inverse time", "decreasing", "square root"],
 )
 def test_a_step_size_follows_its_law_from_update_one_on(schedule, law):
     assert schedule.step_sizes(1, 40) == pytest.approx([law(t) for t in range(1, 41)], rel=1e-15)

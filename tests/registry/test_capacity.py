@@ -234,7 +234,14 @@ from generate_series(1, 600) as i""")
     return "clinic"
 
 
-RELEASED = {"effective_dimension", "clip_norm", "standard_errors", "intercept_standard_error"}  # from noisy sums
+RELEASED = {
+    "effective_dimension",
+    "clip_norm",
+    "standard_errors",
+    "intercept_standard_error",
+    "calibration",
+    "evaluation",
+}
 DECLARED = {"label": "ill", "positive": "true", "features": {"age": [0, 100], "smoker": ["true", "false"]}}
 
 

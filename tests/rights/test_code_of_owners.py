@@ -32,16 +32,7 @@ grant insert on {s}.seen to public
 """
 PLANNED = {  # what is evaluated where a query on the table is planned
     "an index on an expression": "create index on {t} (({s}.spy(1) + y))",
-    "the predicate of an index": "create index on {t} (y) where {s}.spy(2) = y",
     "a CHECK constraint": "alter table {t} add check ({s}.spy(3) + y > -9)",
-    "extended statistics": "create statistics {s}.{n}_st on (y + {s}.spy(4)), x from {t}",
-}
-OTHER = {  # what could run, but is not what a query needs
-    "a default": "alter table {t} add z int default {s}.spy(5)",
-    "a generated column": "alter table {t} add z int generated always as ({s}.spy(6) + y) stored",
-    "a trigger": "create trigger tr after insert or update or truncate on {t} execute function {s}.spy_trigger()",
-    "a rule on changes": "create rule ru as on update to {t} do also select {s}.spy(7)",
-    "a policy": "create policy po on {t} using ({s}.spy(8) = 1)",
 }
 
 
@@ -74,32 +65,6 @@ def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
         f"as $f$ select '{body}' $f$"
     )
     owner.execute("truncate seen")
-
-
-@pytest.mark.parametrize("place", PLANNED)
-@pytest.mark.attack("planner")
-def test_planned_code_runs_as_the_owner_or_not_at_all(arena, admin, owner, spied, place):
-    """As its owner; or, as CHECK constraints, which our plans do without whatever the session has set, not at all.
-
-    The control: a plain query of another role runs the spy with that role's rights.
-    """
-    plant(arena, owner, spied, PLANNED[place])
-    admin.execute("set role dbdp_owner; set constraint_exclusion = on")
-    admin.execute(f"select count(*) from {arena.names['owner']}.{spied} where y > 0")
-    assert ran_as(owner) == {"dbdp_owner"}
-    owner.execute("truncate seen")
-    with arena.login("analyst") as fresh:  # the server evaluates an index once in a session
-        fresh.execute("set constraint_exclusion = on")
-        fresh.execute(TRAIN, (spied,))
-    assert ran_as(owner) == (set() if place == "a CHECK constraint" else {arena.names["owner"]})
-
-
-@pytest.mark.parametrize("place", OTHER)
-@pytest.mark.attack("defaults")
-def test_what_a_query_does_not_need_does_not_run(arena, owner, analyst, spied, place):
-    plant(arena, owner, spied, OTHER[place])
-    analyst.execute(TRAIN, (spied,))
-    assert ran_as(owner) == set()
 
 
 INTERFACES = {
@@ -711,23 +676,6 @@ def test_table_of_a_registering_group_is_read(arena, admin, owner):
     owner.execute("select dbdp.drop_dataset(%s)", (f"team_{schema}",))
     owner.execute("drop table of_team")
     admin.execute(f"drop owned by team_{schema}; drop role team_{schema}")
-
-
-@pytest.mark.attack("event-triggers")
-def test_no_owner_makes_event_triggers_or_changes_defaults(owner):
-    """No owner makes event triggers or changes the defaults of others."""
-    refused = [
-        "create event trigger e on ddl_command_end execute function act()",
-        "alter default privileges for role dbdp_owner grant all on tables to public",
-        "grant dbdp_owner to current_user",
-        "alter extension dbdp drop function dbdp_internal.charge(text, json)",
-        "create or replace function dbdp_internal.charge(text, json) returns pg_lsn "
-        "language sql as 'select null::pg_lsn'",
-        "create function dbdp_internal.mine() returns int language sql as 'select 1'",
-        "create function dbdp.mine() returns int language sql as 'select 1'",
-        "alter function dbdp.dp_logreg reset all",
-    ]
-    assert {attempt(owner, statement) for statement in refused} <= {"42501"}
 
 
 ODD = {  # statements of a table's owner that raise an error with bytes that are not UTF-8

@@ -147,7 +147,7 @@ class Residuals:
         numbers = labels.astype(np.float64)
         residuals = np.nan_to_num(scores[:, 0]) - numbers
         present = ~np.isnan(numbers)
-        exponents = np.frexp(np.minimum(np.abs(residuals[present]), 1.75))[1]  # 2^(e - 1) ≤ |r| < 2^e
+        exponents = np.frexp(np.clip(np.abs(residuals[present]), 2.0**-OCTAVES, 1.75))[1]  # 2^(e - 1) ≤ |r| < 2^e
         octaves = np.clip(1 - exponents, 0, OCTAVES - 1)
         return np.bincount(OCTAVES * (residuals[present] > 0) + octaves, minlength=2 * OCTAVES)
 

@@ -25,7 +25,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
-from dbdp.algorithms.stages.residuals import ResidualRelease
+from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic

@@ -63,13 +63,12 @@ class ResidualRelease:
 
     def table(self, rows: Rows, model: np.ndarray) -> "ResidualTable":
         """Return the noisy table of the residuals of a released model (1, d): one pass over the packed rows."""
-        exact = rows.tally(model, self._described(tallies.Residuals()))
-        return ResidualTable(self.table_noise.release(exact.astype(float)).reshape(2, -1), self.table_noise.noise_scale)
+        noisy = self.table_noise.release(rows.tally(model, self._described(tallies.Residuals())).astype(float))
+        return ResidualTable(noisy.reshape(2, -1), self.table_noise.noise_scale)
 
     def evaluation(self, rows: Rows, model: np.ndarray, bound: float) -> dict[str, Any]:
         """Return RMSE, in packed labels, and R² of a released model, each with its ± (95 %, of the noise): one pass."""
-        exact = rows.tally(model, self._described(tallies.Squares(bound)))
-        noisy = self.sums_noise.release(exact / STEPS)
+        noisy = self.sums_noise.release(rows.tally(model, self._described(tallies.Squares(bound))) / STEPS)
         draws = np.random.default_rng().normal(0.0, self.sums_noise.noise_scale, (_DRAWS, 4))
         values, widths = (of(noisy) for of in (_figures(bound), lambda sums: half_widths(_figures(bound), sums, draws)))
         names = zip(("rmse", "r2"), values.tolist(), widths.tolist(), strict=True)
