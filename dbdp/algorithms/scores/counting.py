@@ -5,7 +5,7 @@ privacy.md §10.7. Shapes: counts have the plan's `shape`, int64; a figure is a 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -137,6 +137,12 @@ def quotient(part: Any, total: Any) -> np.ndarray:
 def shown(value: float) -> float | None:
     """Return a figure for JSON: None for NaN and infinity."""
     return float(value) if math.isfinite(value) else None
+
+
+def with_errors(names: Iterable[str], values: np.ndarray, widths: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """Return figures by name, each with half the width of its interval; None for NaN and infinity."""
+    pairs = zip(names, shown_all(values), shown_all(widths), strict=True)
+    return {name: {"value": value, "plus_minus": width} for name, value, width in pairs}
 
 
 def shown_all(values: np.ndarray) -> list[float | None]:

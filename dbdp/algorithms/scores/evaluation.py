@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dbdp.algorithms.scores import score_bins
-from dbdp.algorithms.scores.counting import CountPlan, quotient
+from dbdp.algorithms.scores.counting import CountPlan, quotient, with_errors
 from dbdp.checks import whole
 from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
@@ -52,11 +52,7 @@ class EvaluationPlan(CountPlan):
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
         """Return each figure, and half the width of its 95 % interval; None where the noise leaves no rows."""
         values, widths = np.clip(self._figures(noisy), 0.0, 1.0), self.half_widths(self._figures, noisy)
-        pairs = np.stack([values, widths], axis=1).tolist()
-        return {
-            name: {"value": None if np.isnan(value) else value, "plus_minus": None if np.isnan(width) else width}
-            for name, (value, width) in zip(self.names, pairs, strict=True)
-        }
+        return with_errors(self.names, values, widths)
 
     def _figures(self, counts: np.ndarray) -> np.ndarray:
         """Return accuracy, fraction of the majority class and, of a histogram, AUC; NaN where there are no rows."""

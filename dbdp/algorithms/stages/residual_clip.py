@@ -13,7 +13,7 @@ import numpy as np
 
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
-from dbdp.algorithms.scores.counting import half_widths, shown
+from dbdp.algorithms.scores.counting import half_widths, with_errors
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.tallies import OCTAVES, STEPS
 from dbdp.privacy.mechanisms import ROOM, Gaussian
@@ -70,14 +70,12 @@ class ResidualRelease:
         """Return RMSE, in packed labels, and R² of a released model, each with its ± (95 %, of the noise): one pass."""
         noisy = self.sums_noise.release(rows.tally(model, self._described(tallies.Squares(bound))) / STEPS)
         draws = np.random.default_rng().normal(0.0, self.sums_noise.noise_scale, (_DRAWS, 4))
-        values, widths = (of(noisy) for of in (_figures(bound), lambda sums: half_widths(_figures(bound), sums, draws)))
-        names = zip(("rmse", "r2"), values.tolist(), widths.tolist(), strict=True)
-        return {
-            name: {"value": shown(value + 0 * width), "plus_minus": shown(width)} for name, value, width in names
-        }  # a figure whose error is not known is not shown
+        figures = _figures(bound)
+        values, widths = figures(noisy), half_widths(figures, noisy, draws)
+        return with_errors(("rmse", "r2"), values + 0 * widths, widths)  # a figure without a known error is not shown
 
     def _described(self, tally: tallies.Tally) -> dict[str, Any]:
-        return {"tally": tallies.as_data(tally), "outputs": 1, "dimension": self.dimension, "network": None}
+        return tallies.described(tally, outputs=1, dimension=self.dimension)
 
 
 def _figures(bound: float) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Rows
-from dbdp.algorithms.scores.counting import half_widths, quotient, shown, shown_all
+from dbdp.algorithms.scores.counting import half_widths, quotient, shown, with_errors
 from dbdp.algorithms.scores.score_bins import figures
 from dbdp.algorithms.stages.score_calibration import Calibration, applied, calibration, logistic, none
 from dbdp.learning.counts import score_tables, tallies
@@ -57,16 +57,16 @@ class SelfEvaluation:
         """
         table = self.table(rows, released.models)
         found = table.calibration(has_offset=constant is not None) if self.calibrates else none(self.outputs)
-        shown = (
-            {"score_calibration": {"offsets": found.offsets.tolist(), "slope": found.slope}} if self.calibrates else {}
-        )
-        figures = {**released.figures, **shown, "evaluation": table.evaluation(found)}
-        return replace(applied(found, released, constant), figures=figures)
+        own = dict(released.figures)
+        if self.calibrates:
+            own["score_calibration"] = {"offsets": found.offsets.tolist(), "slope": found.slope}
+        own["evaluation"] = table.evaluation(found)
+        return replace(applied(found, released, constant), figures=own)
 
     def table(self, rows: Rows, models: np.ndarray) -> "ScoreTable":
         """Return the noisy table of the scores of released models (K, d) on the packed rows: one pass."""
-        tally = tallies.as_data(tallies.Scores(self.softmax))
-        described = {"tally": tally, "outputs": self.outputs, "dimension": self.dimension, "network": None}
+        tally = tallies.Scores(self.softmax)
+        described = tallies.described(tally, outputs=self.outputs, dimension=self.dimension)
         noisy = self.noise.release(rows.tally(models, described) / score_tables.PARTS)
         return ScoreTable(noisy.reshape(self.outputs, 2, score_tables.NODES), self.noise.noise_scale)
 
@@ -92,9 +92,9 @@ class ScoreTable:
         widths = half_widths(lambda counts: self._figures(counts, calibrated), self.counts, self._draws())
         names = ["accuracy", "majority_share", "auc"] if len(self.counts) == 1 else ["majority_share", "mean_auc"]
         single = len(names)
-        named = zip(names, shown_all(np.clip(values[:single], 0.0, 1.0)), shown_all(widths[:single]), strict=True)
+        single_figures = with_errors(names, np.clip(values[:single], 0.0, 1.0), widths[:single])
         curve = self._curve(calibrated, np.clip(values[single:], 0.0, 1.0), widths[single:])
-        return {name: {"value": value, "plus_minus": width} for name, value, width in named} | {"calibration": curve}
+        return single_figures | {"calibration": curve}
 
     def _draws(self) -> np.ndarray:
         return np.random.default_rng().normal(0.0, self.scale, (_DRAWS, *self.counts.shape))

@@ -40,8 +40,8 @@ class Scorer:
 
     def of(self, tally: tallies.Tally) -> dict[str, Any]:
         """Return the description of a tally of this model's scores for `tally_transition`."""
-        data = tallies.as_data(tally)
-        return {"tally": data, "outputs": len(self.vectors), "dimension": self.dimension, "network": self.network}
+        outputs, dimension = len(self.vectors), self.dimension
+        return tallies.described(tally, outputs=outputs, dimension=dimension, network=self.network)
 
 
 _MODEL = """

@@ -205,6 +205,11 @@ def as_data(tally: Tally) -> dict[str, Any]:
     return {"kind": type(tally).__name__} | asdict(tally)
 
 
+def described(tally: Tally, *, outputs: int, dimension: int, network: str | None = None) -> dict[str, Any]:
+    """Return a tally of scores, with the shape or the network of the models, as `tally_of_rows` reads it."""
+    return {"tally": as_data(tally), "outputs": outputs, "dimension": dimension, "network": network}
+
+
 def tally_from(data: dict[str, Any]) -> Tally:
     """Return the tally of `as_data`."""
     fields = dict(data)

@@ -237,6 +237,11 @@ def _residual_share(signal: float, request: Request, facts: Facts, own: Settings
     return min(RESIDUAL_SHARE, (MOST_SHARED - _moment_share(request, facts, own)) / 2)
 
 
+def last_half(passes: int) -> int:
+    """Return how many of a descent's iterates, the last ones, are averaged."""
+    return -(-passes // 2)
+
+
 def first_passes(passes: int) -> int:
     """Return how many of the passes come before the table of residuals."""
     return round(0.45 * passes)
@@ -304,8 +309,7 @@ class PreconditionedDescent:
     @property
     def averaged(self) -> int:
         """How many of the iterates, the last ones, make up the model."""
-        last = self.passes - first_passes(self.passes) if self.residual_share else self.passes
-        return -(-last // 2)
+        return last_half(self.passes - first_passes(self.passes) if self.residual_share else self.passes)
 
     def described(self) -> dict[str, Any]:
         """Return what `explain` shows of it."""
@@ -318,7 +322,8 @@ class PreconditionedDescent:
             "optimiser": "preconditioned gradient descent",
             "parameters": self.objective.parameters,
             "moment_share": self.moment_share,
-            **self._shares,
+            "evaluation_share": self.evaluation_share,
+            **({"residual_share": self.residual_share} if self.residual_share else {}),
             "clip": self.clip,
             "step_size": self.step_size,
             "momentum": MOMENTUM,
@@ -327,11 +332,6 @@ class PreconditionedDescent:
             "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
             **({"radius": self.radius} if self.radius < math.inf else {}),
         }
-
-    @property
-    def _shares(self) -> dict[str, float]:
-        shares = {"evaluation_share": self.evaluation_share, "residual_share": self.residual_share}
-        return {name: share for name, share in shares.items() if share or name == "evaluation_share"}
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy models as one vector, shape (P,)."""
@@ -343,22 +343,19 @@ class PreconditionedDescent:
         way = self._preconditioner(rows)
         rows.transform(way.matrix)
         pace = Pace(progress, self._passes_before, self._all_passes)
-        if self.residuals is not None:
-            return self._released_of_numbers(rows, way, pace)
+        if (residuals := self.residuals) is not None:
+            return self._released_of_numbers(rows, way, residuals, pace)
         start = np.zeros(self.objective.parameters)
         model, noise = self._descended(rows, way, start, self.clip, self.passes, pace)
         released = self._in_rows(way, model, noise, self.clip)
-        if self.evaluation is None:
+        if (evaluation := self.evaluation) is None:
             return released
-        released = self.evaluation.evaluated(rows, released, way.constant if self.facts.intercept else None)
+        released = evaluation.evaluated(rows, released, way.constant if self.facts.intercept else None)
         pace()
         return replace(released, models=projected(released.models, self.radius))
 
-    def _released_of_numbers(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
+    def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
-        residuals = self.residuals
-        if residuals is None:
-            raise AssertionError("a descent with a clip that is given has no table of residuals")
         passes = first_passes(self.passes)
         start, before = self._descended(rows, way, np.zeros(self.objective.parameters), self.clip, passes, pace)
         table = residuals.table(rows, self._in_rows(way, start, before, self.clip).models)
@@ -377,7 +374,7 @@ class PreconditionedDescent:
         """Return the mean of the last half of the iterates in x̃/s, (P,), and the deviation of its noise in each."""
         largest = clip * math.sqrt(way.effective_dimension) / way.scale
         noise, step = self._step_noise(largest), self.step_size * way.scale**2 / self.facts.rows
-        averaged = -(-passes // 2)
+        averaged = last_half(passes)
         model, moved, total = start, np.zeros_like(start), np.zeros_like(start)
         for done in range(passes):
             gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest, noise=noise)
@@ -397,7 +394,7 @@ class PreconditionedDescent:
 
     def _noise_of_prediction(self, way: Preconditioner, passes: int) -> float:
         """Return about the deviation that noise gives a prediction, for a clip c of 1: E‖x̃‖² is about d_eff."""
-        accumulated = accumulated_noise(passes, -(-passes // 2)) * self.step_size
+        accumulated = accumulated_noise(passes, last_half(passes)) * self.step_size
         return 2 * self.step_multiplier * way.effective_dimension * accumulated / self.facts.rows
 
     @property

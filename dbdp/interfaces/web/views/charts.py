@@ -149,19 +149,11 @@ def roc(score: Mapping[str, Any]) -> Chart | None:
     points = [(0.0, 0.0), *(pair for pair in rates if None not in pair), (1.0, 1.0)]
     if len(points) < 3:
         return None
-    x, y = _linear(0.0, 1.0, LEFT, WIDTH - RIGHT), _linear(0.0, 1.0, _HEIGHT - BOTTOM, TOP)
-    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
-    return Chart(
-        "roc",
+    title = (
         f"ROC curve from noisy counts: the area below it is {number(score['auc'])}, give or take "
-        f"{number(score['auc_noise'])} by the noise.",
-        "false positive rate",
-        "true positive rate",
-        [Tick(x(value), number(value)) for value in ticks],
-        [Tick(y(value), number(value)) for value in ticks],
-        curve=_points([(x(wrong), y(right)) for wrong, right in points]),
-        guide=(x(0.0), y(0.0), x(1.0), y(1.0)),
+        f"{number(score['auc_noise'])} by the noise."
     )
+    return _unit_square("roc", title, ("false positive rate", "true positive rate"), points)
 
 
 def calibration(receipt: Mapping[str, Any]) -> Chart | None:
@@ -169,19 +161,29 @@ def calibration(receipt: Mapping[str, Any]) -> Chart | None:
     pairs = _curve(receipt)
     if len(pairs) < 2:
         return None
-    x, y = _linear(0.0, 1.0, LEFT, WIDTH - RIGHT), _linear(0.0, 1.0, _HEIGHT - BOTTOM, TOP)
-    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
-    return Chart(
-        "calibration",
+    title = (
         "Frequency of the class in the rows of the training against the probability that the model gives: "
         + ", ".join(f"{percent(observed)} at {percent(predicted)}" for predicted, observed in pairs)
-        + "; on the dashed line both are equal.",
-        "predicted probability",
-        "observed frequency",
+        + "; on the dashed line both are equal."
+    )
+    return _unit_square("calibration", title, ("predicted probability", "observed frequency"), pairs, has_dots=True)
+
+
+def _unit_square(
+    name: str, title: str, labels: tuple[str, str], points: Sequence[tuple[float, float]], *, has_dots: bool = False
+) -> Chart:
+    """Return the chart of a curve between shares from 0 to 1, with the dashed line on which both are equal."""
+    x, y = _linear(0.0, 1.0, LEFT, WIDTH - RIGHT), _linear(0.0, 1.0, _HEIGHT - BOTTOM, TOP)
+    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
+    placed = [(x(across), y(up)) for across, up in points]
+    return Chart(
+        name,
+        title,
+        *labels,
         [Tick(x(value), number(value)) for value in ticks],
         [Tick(y(value), number(value)) for value in ticks],
-        curve=_points([(x(predicted), y(observed)) for predicted, observed in pairs]),
-        dots=[(x(predicted), y(observed)) for predicted, observed in pairs],
+        curve=_points(placed),
+        dots=placed if has_dots else [],
         guide=(x(0.0), y(0.0), x(1.0), y(1.0)),
     )
 
