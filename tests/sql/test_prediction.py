@@ -217,7 +217,7 @@ NOT_FINITE = {"a": "'NaN'", "n": "'NaN'", "r": "'Infinity'"}
 @pytest.mark.parametrize(
     ("column", "value"), [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")]
 )
-def test_a_required_null_or_not_finite_feature_is_predicted_as_null(connection, fitted, column, value):
+def test_a_required_null_is_predicted_as_null(connection, fitted, column, value):
     connection.execute("create table other as select * from t where i = 5 limit 1")
     assert None not in scores(connection, fitted.model_id_, "other", "ctid")[0]
     connection.execute(f"update other set {column} = {value}")
