@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
+from dbdp.learning.rows.features import REQUIRED
 from dbdp.registry import datasets
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
@@ -52,6 +53,16 @@ _UNITS = f"""
 select count(*) as units, coalesce(sum(greatest(u.rows - $3, 0)), 0)::int8 as more
 from (select count(*) as rows {_CELLS} where c.key = $2 and c.value is not null group by c.value) as u
 """
+_LOST = """
+select count(*) filter (where l.of_any) as of_any, count(*) filter (where l.of_required) as of_required
+from dbdp_internal.table_rows($1::text::regclass, null, null) as r
+cross join lateral (
+    select bool_or(true) as of_any, bool_or(c.key = any($4)) as of_required
+    from json_each_text(r.shown) as c
+    where c.key = any($2)
+    and (c.value is null or (c.key = any($3) and c.value in ('NaN', 'Infinity', '-Infinity')))
+) as l
+"""
 _COUNT = "select count(*) as rows from dbdp_internal.table_rows($1::text::regclass, null, null)"
 
 
@@ -91,6 +102,11 @@ class DeclarationCheck:
         Rows of each declared class; empty for a label that is a number.
     findings : list[Finding]
         What does not agree, by column; empty if all does.
+    lost : int
+        Rows that no training learns from, since the label, the unit or a column that is declared as required is NULL
+        or not finite. A NULL within an array is a finding, and not counted here.
+    lost_if_required : int
+        Rows that no training would learn from if every column were declared as required.
     private : bool
         False: the counts must not be published.
     """
@@ -99,6 +115,8 @@ class DeclarationCheck:
     rows: int
     classes: dict[str, int]
     findings: list[Finding]
+    lost: int
+    lost_if_required: int
     private: bool = False
 
 
@@ -118,7 +136,20 @@ def check(session: Session, name: str) -> DeclarationCheck:
     disagreeing.sort(key=lambda each: order.index(each[0]))
     disagreeing += _of_size(session, dataset, rows)
     findings = [Finding(*each, each[2] / max(rows, 1)) for each in disagreeing]
-    return DeclarationCheck(name, rows, classes, findings)
+    return DeclarationCheck(name, rows, classes, findings, *_lost(session, dataset))
+
+
+def _lost(session: Session, dataset: RegisteredDataset) -> tuple[int, int]:
+    """Return how many rows a NULL, or a number that is not finite, makes zero rows: as declared, and if all did."""
+    declaration = dataset.declaration
+    always = [declaration.label, *([dataset.unit.column] if dataset.unit else [])]
+    kept = {feature.column for feature in declaration.parts if feature.null != REQUIRED}
+    numbers = [feature.column for feature in declaration.numeric]
+    numbers += [declaration.label] if declaration.kind == "real" else []
+    columns = [*always, *declaration.columns]
+    required = [column for column in columns if column not in kept]
+    (row,) = session.query(_LOST, dataset.source, columns, numbers, required)
+    return row["of_required"], row["of_any"]
 
 
 def _of_size(session: Session, dataset: RegisteredDataset, rows: int) -> Iterator[tuple[str, str, int]]:

@@ -15,6 +15,7 @@ from typing import Any
 from dbdp import checks
 from dbdp.registry import places, register
 from dbdp.registry.datasets import check_kind
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration, check_capacity
 from dbdp.registry.spending import rights
 from dbdp.sessions.server import SpiSession
@@ -178,7 +179,10 @@ def _corrected(present: Registration, corrections: Mapping[str, Any]) -> Registr
 def _registration(row: Row) -> Registration:
     """Return the registration in a dataset's row of the catalogue; its budget is stated as ε and δ."""
     stated = ("name", "source", "epsilon", "delta", "mode", "unit", "max_rows", "capacity")
-    present = Registration(**{name: row[name] for name in stated}, **json.loads(row["declaration"]))
+    declared = json.loads(row["declaration"])
+    declared["features"] = Declaration.of_stored(declared).features
+    declared.pop("nulls", None)
+    present = Registration(**{name: row[name] for name in stated}, **declared)
     own = row["rdp_order"] is not None and not math.isclose(row["rdp_order"], present.budget.order or 0, rel_tol=1e-6)
     return replace(present, rdp_order=row["rdp_order"]) if own else present
 

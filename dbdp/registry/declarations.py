@@ -13,7 +13,22 @@ from typing import Any
 
 from dbdp.checks import is_number, whole
 from dbdp.learning.rows import pairs as pairing
-from dbdp.learning.rows.features import CENTRED, ENCODINGS, LINEAR, SCALED, SCALES, UNIT, Categorical, Numeric, Vector
+from dbdp.learning.rows.features import (
+    ABSENT,
+    CATEGORY,
+    CENTRED,
+    ENCODINGS,
+    INDICATOR,
+    LINEAR,
+    OUTSIDE,
+    REQUIRED,
+    SCALED,
+    SCALES,
+    UNIT,
+    Categorical,
+    Numeric,
+    Vector,
+)
 from dbdp.learning.rows.pairs import USUAL_CELLS, Pair
 
 MAX_BOUND = 1e300
@@ -21,6 +36,7 @@ LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label a
 MAX_BINS = 1000  # of one number: more would be nearly empty
 MAX_CLASSES = 1000  # one model for each, and a training reads the rows once for each
 MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value in the server
+KEPT = "kept"
 MAX_UNIT_ROWS = 1000  # the noise grows by this factor: with more a model would be noise alone
 MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read together, and must fit memory whatever their rows hold
 
@@ -74,13 +90,13 @@ class Declaration:
         pairs: Sequence[Sequence[str]] = (),
         pair_cells: int = USUAL_CELLS,
     ) -> "Declaration":
-        """Return the declaration with another encoding, and with pairs, other bins and scales of the same columns."""
+        """Return the declaration with another encoding, pairs, and other bins, scales and meanings of NULL."""
         stated = json.loads(self.to_json()) | {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells}
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
-                f"the features {', '.join(declaration.columns)} differ in more than bins and scales from the declared "
-                f"ones, {', '.join(self.columns)}; declare the same columns with the same bounds and categories"
+                f"the features {', '.join(declaration.columns)} differ in more than bins, scales and NULL from the "
+                f"declared ones, {', '.join(self.columns)}; declare the same columns, bounds and categories"
             )
         return declaration
 
@@ -105,8 +121,10 @@ class Declaration:
 
     @property
     def plain_features(self) -> dict[str, Any]:
-        """The features without bins and scales: the columns, bounds and categories alone."""
-        return replace(self, numeric=tuple(replace(each, bins=0, scale=LINEAR) for each in self.numeric)).features
+        """The columns, bounds and categories without bins, scales and meanings of NULL."""
+        numbers = (Numeric(each.column, each.lower, each.upper, missing=each.middle) for each in self.numeric)
+        categories = (replace(each, null=OUTSIDE) for each in self.categorical)
+        return replace(self, numeric=tuple(numbers), categorical=tuple(categories)).features
 
     @property
     def kind(self) -> str:
@@ -133,14 +151,14 @@ class Declaration:
         if self.vector:
             return [f"{self.vector.column}[{index}]" for index in range(1, self.vector.length + 1)]
         numbers = [name for each in self.numeric for name in each.names]
-        categories = [f"{each.column}={category}" for each in self.categorical for category in each.categories]
+        categories = [f"{each.column}={category}" for each in self.categorical for category in each.values]
         return numbers + categories + [name for pair in self.products for name in pair.names]
 
     @property
     def dimension(self) -> int:
         """Number of coordinates of one linear model, with the intercept."""
         numbers = sum(feature.width for feature in self.numeric)
-        categories = sum(len(feature.categories) for feature in self.categorical)
+        categories = sum(feature.width for feature in self.categorical)
         length = self.vector.length if self.vector else 0
         return numbers + categories + sum(pair.width for pair in self.products) + length + self.intercept
 
@@ -155,7 +173,7 @@ class Declaration:
         if self.vector:
             return {self.vector.column: {"length": self.vector.length, "norm": self.vector.norm_bound}}
         numbers: dict[str, Any] = {feature.column: feature.declared for feature in self.numeric}
-        return numbers | {feature.column: list(feature.categories) for feature in self.categorical}
+        return numbers | {feature.column: feature.declared for feature in self.categorical}
 
     def to_json(self) -> str:
         """Return the declaration as JSON."""
@@ -166,12 +184,18 @@ class Declaration:
         }
         common = {"intercept": self.intercept, "features": self.features, "public_columns": self.public_columns}
         encoding = {} if self.encoding == SCALED else {"encoding": self.encoding}
-        return json.dumps({"label": self.label, **kinds[self.kind], **common, **encoding, **self.paired})
+        nulls = {"nulls": KEPT} if self.parts else {}
+        return json.dumps({"label": self.label, **kinds[self.kind], **common, **encoding, **self.paired, **nulls})
 
     @classmethod
     def from_json(cls, text: str) -> "Declaration":
         """Return the declaration that `to_json` wrote."""
-        return declare(**json.loads(text))
+        return cls.of_stored(json.loads(text))
+
+    @classmethod
+    def of_stored(cls, stored: Mapping[str, Any]) -> "Declaration":
+        """Return the declaration in parsed JSON; earlier versions wrote no `nulls`, and made NULL a zero row."""
+        return declare(**{"nulls": REQUIRED, **stored})
 
 
 def declare(
@@ -187,12 +211,17 @@ def declare(
     encoding: str = SCALED,
     pairs: Sequence[Sequence[str]] = (),
     pair_cells: int = USUAL_CELLS,
+    nulls: str = KEPT,
 ) -> Declaration:
-    """Check what an owner states about the columns of a table, and return it as a declaration."""
+    """Check what an owner states about the columns of a table, and return it as a declaration.
+
+    `nulls` is the meaning of NULL in a column that is declared without `missing`: KEPT keeps the row, REQUIRED makes
+    it a zero row.
+    """
     kind = _label_kind(label, positive, negative, classes, label_bounds)
     if encoding not in ENCODINGS:
         raise ValueError(f"encoding = {encoding!r} is not one of {', '.join(ENCODINGS)}; choose one of them")
-    parsed = _features(label, features)
+    parsed = _features(label, features, keeps=nulls == KEPT)
     numeric = tuple(feature for feature in parsed if isinstance(feature, Numeric))
     categorical = tuple(feature for feature in parsed if isinstance(feature, Categorical))
     vectors = [feature for feature in parsed if isinstance(feature, Vector)]
@@ -300,7 +329,7 @@ def _label_bounds(label: str, bounds: Sequence[float]) -> tuple[float, float]:
     return float(lower), float(upper)
 
 
-def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Categorical | Vector"]:
+def _features(label: str, features: Mapping[str, Any], *, keeps: bool) -> list["Numeric | Categorical | Vector"]:
     if not isinstance(features, Mapping):
         written = json.dumps(features, default=str)
         raise ValueError(f"features is {written}; give an object: column → bounds, categories, or length and norm")
@@ -308,26 +337,37 @@ def _features(label: str, features: Mapping[str, Any]) -> list["Numeric | Catego
         raise ValueError("features is empty; declare at least one column with its bounds or categories")
     if label in features:
         raise ValueError(f"column {label!r} is the label and cannot be a feature too; remove it from features")
-    return [_feature(column, declared) for column, declared in features.items()]
+    return [_feature(column, declared, keeps=keeps) for column, declared in features.items()]
 
 
-def _feature(column: str, declared: Any) -> Numeric | Categorical | Vector:
-    if isinstance(declared, Mapping):
-        if "bounds" in declared:
-            return _coded(column, declared)
-        if {"length", "norm"} & set(declared):
-            return _vector(column, declared)
-    if isinstance(declared, Sequence) and not isinstance(declared, str) and declared:
-        if all(isinstance(value, str) for value in declared):
-            return _categorical(column, declared)
-        if _are_bounds(declared):
-            return _numeric(column, *declared)
+def _feature(column: str, declared: Any, *, keeps: bool) -> Numeric | Categorical | Vector:
+    if isinstance(declared, Mapping) and {"length", "norm"} & set(declared):
+        return _vector(column, declared)
+    stated = _stated(declared)
+    if "bounds" in stated:
+        return _with_null(_coded(column, stated), stated.get("missing"), keeps=keeps)
+    if "categories" in stated:
+        return _categorical(column, stated, keeps=keeps)
     raise ValueError(
         f"feature {column!r} is declared as {json.dumps(declared, default=str)}; "
         "give [lower, upper] for bounds, a list of strings for categories, "
-        '{"bounds": [lower, upper], "bins": …, "scale": …} for bins or a scale, or '
-        '{"length": …, "norm": …} for an array'
+        '{"bounds": [lower, upper], "bins": …, "scale": …, "missing": …} for bins, a scale or the meaning of NULL, '
+        '{"categories": […], "missing": …}, or {"length": …, "norm": …} for an array'
     )
+
+
+def _stated(declared: Any) -> Mapping[str, Any]:
+    """Return the declaration of a number or of categories as a mapping; empty for anything else."""
+    if isinstance(declared, Mapping):
+        return declared
+    if _are_categories(declared):
+        return {"categories": declared}
+    return {"bounds": declared} if _are_bounds(declared) else {}
+
+
+def _are_categories(declared: Any) -> bool:
+    listed = isinstance(declared, Sequence) and not isinstance(declared, str)
+    return listed and len(declared) > 0 and all(isinstance(value, str) for value in declared)
 
 
 def _are_bounds(declared: Any) -> bool:
@@ -337,8 +377,10 @@ def _are_bounds(declared: Any) -> bool:
 
 def _coded(column: str, declared: Mapping[str, Any]) -> Numeric:
     """Return a numeric column that is declared with bins or a scale; raise ValueError unless both are valid."""
-    if unknown := set(declared) - {"bounds", "bins", "scale"}:
-        raise ValueError(f'feature {column!r} has {sorted(unknown)}; a number has "bounds", "bins" and "scale"')
+    if unknown := set(declared) - {"bounds", "bins", "scale", "missing"}:
+        raise ValueError(
+            f'feature {column!r} has {sorted(unknown)}; a number has "bounds", "bins", "scale" and "missing"'
+        )
     bounds, bins, scale = declared["bounds"], declared.get("bins", 0), declared.get("scale", LINEAR)
     if not _are_bounds(bounds):
         raise ValueError(f"bounds of {column!r} are {bounds!r}; give [lower, upper]")
@@ -362,10 +404,37 @@ def _shown(bounds: Sequence[float]) -> str:
     return ", ".join(str(bound)[:24] for bound in bounds)
 
 
-def _categorical(column: str, categories: Sequence[str]) -> Categorical:
+def _with_null(feature: Numeric, null: Any, *, keeps: bool) -> Numeric:
+    """Return a numeric column with a declared meaning of NULL, None for the default one."""
+    if null == REQUIRED or (null is None and not keeps):
+        return feature
+    if null in (None, INDICATOR):
+        return replace(feature, missing=feature.middle, indicator=null == INDICATOR)
+    if is_number(null) and feature.lower <= null <= feature.upper:
+        return replace(feature, missing=float(null))
+    raise ValueError(
+        f"missing of {feature.column!r} is {null!r}; give a number from {feature.lower:g} to {feature.upper:g}, "
+        f'"{INDICATOR}" or "{REQUIRED}"'
+    )
+
+
+def _categorical(column: str, declared: Mapping[str, Any], *, keeps: bool) -> Categorical:
+    """Return a column of categories; raise ValueError unless they, and the meaning of NULL, are valid."""
+    if unknown := set(declared) - {"categories", "missing"}:
+        raise ValueError(f'feature {column!r} has {sorted(unknown)}; categories have "categories" and "missing"')
+    categories, null = declared["categories"], declared.get("missing", OUTSIDE if keeps else REQUIRED)
+    if not _are_categories(categories):
+        raise ValueError(f"categories of {column!r} are {categories!r}; give a list of strings")
     if len(set(categories)) != len(categories):
         raise ValueError(f"categories of {column!r} list a value twice; list each once")
-    return Categorical(column, tuple(categories))
+    if null not in (CATEGORY, OUTSIDE, REQUIRED):
+        raise ValueError(f'missing of {column!r} is {null!r}; it must be "{CATEGORY}", "{OUTSIDE}" or "{REQUIRED}"')
+    if null == CATEGORY and ABSENT in categories:
+        raise ValueError(
+            f'{column!r} has a category "{ABSENT}", which is the name of the category of NULL; '
+            f'declare "missing": "{OUTSIDE}" or "{REQUIRED}"'
+        )
+    return Categorical(column, tuple(categories), null)
 
 
 def _vector(column: str, declared: Mapping[str, Any]) -> Vector:

@@ -93,12 +93,12 @@ class Registration:
         )
 
     def coded(self, rows: int) -> "Registration":
-        """Return the registration with a scale, and possibly bins, for wide numbers declared by their bounds alone.
+        """Return the registration with a scale, and possibly bins, for wide numbers declared by bounds alone.
 
         Public facts decide: for classes a number whose bounds are WIDE apart is put on the scale `asinh`, and in BINS
         bins if all of them together add few coordinates, and there are enough rows. A column declared as
-        `{"bounds": …}` is unchanged. This is chosen once and not for each training, so that all models of a dataset,
-        and every summary that several of them share, have the same coordinates.
+        `{"bounds": …}`, or with bins or a scale, is unchanged. This is chosen once and not for each training, so that
+        all models of a dataset, and every summary that several of them share, have the same coordinates.
         """
         from dbdp.learning.rows.features import ASINH
 
@@ -112,7 +112,8 @@ class Registration:
         return replace(self, features={**self.features, **{each.column: each.declared for each in chosen}})
 
     def _is_wide(self, feature: "Numeric") -> bool:
-        is_plain = not isinstance(self.features[feature.column], Mapping)
+        stated = self.features[feature.column]
+        is_plain = not isinstance(stated, Mapping) or set(stated) == {"bounds", "missing"}
         return is_plain and feature.upper - feature.lower >= WIDE
 
     @cached_property

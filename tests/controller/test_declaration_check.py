@@ -64,6 +64,24 @@ def test_every_mistake_is_counted_exactly(database, visits):
     assert {each.share for each in checked.findings if each.column == "ward"} == {0.01, 0.1, 0}
 
 
+@pytest.mark.parametrize(
+    ("column", "missing", "lost"), [("age", "required", 2), ("ward", "required", 1), ("age", "indicator", 0)]
+)
+def test_rows_that_nulls_lose_are_counted(database, visits, connection, column, missing, lost):
+    """NULL of a required column, and of the label in every case; each row is counted once."""
+    key = "bounds" if column == "age" else "categories"
+    name = visits(features=FEATURES | {column: {key: FEATURES[column], "missing": missing}})
+    checked = database.check_declaration(name)
+    assert (checked.lost, checked.lost_if_required) == (lost, 3)
+    connection.execute('update visits set ill = null where "order" in (4, 50)')
+    connection.execute("update visits set age = 'infinity' where \"order\" = 11")
+    checked = database.check_declaration(name)
+    assert (checked.lost, checked.lost_if_required) == (
+        {"required": {"age": 4, "ward": 3}}.get(missing, {}).get(column, 2),
+        4,
+    )
+
+
 def test_rows_and_units_that_no_training_reads_are_counted(database, visits, connection):
     """A capacity far below the rows: trainings read a few of them, and nothing else tells."""
     name = visits(capacity=60)

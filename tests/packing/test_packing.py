@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from nulls import required
 from pairs import others_slow
 from shuffles import SCALED, assert_places_are_even, growth, multiset, shuffled
 
@@ -78,7 +79,7 @@ create table c as select i, (i - 20)::numeric / 100 as n,
   case i % 4 when 0 then 'u' when 1 then 'v' when 2 then 'w' end as t,
   i % 5 = 0 as b, case when i % 3 = 0 then 'no' else 'yes' end as y from generate_series(1, 300) as i""")
     features = {"i": [50, 250], "n": [-1, 1], "t": ["v", "u"], "b": ["true", "false"]}
-    name = register("c", features=features, label="y", positive="yes")
+    name = register("c", features=required(features), label="y", positive="yes")
     for is_scaled, options in ((False, {}), (True, SCALED)):
         expected = [expected_columns(i, is_scaled=is_scaled) for i in range(1, 301)]
         assert_same_rows(rows_of(connection, name, 7, **options), np.array(expected))
@@ -368,7 +369,7 @@ def test_invalid_arrays_train_as_zero_rows(connection, server_log, schema, regis
 def test_invalid_columns_train_as_zero_rows(connection, server_log, schema, register):
     fill_columns(connection, "wild", list(BAD_NUMBERS.values()))
     fill_columns(connection, "tame", ["null, null, null, null"] * len(BAD_NUMBERS))
-    names = register("wild", features=COLUMNS), register("tame", features=COLUMNS)
+    names = register("wild", features=required(COLUMNS)), register("tame", features=required(COLUMNS))
     assert_same_training(connection, server_log, names, 6)
     zeros = sum((row == 0).all() for row in rows_of(connection, names[0], 6))
     assert zeros == len(BAD_NUMBERS)

@@ -643,9 +643,19 @@ def test_the_classes_of_a_dataset_are_sorted_with_their_models(database, patient
         assert model.intercept_[place] == stored["intercepts"][classes.index(each)]
 
 
+REQUIRED = {
+    "age": {"bounds": [0, 100], "missing": "required"},
+    "ward": {"categories": ["A", "B"], "missing": "required"},
+}
+
+
 @pytest.mark.parametrize("missing", [None, np.nan, np.inf])
-def test_missing_values_are_not_predicted(database, patients, registered, missing):
-    model = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
+def test_missing_values_are_not_predicted_where_required(database, patients, missing):
+    ages = f"{patients.schema}.ages"
+    database.query(f"create table {ages} as select age, ward, ill from {patients.schema}.patients")
+    stated = {"label": "ill", "positive": "yes", "epsilon": 10, "delta": 1e-2}
+    database.register_dataset(ages, ages, features=REQUIRED, **stated)
+    model = dbdp.LogisticRegression(epsilon=1, database=database).fit(ages)
     assert model.predict([[50, "A"], [60.0, "no such ward"]]).shape == (2,)
     for rows in ([[missing, "A"]], np.array([[missing, "A"]], dtype=object), {"age": [missing], "ward": ["A"]}):
         with pytest.raises(ValueError, match="column 'age' has missing or infinite values"):
@@ -653,14 +663,29 @@ def test_missing_values_are_not_predicted(database, patients, registered, missin
     for rows in ([[50, None]], [[50, np.nan]], {"age": [50], "ward": [None]}):
         with pytest.raises(ValueError, match="column 'ward' has missing or infinite values"):
             model.predict_proba(rows)
-    ages = f"{patients.schema}.ages"
-    database.query(f"create table {ages} as select age, ill from {patients.schema}.patients")
-    database.register_dataset(
-        ages, ages, label="ill", positive="yes", features={"age": [0, 100]}, epsilon=10, delta=1e-2
-    )
-    alone = dbdp.LogisticRegression(epsilon=1, database=database).fit(ages)
-    with pytest.raises(ValueError, match="column 'age' has missing or infinite values"):
-        alone.predict([[missing]])
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, np.inf])
+def test_missing_values_are_predicted_as_in_sql(database, patients, registered, missing):
+    model = dbdp.LogisticRegression(epsilon=1, database=database).fit(registered)
+    rows = [[missing, "A"], [50, None]]
+    sql = "select dbdp.predict_probability($1::int8, $2::jsonb) as p"
+    in_sql = [
+        database.query(sql, model.model_id_, text)[0]["p"]
+        for text in ('{"age": null, "ward": "A"}', '{"age": 50, "ward": null}')
+    ]
+    assert model.predict_proba(rows)[:, 1] == pytest.approx(in_sql, abs=1e-9)
+
+
+def test_rows_with_missing_values_are_fitted_if_bounds_say_so():
+    ages = np.linspace(0, 100, 200)
+    ages[::7] = np.nan
+    bounds = {"x0": {"bounds": [0, 100], "missing": "indicator"}}
+    labels = np.where(np.isnan(ages), 1, ages > 50).astype(int)
+    model = dbdp.LogisticRegression(epsilon=1e4, delta=1e-3, bounds=bounds, classes=[0, 1])
+    model.fit(ages[:, None], labels)
+    assert model.coef_.shape == (1, 2)
+    assert model.predict([[np.nan], [5.0], [95.0]]).tolist() == [1, 0, 1]
 
 
 def test_a_table_that_is_not_a_dataset_is_refused(database, patients):

@@ -36,8 +36,30 @@ FEATURES: dict[str, dict[str, Any]] = {
     },
 }
 FEATURES["pairs"] = FEATURES["bins"]
+MEANINGS: dict[str, tuple[Any, Any]] = {  # of NULL: as a number, and as a category; None is not declared
+    "required": ("required", "required"),
+    "usual": (None, None),
+    "told": (0.25, "category"),
+    "indicator": ("indicator", "outside"),
+}
 PAIRS = {"pairs": (("a", "c"), ("c", "w"), ("s", "a"), ("f", "w"))}
+JSON_OF = dict.fromkeys(MEANINGS, "jsonb_strip_nulls(to_jsonb(r))") | {"required": "to_jsonb(r)"}
 LABELS: dict[str, dict[str, Any]] = {"unit": {"positive": "1"}, "centred": {"positive": None, "label_bounds": [0, 1]}}
+
+
+def with_nulls(features: dict[str, Any], meaning: str) -> dict[str, Any]:
+    """The features, with a meaning of NULL in each column."""
+    number, category = MEANINGS[meaning]
+    if number is None:
+        return features
+    return {
+        name: {"categories": each, "missing": category}
+        if isinstance(each[0] if isinstance(each, list) else None, str)
+        else {"scale": "linear", **(each if isinstance(each, dict) else {"bounds": each}), "missing": number}
+        for name, each in features.items()
+    }
+
+
 IDS = [str(j) for j in range(1, COUNT + 1)]
 
 
@@ -71,40 +93,47 @@ def scores(connection: psycopg.Connection, model: int, kind: str, row: str = "r"
     return {j: None if p is None else float(np.log(p) - np.log1p(-p)) for j, p in result.items()}
 
 
-def of_design(connection: psycopg.Connection, model: int, kind: str) -> dict[int, float]:
+def of_design(connection: psycopg.Connection, model: int, kind: str, zero_rows: set[int] = NULLS) -> dict[int, float]:
     """What Python makes of the rows that are no zero rows."""
     text, coefficients, intercepts = connection.execute(
         "select declaration::text, coefficients, intercepts from dbdp.model where id = %s", (model,)
     ).fetchone()
     declaration = Declaration.from_json(text)
     rows = connection.execute(f"select j, {', '.join(declaration.columns)} from t").fetchall()
-    rows = [row for row in rows if row[0] not in NULLS]
+    rows = [row for row in rows if row[0] not in zero_rows]
     design = design_matrix(declaration, [row[1:] for row in rows])
     made = decisions(declaration, design, np.array(coefficients), np.array(intercepts))
     return dict(zip([row[0] for row in rows], made[:, 0].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("meaning", MEANINGS)
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("kind", LABELS)
-def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(connection, schema, register, kind, features, intercept):
+def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(
+    connection, schema, register, kind, features, meaning, intercept
+):
+    """Null, and a number that is not finite, have one meaning in all of them, and no row of it is longer than 1."""
     connection.execute(TABLE)
-    options = {"features": FEATURES[features], "intercept": intercept}
+    zero_rows = NULLS if meaning == "required" else set()
+    options = {"features": with_nulls(FEATURES[features], meaning), "intercept": intercept}
     name = register("t", **options, **LABELS[kind])
     twin = register("twin", **options, label="k", positive=None, classes=IDS)
     number, declaration, model = released(connection, name, PAIRS.get(features, ()))
     rows = packed(connection, twin, declaration)
-    assert set(rows) == set(range(1, COUNT + 1)) - NULLS
+    assert set(rows) == set(range(1, COUNT + 1)) - zero_rows
+    assert max(np.linalg.norm(row) for row in rows.values()) <= 1
     expected = {j: float(row @ model) for j, row in rows.items()}
     if kind == "centred":
         expected = {j: min(max(0.5 + value / 2, 0), 1) for j, value in expected.items()}
     stored = scores(connection, number, kind)
-    assert {j for j, value in stored.items() if value is None} == NULLS
+    assert {j for j, value in stored.items() if value is None} == zero_rows
     for found in (
         stored,
         scores(connection, number, kind, "(select x from t as x where x.j = r.j)"),
         scores(connection, number, kind, "to_jsonb(r)"),
-        of_design(connection, number, kind),
+        scores(connection, number, kind, JSON_OF[meaning]),
+        of_design(connection, number, kind, zero_rows),
     ):
         assert max(abs(found[j] - value) for j, value in expected.items()) < 1e-5
     assert np.std(list(expected.values())) > 0.01
@@ -149,7 +178,7 @@ def matrix(connection: psycopg.Connection, model: int) -> list[list[int]]:
 
 def test_a_model_of_a_version_before_is_scored_as_it_was(connection, schema, register):
     connection.execute(TABLE)
-    name = register("t", features=FEATURES["plain"], negative="0", epsilon=1e6, delta=0.1)
+    name = register("t", features=with_nulls(FEATURES["plain"], "required"), negative="0", epsilon=1e6, delta=0.1)
     number, declaration, _ = released(connection, name)
     now = scores(connection, number, "unit")
     assert connection.execute(OLD, (number,)).fetchone() == (True,)
@@ -204,7 +233,7 @@ def test_a_model_is_not_scored_where_bounds_differ(connection, schema, register)
         ({"encoding": "unit", "pairs": [["a", "z"]]}, "pairs names 'z'; columns of pairs are declared features"),
         ({"encoding": "unit", "pairs": "a*c"}, "pairs is 'a[*]c'; give a list"),
         ({"encoding": "unit", "pairs": [["a", "c"]], "pair_cells": 3}, "pair_cells = 3 must be"),
-        ({"encoding": "unit", "features": {"a": [0, 1]}}, "more than bins and scales"),
+        ({"encoding": "unit", "features": {"a": [0, 1]}}, "more than bins, scales and NULL"),
         ({"encoding": "unit", "features": 3}, "features is 3; give an object"),
         ("unit", 'coding needs "encoding"'),
     ],

@@ -12,6 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
+from nulls import required
 from scored import OF_EVERY_TYPE, assert_alike_in_parallel
 from shuffles import shuffled
 
@@ -102,8 +103,8 @@ def both(
     """A network on table t, and the scores of the rows as its twin, of whose label each row is a class, packs them."""
     projection = given.pop("projection", None)
     connection.execute("create table twin as select * from t")
-    name = register("t", features=features, **LABELS[kind], **given)
-    twin = register("twin", features=features, **LABELS["classes"], **given)
+    name = register("t", features=required(features), **LABELS[kind], **given)
+    twin = register("twin", features=required(features), **LABELS["classes"], **given)
     options: dict[str, Any] = {"coding": {"encoding": "scaled"}}
     if projection:
         options["projection"] = {"dimension": projection.dimension, "seed": projection.seed}

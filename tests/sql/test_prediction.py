@@ -14,6 +14,7 @@ import pytest
 import python_scorers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nulls import required
 from released import stored
 from scored import OF_EVERY_TYPE as FEATURES
 from scored import assert_alike_in_parallel
@@ -40,7 +41,7 @@ COLUMNS = ", ".join(FEATURES)
 def fitted(connection: psycopg.Connection, database: Database, schema: str, register: Register) -> LogisticRegression:
     """A model on columns, trained from a client where nothing stops that, else looked up."""
     connection.execute(TABLE)
-    name = register("t", features=FEATURES)
+    name = register("t", features=required(FEATURES))
     connection.execute("select dbdp.dp_logreg(%s, 500, epochs => 2, batch_size => 20)", (name,))
     return looked_up(connection, name)
 
@@ -217,7 +218,7 @@ NOT_FINITE = {"a": "'NaN'", "n": "'NaN'", "r": "'Infinity'"}
 @pytest.mark.parametrize(
     ("column", "value"), [*NULLED.items(), *NOT_FINITE.items(), ("n", "'Infinity'"), ("a", "'-Infinity'")]
 )
-def test_a_null_or_not_finite_feature_is_predicted_as_null(connection, fitted, column, value):
+def test_a_required_null_is_predicted_as_null(connection, fitted, column, value):
     connection.execute("create table other as select * from t where i = 5 limit 1")
     assert None not in scores(connection, fitted.model_id_, "other", "ctid")[0]
     connection.execute(f"update other set {column} = {value}")
@@ -675,7 +676,7 @@ def of_kind(connection: psycopg.Connection, register: Register, kind: str) -> tu
     connection.execute(
         TABLE.replace("y int", f"y {'text' if kind == 'classes' else 'int'}").replace("j % 2\n", LABEL_OF[kind] + "\n")
     )
-    name = register("t", features=FEATURES, positive=None, **KINDS[kind])
+    name = register("t", features=required(FEATURES), positive=None, **KINDS[kind])
     random = np.random.default_rng(4)
     outputs = 3 if kind == "classes" else 1
     coefficients, intercepts = random.normal(size=(outputs, 16)) / 5, random.normal(size=outputs)
@@ -743,7 +744,7 @@ def test_arrays_are_scored_by_the_models_of_every_kind(connection, schema, regis
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_null_or_not_finite_feature_is_null_for_every_kind(connection, schema, register, kind):
+def test_a_required_feature_is_null_for_every_kind(connection, schema, register, kind):
     model, *_ = of_kind(connection, register, kind)
     connection.execute("create table other as select * from t where i = 5 limit 1")
     sql = f"select dbdp.{PREDICTOR[kind]}({model}, other) is null from other"

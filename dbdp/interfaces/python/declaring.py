@@ -5,7 +5,7 @@ What is read from the rows is listed, so that the caller can be warned.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from dbdp.checks import nearest
 from dbdp.interfaces.python.frames import Bounds, Frame, FrameColumn, as_text
+from dbdp.learning.rows.features import REQUIRED
 
 WIDEST = 900  # columns of a table; a row with more does not fit a page of PostgreSQL
 LONGEST_NAME = 63  # bytes of a column's name
@@ -49,6 +50,28 @@ def features_of(frame: Frame, bounds: Any) -> Declared:
     return _by_column(frame, _each(frame, bounds))
 
 
+def kept_columns(bounds: Any) -> set[str]:
+    """Return the names of the columns that bounds declare a meaning of missing values for, other than `required`."""
+    stated = bounds.items() if isinstance(bounds, Mapping) else ()
+    return {
+        str(name) for name, each in stated if isinstance(each, Mapping) and each.get("missing", REQUIRED) != REQUIRED
+    }
+
+
+def requiring(declared: Declared) -> Declared:
+    """Return features that refuse missing values in every column without a declared meaning of them."""
+    return replace(declared, features={name: _requiring(each) for name, each in declared.features.items()})
+
+
+def _requiring(stated: Any) -> Any:
+    if isinstance(stated, Mapping):
+        return {"missing": REQUIRED, **stated} if {"bounds", "categories"} & set(stated) else stated
+    if not isinstance(stated, list):
+        return stated
+    are_categories = any(isinstance(value, str) for value in stated)
+    return {"categories" if are_categories else "bounds": stated, "missing": REQUIRED}
+
+
 def misfits(columns: Frame, features: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each column of which at least half the values are not as declared.
 
@@ -56,12 +79,15 @@ def misfits(columns: Frame, features: Mapping[str, Any]) -> list[str]:
     """
     sentences = []
     for name, declared in features.items():
-        stated = declared.get("bounds") if isinstance(declared, Mapping) else declared
+        stated = declared.get("bounds", declared.get("categories")) if isinstance(declared, Mapping) else declared
         if name not in columns or not isinstance(stated, list):
             continue
         values = columns[name].values
         if columns[name].is_text:
-            strange, what = [value not in stated for value in values], "are none of its categories"
+            strange, what = (
+                [value is not None and value not in stated for value in values],
+                "are none of its categories",
+            )
         else:
             strange, what = (values < stated[0]) | (values > stated[1]), "are clipped to its bounds"
         if 2 * np.count_nonzero(strange) >= len(values):
@@ -158,7 +184,7 @@ def _check_name(name: str) -> None:
 def _check_kind(name: str, column: FrameColumn, stated: Any) -> None:
     """Raise ValueError for categories of a column of numbers, or bounds of one of texts."""
     if isinstance(stated, Mapping):
-        stated = stated.get("bounds")
+        stated = stated.get("bounds", stated.get("categories"))
     are_categories = isinstance(stated, list) and any(isinstance(value, str) for value in stated)
     if are_categories and not column.is_text:
         raise ValueError(
@@ -175,7 +201,7 @@ def _check_kind(name: str, column: FrameColumn, stated: Any) -> None:
 def _plain(stated: Any) -> Any:
     """Return bounds as a list of float, also inside a mapping, or categories as a list of str; others unchanged."""
     if isinstance(stated, Mapping):
-        return {**stated, "bounds": _plain(stated["bounds"])} if "bounds" in stated else dict(stated)
+        return {**stated, **{key: _plain(stated[key]) for key in ("bounds", "categories") if key in stated}}
     values = list(stated) if isinstance(stated, Sequence | np.ndarray) and not isinstance(stated, str) else stated
     if not isinstance(values, list):
         return stated

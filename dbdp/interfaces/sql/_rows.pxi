@@ -129,6 +129,7 @@ cdef class _Columns(_Linear):
     cdef list _group_lookups
     cdef double _cell_square
     cdef long long[::1] _groups  # of the row that is scored; -1 for an unknown category
+    cdef double[::1] _missing, _indicators  # what NULL counts as, and its indicator's weight, NaN without one
 
     def __init__(self, columns, double intercept, ending=_PLAIN, crossing=_NO_PAIRS):
         self._end_by(intercept, ending)
@@ -137,6 +138,8 @@ cdef class _Columns(_Linear):
         self._origins, self._lengths = _transposed([column.affine for column in columns], 2)
         self._centres, self._factors = _transposed([column.bend or (0.0, 0.0) for column in columns], 2)
         self._lookups = [column.lookup for column in columns]
+        self._missing = array("d", [column.missing for column in columns])
+        self._indicators = array("d", [NOTHING if column.indicator is None else column.indicator for column in columns])
         bins = [column.bins or ((), ()) for column in columns]
         self._bins = array("q", [len(weights) for _, weights in bins])
         self._first = array("q", [sum(len(weights) for _, weights in bins[:place]) for place in range(len(bins))])
@@ -199,7 +202,7 @@ cdef class _Columns(_Linear):
             self._groups[group] = place - self._first_edge[group]
 
     cdef double _category(self, long column, bytes value):
-        if self._kinds[column] == b"b":
+        if self._kinds[column] == b"b" and value is not None:
             value = value.rstrip(b" ")
         self._group_category(column, value)
         weight = (<dict> self._lookups[column]).get(value)
@@ -209,10 +212,10 @@ cdef class _Columns(_Linear):
         return <double> weight
 
     cdef double _weighted(self, long column, double value):
-        """Return a number's summand in the decision, NaN if it is not finite; add its square to the row's."""
+        """Return a number's summand in the decision; add its square to the row's."""
         cdef double position
         if value - value != 0.0:
-            return NOTHING
+            return self._absent(column)
         self._group_number(column, value)
         if self._bins[column]:
             return self._of_bin(column, value)
@@ -222,6 +225,18 @@ cdef class _Columns(_Linear):
         position = (position - self._origins[column]) / self._lengths[column]
         self._squares += position * position
         return self._weights[column] * position
+
+    cdef double _absent(self, long column):
+        """Return the summand of NULL, or of a number that is not finite; NaN if the column requires a value."""
+        cdef double added = 0.0
+        if self._missing[column] != self._missing[column]:
+            return NOTHING
+        if self._kinds[column] == b"t" or self._kinds[column] == b"b":
+            return self._category(column, None)
+        if self._indicators[column] == self._indicators[column]:
+            self._squares += 1.0
+            added = self._indicators[column]
+        return added + self._weighted(column, self._missing[column])
 
     cdef double _of_bin(self, long column, double value):
         cdef long long place = self._first[column], last = place + self._bins[column] - 1
@@ -254,8 +269,8 @@ cdef _transposed(rows, long parts):
 cdef class RecordScorer(_Columns):
     """Computes intercept + Σ contribution of each column from the binary form of a row (`record_send`).
 
-    Columns are in the row's order. It returns None if a feature is null or not finite; numbers are clipped to their
-    bounds.
+    Columns are in the row's order. It returns None if a feature that requires a value is null or not finite; numbers
+    are clipped to their bounds.
     """
 
     cdef double decision(self, bytes record):
@@ -279,7 +294,7 @@ cdef class RecordScorer(_Columns):
                 decision += self._contribution(column, kinds[column], place, size)
                 place += size
             elif kinds[column] != b"-":
-                decision = NOTHING
+                decision += self._absent(column)
         if decision == decision:
             decision += self._of_cells()
         return self._ended(decision, self._squares)
@@ -303,8 +318,8 @@ cdef class StoredRowScorer(_Columns):
 
     The bytes are PostgreSQL's heap tuple without its length word: type modifier, row type, 6 bytes,
     number of columns and flags (uint16 each), offset of the data, bitmap of the columns that are not null, the data.
-    A compressed value, a null, another number of columns or another length yields no decision; the caller then passes
-    the binary form. Columns have their length (-1: varying) and alignment.
+    A compressed value, a null where a value is required, another number of columns or another length yields no
+    decision; the caller then passes the binary form. Columns have their length (-1: varying) and alignment.
     """
 
     cdef bytes _aligns
@@ -338,7 +353,7 @@ cdef class StoredRowScorer(_Columns):
         for column in range(columns):
             if has_null and not start[19 + column // 8] >> column % 8 & 1:
                 if kinds[column] != b"-":
-                    return NOTHING
+                    decision += self._absent(column)
                 continue
             size, head = self._sizes[column], 0
             if size >= 0 or (place - 4 < total and start[place - 4] == 0):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dbdp import checks
+from dbdp.learning.rows.features import REQUIRED
 from dbdp.registry.declarations import Declaration
 
 TYPE = 3802  # PostgreSQL's OID of jsonb, in place of a row's type
@@ -61,7 +62,8 @@ def _refusing(declaration: Declaration) -> Callable[[bytes], bytes | None]:
         return lambda features: _array(vector.column, vector.length, _parsed(features))
     known = [None] * len(declaration.numeric) + [frozenset(each.categories) for each in declaration.categorical]
     expected = list(zip(columns(declaration), known, strict=True))
-    return lambda features: _row(expected, _parsed(features))
+    required = [feature.column for feature in declaration.parts if feature.null == REQUIRED]
+    return lambda features: _row(expected, required, _parsed(features))
 
 
 def _parsed(features: bytes) -> Any:
@@ -90,16 +92,20 @@ def _array(column: str, length: int, value: Any) -> bytes | None:
     return struct.pack(f"<5i{len(value)}d", 1, 0, _FLOAT8, len(value), 1, *map(_clipped, value))
 
 
-def _row(expected: list[tuple[str, frozenset[str] | None]], value: Any) -> bytes:
-    """Return the binary form of a row with the expected columns, each with its categories; None for a number's."""
+def _row(expected: list[tuple[str, frozenset[str] | None]], required: list[str], value: Any) -> bytes:
+    """Return the binary form of a row with the expected columns, each with its categories; None for a number's.
+
+    An absent column is a null, unless it is a required one, or all are absent.
+    """
     names = [column for column, _ in expected]
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not any(name in value for name in names):
         raise _without(names, names)
-    if missing := [name for name in names if name not in value]:
+    if missing := [name for name in required if name not in value]:
         raise _without(missing, names)
     pieces = [struct.pack(">i", len(expected))]
     for column, categories in expected:
-        cell = _number(column, value[column]) if categories is None else _category(categories, value[column])
+        cell = value.get(column)
+        cell = _number(column, cell) if categories is None else _category(categories, cell)
         pieces.append(struct.pack(">ii", 0, -1 if cell is None else len(cell)) + (cell or b""))
     return b"".join(pieces)
 

@@ -2,10 +2,11 @@
 
 import math
 import struct
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dbdp import checks
-from dbdp.learning.rows.features import CENTRED, UNIT, Numeric, constant_of
+from dbdp.learning.rows.features import CATEGORY, CENTRED, REQUIRED, UNIT, Categorical, Numeric, constant_of
 from dbdp.learning.rows.pairs import WEIGHT, Side
 from dbdp.registry.declarations import Declaration
 
@@ -40,6 +41,10 @@ class Column(NamedTuple):
     bend: tuple[float, float] | None = None
     # The lower edges of the bins except the first, and the weight of each bin.
     bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    # The number that NULL, or a number that is not finite, counts as; 0 for categories, where `lookup` has NULL under
+    # None if it is one. NaN: a row with NULL has no decision.
+    missing: float = math.nan
+    indicator: float | None = None  # weight of the indicator of NULL
 
 
 class ColumnGroups(NamedTuple):
@@ -48,7 +53,7 @@ class ColumnGroups(NamedTuple):
     place: int  # place of the column in a row
     groups: int  # number of groups
     edges: tuple[float, ...] = ()  # of a number: the lower edges of the groups except the first
-    lookup: dict[bytes, int] | None = None  # of a category: the group of each
+    lookup: dict[bytes | None, int] | None = None  # of a category: the group of each
 
 
 class Cells(NamedTuple):
@@ -141,13 +146,16 @@ def columns(declaration: Declaration, weights: list[float], types: dict[str, str
     for numeric in declaration.numeric:
         kind = _kind(numeric.column, types, _NUMBER_KINDS)
         decode = decode_numeric if kind == "c" else None
-        own = tuple(next(remaining) for _ in range(numeric.width))
+        own = tuple(next(remaining) for _ in range(numeric.width - numeric.indicator))
         numbers, bins = (own[0], numeric.lower, numeric.upper), (numeric.edges, own) if numeric.bins else None
-        used[numeric.column] = Column(kind, numbers, decode, _affine(declaration, numeric), numeric.bend, bins)
+        how = kind, numbers, decode, _affine(declaration, numeric), numeric.bend, bins
+        missing = math.nan if numeric.missing is None else numeric.missing
+        used[numeric.column] = Column(*how, missing, next(remaining) if numeric.indicator else None)
     for categorical in declaration.categorical:
         kind = _kind(categorical.column, types, _CATEGORY_KINDS)
-        binary = [_binary(category, types[categorical.column], order) for category in categorical.categories]
-        used[categorical.column] = Column(kind, lookup=dict(zip(binary, remaining, strict=False)))
+        binary = _binary_values(categorical, types, order)
+        weights_of = dict(zip(binary, islice(remaining, len(binary)), strict=True))
+        used[categorical.column] = Column(kind, lookup=weights_of, missing=_missing(categorical))
     return [used.get(column, IGNORED) for column in types]
 
 
@@ -168,7 +176,7 @@ def _group_of(side: Side, types: dict[str, str], order: str) -> ColumnGroups:
     place = list(types).index(column)
     if isinstance(feature, Numeric):
         return ColumnGroups(place, side.groups, feature.edges)
-    binary = [_binary(category, types[column], order) for category in feature.categories]
+    binary = _binary_values(feature, types, order)
     return ColumnGroups(place, side.groups, lookup=dict(zip(binary, side.group_of_category, strict=True)))
 
 
@@ -178,6 +186,16 @@ def _kind(column: str, types: dict[str, str], kinds: dict[str, str]) -> str:
     if type_name not in kinds:
         raise ValueError(f"column {column!r} of the row is {types[column]}; it must be one of {', '.join(kinds)}")
     return kinds[type_name]
+
+
+def _binary_values(feature: Categorical, types: dict[str, str], order: str) -> list[bytes | None]:
+    """Return the categories as bytes of their column's type, then None if NULL is a category."""
+    binary = [_binary(category, types[feature.column], order) for category in feature.categories]
+    return [*binary, *[None] * (feature.null == CATEGORY)]
+
+
+def _missing(feature: Categorical) -> float:
+    return math.nan if feature.null == REQUIRED else 0.0
 
 
 def _binary(category: str, type_name: str, order: str) -> bytes:
@@ -209,7 +227,7 @@ class RecordReader:
     """Reads some columns of a row in its binary form as numbers, in the form that packing uses.
 
     Columns are those of `_scorer.RecordScorer`, at `places` of the row. A category becomes its weight in `lookup`,
-    or -1; a null becomes NaN.
+    or -1; a null becomes NaN, or for categories their declared meaning of it.
     """
 
     def __init__(self, columns: list[Column], places: list[int]) -> None:
@@ -240,10 +258,10 @@ def values_of(record: bytes, columns: int) -> list[bytes | None] | None:
 
 
 def number_of(column: Column, value: bytes | None) -> float:
-    """Return a number, or a category's weight, -1 for an unknown one; NaN for a null."""
+    """Return a number, NaN for a null; or a category's weight, -1 for an unknown one."""
     kind, lookup = column.kind, column.lookup
     if value is None:
-        return math.nan
+        return float(lookup.get(None, -1.0)) if kind in "tb" and not math.isnan(column.missing) else math.nan
     if kind in "tb":
         return float(lookup.get(value.rstrip(b" ") if kind == "b" else value, -1.0))
     return float(lookup(value)) if kind == "c" else _plain_number(value, kind)

@@ -19,7 +19,7 @@ from dbdp.interfaces.sql import _scorer as compiled
 from dbdp.interfaces.sql import json_rows, outcomes, row_columns, threads
 from dbdp.interfaces.sql._scorer import MOST_KNOWN
 from dbdp.learning.rows.features import SCALED
-from dbdp.registry.declarations import Declaration, declare
+from dbdp.registry.declarations import Declaration
 
 Scorer = Callable[[bytes], float | None]
 
@@ -178,7 +178,7 @@ def _learned(model: int | None, row_type: int, description: str | None, kind: st
     if description is None:
         raise ValueError(f"model {model} does not exist; see dbdp.models")
     described = json.loads(description)
-    declaration = declare(**described["declaration"])
+    declaration = Declaration.of_stored(described["declaration"])
     if declaration.kind != kind:
         raise ValueError(f"model {model} predicts {_LABELS[declaration.kind]}; call {_FUNCTIONS[declaration.kind]}")
     make = _of_json if row_type == json_rows.TYPE else _scorers_of
@@ -223,7 +223,7 @@ def _of_network(declaration: Declaration, described: dict[str, Any], row_type: i
     if row_type:
         types = row_columns.types_of(declaration, described)
         weights = [1.0] * sum(each.width for each in declaration.numeric)
-        weights += [float(place) for each in declaration.categorical for place in range(len(each.categories))]
+        weights += [float(place) for each in declaration.categorical for place in range(each.width)]
         places = [list(types).index(column) for column in declaration.columns]
         packer = network_models.column_packer(
             row_columns.RecordReader(row_columns.columns(declaration, weights, types, ">"), places)

@@ -16,6 +16,7 @@ the elements in the machine's own representation. A packed label is ±1, a class
 number in [-1, 1].
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -195,9 +196,13 @@ class ColumnEncoder:
 
     A numeric column is clipped to its bounds and mapped to one coordinate, see `Numeric.affine`, or to one for each of
     its bins; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The row is
-    divided by the largest norm that the declaration allows, √(columns + WEIGHT²·pairs + intercept), which a row with
-    every number at a bound and with declared categories attains, so that no row is clipped. With the encoding `unit` it
-    is divided by its own norm instead. A pair of columns becomes a coordinate for each cell: WEIGHT for the row's own.
+    divided by the largest norm that the declaration allows, √(columns + indicators + WEIGHT²·pairs + intercept), so
+    that no row is clipped; without indicators a row with every number at a bound and with declared categories attains
+    it. With the encoding `unit` it is divided by its own norm instead. A pair of columns becomes a coordinate for each
+    cell: WEIGHT for the row's own.
+
+    A number that is not finite, as which NULL is read, counts as `Numeric.missing`. What NULL is as a category is up
+    to the numbers of the record: one of the categories', another one, or NaN, which makes the row a zero row.
     """
 
     numeric: tuple[Numeric, ...]
@@ -233,7 +238,8 @@ class ColumnEncoder:
     @property
     def radius(self) -> float:
         """The divisor of every row: the largest norm of one; 1 if each row is divided by its own norm."""
-        square = self.length + WEIGHT * WEIGHT * len(self.pairs) + self.intercept
+        indicators = sum(feature.indicator for feature in self.numeric)
+        square = self.length + indicators + WEIGHT * WEIGHT * len(self.pairs) + self.intercept
         return 1.0 if self.encoding == UNIT else float(np.sqrt(square))
 
     @cached_property
@@ -263,8 +269,10 @@ class ColumnEncoder:
         """Return coordinates, indicators and the intercept; NaN in a row with a value that is not finite."""
         features = np.zeros((len(values), self.width))
         first, places = 0, dict[int, np.ndarray]()
-        for feature, column in zip(self.numeric, values.T, strict=False):
-            _encode_number(feature, self.encoding, column, features[:, first : first + feature.width])
+        values, absent = known(self.numeric, values)
+        for place, feature in enumerate(self.numeric):
+            columns = features[:, first : first + feature.width]
+            _encode_number(feature, self.encoding, values[:, place], absent[:, place], columns)
             first += feature.width
         for column, (numbers, order) in enumerate(self._lookups, start=len(self.numeric)):
             nearest = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
@@ -282,6 +290,17 @@ class ColumnEncoder:
         return features
 
 
+def known(numeric: Sequence[Numeric], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return values (n, columns) with public numbers where the first ones are not finite, and where these are (n, m).
+
+    A column of `numeric` that requires numbers is unchanged.
+    """
+    absent = ~np.isfinite(values[:, : len(numeric)])
+    counted = np.array([np.nan if feature.missing is None else feature.missing for feature in numeric])
+    filled = np.where(absent & np.isfinite(counted), counted, values[:, : len(numeric)])
+    return np.hstack([filled, values[:, len(numeric) :]]), absent
+
+
 def positions(feature: Numeric, values: np.ndarray) -> np.ndarray:
     """Return the positions on a column's scale of numbers (n,), clipped to the bounds; NaN for NaN; see `Numeric`."""
     clipped = np.clip(values, feature.lower, feature.upper)
@@ -297,13 +316,17 @@ def bins_of(feature: Numeric, values: np.ndarray) -> np.ndarray:
     return np.searchsorted(feature.edges, values, side="right")
 
 
-def _encode_number(feature: Numeric, encoding: str, values: np.ndarray, coordinates: np.ndarray) -> None:
-    """Write the coordinates (n, width) of a numeric column to an array of zeros."""
+def _encode_number(
+    feature: Numeric, encoding: str, values: np.ndarray, absent: np.ndarray, coordinates: np.ndarray
+) -> None:
+    """Write the coordinates (n, width) of a numeric column to an array of zeros; see `known`."""
     if feature.bins:
         coordinates[np.arange(len(values)), bins_of(feature, values)] = 1.0
     else:
         origin, length = feature.affine(encoding)
         coordinates[:, 0] = (positions(feature, values) - origin) / length
+    if feature.indicator:
+        coordinates[:, -1] = absent
 
 
 def _indicate(places: np.ndarray, value: float, coordinates: np.ndarray) -> None:

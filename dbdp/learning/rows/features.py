@@ -14,6 +14,8 @@ SCALED, UNIT, CENTRED = "scaled", "unit", "centred"
 ENCODINGS = (SCALED, UNIT, CENTRED)
 LINEAR, ASINH = "linear", "asinh"
 SCALES = (LINEAR, ASINH)
+REQUIRED, INDICATOR, CATEGORY, OUTSIDE = "required", "indicator", "category", "outside"  # meanings of NULL
+ABSENT = "missing"  # names the coordinate of NULL, as a category does that of its rows
 STEEPNESS = 1000.0  # of the asinh scale: linear within a thousandth of the width around its centre, logarithmic beyond
 
 
@@ -29,17 +31,25 @@ class Numeric:
     # upper bound. 0 is one coordinate without bins.
     bins: int = 0
     scale: str = LINEAR  # `linear`, or `asinh` for a range of several orders of magnitude, see `position`
+    # The public number that NULL, or a number that is not finite, counts as; None makes the row a zero row.
+    missing: float | None = None
+    indicator: bool = False  # whether one more coordinate, the last one, is 1 for NULL and 0 for a number
 
     @property
     def width(self) -> int:
         """Number of coordinates."""
-        return self.bins or 1
+        return (self.bins or 1) + self.indicator
 
     @property
     def names(self) -> list[str]:
         """A name for each coordinate."""
+        return [*(self.bin_names or [self.column]), *[f"{self.column}={ABSENT}"] * self.indicator]
+
+    @property
+    def bin_names(self) -> list[str]:
+        """A name for each bin."""
         if not self.bins:
-            return [self.column]
+            return []
         ends = [f"{end:.6g}" for end in (self.lower, *self.edges, self.upper)]
         closings = [")"] * (self.bins - 1) + ["]"]
         pairs = zip(ends, ends[1:], closings, strict=False)
@@ -90,6 +100,21 @@ class Numeric:
             return least, most - least
         return least / 2.0 + most / 2.0, (most - least) / 2.0
 
+    def affine_of_each(self, encoding: str) -> list[tuple[float, float]]:
+        """Return the (origin, length) of each coordinate; those that are 0 or 1 are unchanged."""
+        unchanged = [(0.0, 1.0)]
+        return (unchanged * self.bins or [self.affine(encoding)]) + unchanged * self.indicator
+
+    @property
+    def middle(self) -> float:
+        """The middle of the bounds."""
+        return self.lower / 2.0 + self.upper / 2.0
+
+    @property
+    def null(self) -> float | str:
+        """What NULL means, as an owner declares it."""
+        return REQUIRED if self.missing is None else INDICATOR if self.indicator else self.missing
+
     @property
     def declared(self) -> list[float] | dict[str, object]:
         """The column as `dbdp.registry.declarations.declare` accepts it."""
@@ -97,6 +122,8 @@ class Numeric:
         coding: dict[str, object] = {} if self.scale == LINEAR else {"scale": self.scale}
         if self.bins:
             coding["bins"] = self.bins
+        if self.null != self.middle:
+            coding["missing"] = self.null
         return {"bounds": bounds} | coding if coding else bounds
 
 
@@ -106,6 +133,24 @@ class Categorical:
 
     column: str
     categories: tuple[str, ...]
+    # What NULL means: REQUIRED makes the row a zero row, OUTSIDE is no category, CATEGORY is one more, the last one.
+    null: str = REQUIRED
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return len(self.values)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """A word for each coordinate: the categories, and that of NULL if it is one."""
+        return (*self.categories, *[ABSENT] * (self.null == CATEGORY))
+
+    @property
+    def declared(self) -> list[str] | dict[str, object]:
+        """The column as `dbdp.registry.declarations.declare` accepts it."""
+        categories = list(self.categories)
+        return categories if self.null == OUTSIDE else {"categories": categories, "missing": self.null}
 
 
 @dataclass(frozen=True)

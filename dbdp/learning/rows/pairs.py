@@ -44,18 +44,18 @@ class Side:
     def names(self) -> list[str]:
         """A name for each group: that of a bin, of a category, or of the first and the last of a run."""
         if isinstance(self.feature, Numeric):
-            return self.feature.names
+            return self.feature.bin_names
         runs: list[list[str]] = [[] for _ in range(self.groups)]
-        for group, category in zip(self.group_of_category, self.feature.categories, strict=True):
+        for group, category in zip(self.group_of_category, self.feature.values, strict=True):
             runs[group].append(category)
         return [f"{self.feature.column}={'…'.join(dict.fromkeys((run[0], run[-1])))}" for run in runs]
 
     @property
     def group_of_category(self) -> list[int]:
-        """The group of each category: runs of equal lengths, up to one."""
+        """The group of each category, with that of NULL if it is one: runs of equal lengths, up to one."""
         if isinstance(self.feature, Numeric):
             return []
-        count = len(self.feature.categories)
+        count = self.feature.width
         return [place * self.groups // count for place in range(count)]
 
 
@@ -80,8 +80,7 @@ class Pair:
     def keeps_categories(self) -> bool:
         """Whether no categories are merged."""
         return all(
-            isinstance(side.feature, Numeric) or side.groups == len(side.feature.categories)
-            for side in (self.first, self.second)
+            isinstance(side.feature, Numeric) or side.groups == side.feature.width for side in (self.first, self.second)
         )
 
 
@@ -103,12 +102,12 @@ def pair_of(features: Sequence[Numeric | Categorical], names: Names, cells: int)
 def _finest(feature: Numeric | Categorical) -> int:
     """Return the most groups of a column: bounds of 0 and 1 are those of an indicator."""
     if isinstance(feature, Categorical):
-        return len(feature.categories)
+        return feature.width
     return 2 if (feature.lower, feature.upper) == (0.0, 1.0) else feature.bins or FINEST
 
 
 def _apart(feature: Numeric | Categorical, groups: int) -> bool:
-    return isinstance(feature, Categorical) and groups == len(feature.categories)
+    return isinstance(feature, Categorical) and groups == feature.width
 
 
 def _size(groups: tuple[int, int]) -> tuple[int, int]:

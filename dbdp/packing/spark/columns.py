@@ -1,7 +1,8 @@
 """Columns of a DataFrame as numbers: expressions that Spark evaluates, of public facts alone, and that never raise.
 
-A category or a class is the number of its place in the declaration; a null, or an array of another length than the
-declared one, becomes NaN or null, from which the encoder makes the zero row. This module imports PySpark.
+A category or a class is the number of its place in the declaration. A null number becomes NaN, which the encoder reads
+as declared; an array of another length than the declared one becomes null, which makes the row a zero row. This module
+imports PySpark.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from dbdp.learning.rows.encoding import ColumnEncoder, Encoder, RandomProjection, VectorEncoder
+from dbdp.learning.rows.features import CATEGORY, OUTSIDE, Categorical
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.tables.records import labels_of, numbered
@@ -46,7 +48,7 @@ def encoder_of(declaration: Declaration, projection: RandomProjection | None) ->
         return VectorEncoder(*public, "<f8", labels, projection, declaration.encoding)
     return ColumnEncoder(
         declaration.numeric,
-        tuple(tuple(map(float, range(1, len(each.categories) + 1))) for each in declaration.categorical),
+        tuple(tuple(map(float, range(1, each.width + 1))) for each in declaration.categorical),
         declaration.intercept,
         labels,
         projection,
@@ -63,7 +65,7 @@ def selected(dataset: RegisteredDataset, kinds: Mapping[str, str]) -> list[Any]:
         values = F.when(F.size(column) == vector.length, column.cast("array<double>"))
     else:
         numbers = [_number(each.column) for each in declaration.numeric]
-        values = F.array(*numbers, *(_category(each.column, each.categories) for each in declaration.categorical))
+        values = F.array(*numbers, *map(_category, declaration.categorical))
     return [_label(dataset, kinds[declaration.label]).cast("double").alias(LABEL), values.alias(VALUES)]
 
 
@@ -76,10 +78,11 @@ def _number(column: str) -> Any:
     return F.coalesce(_named(column).cast("double"), F.lit(float("nan")))
 
 
-def _category(column: str, categories: tuple[str, ...]) -> Any:
-    """Return the place of a column's value in its categories, from 1; 0 for another value, NaN for null."""
-    places = F.array_position(F.array(*map(F.lit, categories)), _named(column).cast("string"))
-    return F.coalesce(places.cast("double"), F.lit(float("nan")))
+def _category(feature: Categorical) -> Any:
+    """Return the place of a column's value in its categories, from 1; 0 for another value; for null its meaning."""
+    places = F.array_position(F.array(*map(F.lit, feature.categories)), _named(feature.column).cast("string"))
+    absent = {OUTSIDE: 0.0, CATEGORY: float(feature.width)}.get(feature.null, float("nan"))
+    return F.coalesce(places.cast("double"), F.lit(absent))
 
 
 def _label(dataset: RegisteredDataset, kind: str) -> Any:

@@ -96,11 +96,15 @@ def centred(
     if declaration.vector or not declaration.intercept:
         return coefficients, intercepts
     coefficients, end = coefficients.copy(), 0
-    widths = [(each.width, bool(each.bins)) for each in declaration.numeric]
-    widths += [(len(each.categories), True) for each in declaration.categorical]
+    widths = [
+        part
+        for each in declaration.numeric
+        for part in ((each.width - each.indicator, bool(each.bins)), (int(each.indicator), False))
+    ]
+    widths += [(each.width, True) for each in declaration.categorical]
     for width, is_exclusive in widths + [(pair.width, True) for pair in declaration.products]:
         start, end = end, end + width
-        if is_exclusive:
+        if is_exclusive and width:
             means = coefficients[..., start:end].mean(axis=-1)
             coefficients[..., start:end] -= means[..., None]
             intercepts = intercepts + means
@@ -159,12 +163,11 @@ def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
 def column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the affine map of packing: origins and lengths, shapes (features,), and the divisor of the row.
 
-    A coordinate is (feature - origin) / length; bins and categories are 0 or 1, and unchanged, and cells of pairs are
-    0 or 1, times WEIGHT.
+    A coordinate is (feature - origin) / length; bins, categories and indicators are 0 or 1, and unchanged, and
+    cells of pairs are 0 or 1, times WEIGHT.
     """
-    affine = [(0.0, 1.0) if each.bins else each.affine(declaration.encoding) for each in declaration.numeric]
-    spread = [pair for each, pair in zip(declaration.numeric, affine, strict=True) for _ in range(each.width)]
-    categories = tuple((0.0,) * len(feature.categories) for feature in declaration.categorical)
+    spread = [pair for each in declaration.numeric for pair in each.affine_of_each(declaration.encoding)]
+    categories = tuple((0.0,) * feature.width for feature in declaration.categorical)
     spread += [(0.0, 1.0)] * sum(map(len, categories))
     spread += [(0.0, 1.0 / pairing.WEIGHT)] * sum(pair.width for pair in declaration.products)
     origins, lengths = np.array(spread).reshape(-1, 2).T

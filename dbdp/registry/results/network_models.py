@@ -134,7 +134,7 @@ def _column_encoder(declaration: Declaration, projection: RandomProjection | Non
     """Return the encoder of rows whose categories are numbered from 0."""
     return ColumnEncoder(
         declaration.numeric,
-        tuple(tuple(map(float, range(len(each.categories)))) for each in declaration.categorical),
+        tuple(tuple(map(float, range(each.width))) for each in declaration.categorical),
         declaration.intercept,
         projection=projection,
     )

@@ -28,7 +28,8 @@ from dbdp.sessions.session import Session
 
 def weight_of(declaration: Declaration) -> float:
     """Return b, rounded to 24 bits: the factor of every column in a row with the encoding `centred`."""
-    return float(np.float32(SHRINK / math.sqrt(len(declaration.columns) + declaration.intercept)))
+    indicators = sum(feature.indicator for feature in declaration.numeric)
+    return float(np.float32(SHRINK / math.sqrt(len(declaration.columns) + indicators + declaration.intercept)))
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class StoredSummary:
     def columns(self) -> list[str]:
         """The column of each coordinate."""
         declaration = self.declaration
-        widths = [each.width for each in declaration.numeric] + [
-            len(each.categories) for each in declaration.categorical
-        ]
+        widths = [each.width for each in declaration.numeric] + [each.width for each in declaration.categorical]
         widths = [declaration.vector.length] if declaration.vector else widths
         features = [name for name, width in zip(declaration.columns, widths, strict=True) for _ in range(width)]
         return features + [""] * declaration.intercept + [declaration.label] * declaration.outputs

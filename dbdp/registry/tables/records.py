@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from dbdp.learning.rows.encoding import (
     RealLabels,
     VectorEncoder,
 )
-from dbdp.learning.rows.features import Categorical, Numeric
+from dbdp.learning.rows.features import CATEGORY, OUTSIDE, Categorical, Numeric
 from dbdp.privacy.shuffling import Subset
 from dbdp.registry.datasets import RegisteredDataset, count
 from dbdp.registry.declarations import Declaration
@@ -34,7 +35,7 @@ from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 TEXT_TYPES = ("text", "character varying", "character")
-_UNKNOWN = 0.5  # not a category: those are hashes, which are integers
+_UNKNOWN, _ABSENT = 0.5, -0.5  # no category, and that of NULL: the others are hashes, which are integers
 _COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
 _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 
@@ -49,7 +50,7 @@ def encoder_of(session: Session, dataset: RegisteredDataset, projection: RandomP
         return VectorEncoder(*public, element, labels, projection, declaration.encoding)
     return ColumnEncoder(
         declaration.numeric,
-        tuple(category_numbers(session, feature.categories) for feature in declaration.categorical),
+        tuple(map(partial(_numbers_of_values, session), declaration.categorical)),
         declaration.intercept,
         labels,
         projection,
@@ -379,13 +380,14 @@ def _as_text(column: str, type_name: str) -> str:
 
 
 def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
-    """Return SQL for one number of a record; null becomes NaN, which makes the row a zero row."""
+    """Return SQL for one number of a record; null becomes NaN, or the number of a category that stands for it."""
     if isinstance(feature, Categorical):
+        absent = {OUTSIDE: str(_UNKNOWN), CATEGORY: str(_ABSENT)}.get(feature.null, "'NaN'")
         longest = max(len(category.encode()) for category in feature.categories)
         text = _as_text(column, type_name)
         return (
             f"case when octet_length({text}) <= {longest} then {category_number(text)}::float8 "
-            f"when {column} is null then 'NaN' else {_UNKNOWN} end"
+            f"when {column} is null then {absent} else {_UNKNOWN} end"
         )
     return _float(column, type_name)
 
@@ -405,6 +407,11 @@ def _float(column: str, type_name: str) -> str:
 def category_number(text: str) -> str:
     """Return SQL for the number that stands for a category: a 64-bit hash."""
     return f'hashtextextended({text} collate "C", 0)'
+
+
+def _numbers_of_values(session: Session, feature: Categorical) -> tuple[float, ...]:
+    """Return the number of each category in a record, then that of NULL if it is a category."""
+    return (*category_numbers(session, feature.categories), *[_ABSENT] * (feature.null == CATEGORY))
 
 
 def category_numbers(session: Session, categories: tuple[str, ...]) -> tuple[float, ...]:

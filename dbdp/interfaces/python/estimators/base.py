@@ -19,9 +19,9 @@ from dbdp.algorithms import words as vocabulary
 from dbdp.interfaces.python import frames
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.declaring import PrivacyLeakWarning, features_of
+from dbdp.interfaces.python.declaring import PrivacyLeakWarning, features_of, kept_columns, requiring
 from dbdp.interfaces.python.estimators import inputs, odometer
-from dbdp.interfaces.python.estimators.design import design_matrix, shaped
+from dbdp.interfaces.python.estimators.design import check_complete, design_matrix, keeps_nulls, shaped
 from dbdp.interfaces.python.estimators.inputs import GivenRows, StoredLabels, warn
 from dbdp.interfaces.python.frames import Frame, is_spark
 from dbdp.interfaces.python.keywords import EXPLAINED
@@ -33,13 +33,21 @@ from dbdp.registry.results.models import ReleasedModel
 
 try:
     from sklearn.utils.validation import validate_data
+
+    _CHECK_OF_GAPS = "ensure_all_finite"
 except ImportError:  # before scikit-learn 1.6
+    _CHECK_OF_GAPS = "force_all_finite"
 
     def validate_data(
         estimator: Any, X: Any, y: Any = "no_validation", *, skip_check_array: bool = False, **options: Any
     ) -> Any:
         """Check rows and record their columns, as later versions do."""
         return estimator._validate_data(X, y, cast_to_ndarray=not skip_check_array, **options)
+
+
+def _accepting(*, gaps: bool) -> dict[str, bool]:
+    """Return the option of `validate_data` that accepts rows with missing values, or none."""
+    return {_CHECK_OF_GAPS: False} if gaps else {}
 
 
 class Estimator(BaseEstimator, ABC):
@@ -205,15 +213,16 @@ class Estimator(BaseEstimator, ABC):
             frame, y = self._checked_frame(X), column_or_1d(y, warn=True)
             check_consistent_length(next(iter(frame.values())).values, y)
         else:
-            X, y = validate_data(self, X, y, dtype=np.float64)
+            X, y = validate_data(self, X, y, dtype=np.float64, **_accepting(gaps=bool(kept_columns(self.bounds))))
             frame = frames.of_array(X, [f"x{place}" for place in range(X.shape[1])])
-        features = features_of(frame, self.bounds)
+            self._check_complete(frame)
+        features = requiring(features_of(frame, self.bounds))
         rows = GivenRows(frame, self._labels(y, declared), features)
         return rows, InMemory(frame, rows.labels.stored)
 
     def _checked_frame(self, X: Any) -> Frame:
         frame = frames.frame_of(X)
-        frames.check_complete(frame)
+        self._check_complete(frame)
         if not frame or not len(next(iter(frame.values())).values):
             raise ValueError("X has no rows or no columns; pass at least one of each")
         if frames.is_pandas(X):
@@ -221,6 +230,11 @@ class Estimator(BaseEstimator, ABC):
         else:
             self.n_features_in_, self.feature_names_in_ = len(frame), np.array(list(frame), dtype=object)
         return frame
+
+    def _check_complete(self, frame: Frame) -> None:
+        """Raise ValueError if a column has missing values that its bounds have no meaning for."""
+        kept = kept_columns(self.bounds)
+        frames.check_complete({name: column for name, column in frame.items() if name not in kept})
 
     @abstractmethod
     def _labels(self, y: np.ndarray, declared: tuple[Any, ...] | None) -> StoredLabels:
@@ -332,7 +346,7 @@ class Estimator(BaseEstimator, ABC):
             with self._opened() as database:
                 X = database.rows(X)
         rows = shaped(self.declaration_, self._in_order(X))
-        frames.check_complete_array(rows, self._names)
+        check_complete(self.declaration_, rows, self._names)
         return self._decisions(rows)
 
     def _decisions(self, rows: np.ndarray) -> np.ndarray:
@@ -357,7 +371,8 @@ class Estimator(BaseEstimator, ABC):
             return frames.array_of(X, self._names)
         if not fitted:
             return X
-        checked = validate_data(self, X, reset=False, dtype=object if declaration.categorical else np.float64)
+        dtype = object if declaration.categorical else np.float64
+        checked = validate_data(self, X, reset=False, dtype=dtype, **_accepting(gaps=keeps_nulls(declaration)))
         return checked[:, [fitted.index(name) for name in self._names]]
 
 

@@ -1,13 +1,13 @@
 """The matrix that coefficients of a linear model multiply, from rows as a caller has them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from dbdp.interfaces.python import frames
-from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, positions, sides
-from dbdp.learning.rows.features import Categorical, Numeric
+from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, known, positions, sides
+from dbdp.learning.rows.features import CATEGORY, REQUIRED, Categorical, Numeric
 from dbdp.learning.rows.pairs import Side
 from dbdp.registry.declarations import Declaration
 
@@ -21,16 +21,17 @@ def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     rows = shaped(declaration, X)
     if declaration.vector:
         return rows
-    numbers, first = numbers_of(declaration, rows), len(declaration.numeric)
+    first = len(declaration.numeric)
+    numbers, absent = known(declaration.numeric, numbers_of(declaration, rows))
     coordinates = [
         each
-        for feature, values in zip(declaration.numeric, numbers.T, strict=False)
-        for each in _numbers(feature, values)
+        for feature, values, nulls in zip(declaration.numeric, numbers.T, absent.T, strict=False)
+        for each in _numbers(feature, values, nulls)
     ]
     indicators = [
         values == place
         for feature, values in zip(declaration.categorical, numbers.T[first:], strict=True)
-        for place in range(len(feature.categories))
+        for place in range(feature.width)
     ]
     return np.column_stack([*coordinates, *indicators, *_cells(declaration, numbers)]).astype(np.float64)
 
@@ -46,9 +47,11 @@ def numbers_of(declaration: Declaration, rows: np.ndarray) -> np.ndarray:
 
 
 def _places(feature: Categorical, values: np.ndarray) -> np.ndarray:
-    """Return the places of categories; a boolean column may hold 0 and 1."""
+    """Return the places of categories; a boolean column may hold 0 and 1, and None or NaN is NULL."""
     places: dict[str | None, int] = {category: place for place, category in enumerate(feature.categories)}
     is_boolean = places.keys() <= {"true", "false"}
+    if feature.null == CATEGORY:
+        places[None] = len(feature.categories)
     return np.array([places.get(_text(value, is_boolean=is_boolean), -1) for value in values], np.float64)
 
 
@@ -70,12 +73,25 @@ def _groups(side: Side, numbers: np.ndarray) -> np.ndarray:
     return groups_of(side, numbers, None if isinstance(side.feature, Numeric) else numbers.astype(np.int64))
 
 
-def _numbers(feature: Numeric, values: np.ndarray) -> list[np.ndarray]:
-    """Return the coordinates of a numeric column; NaN gives NaN in every bin."""
+def _numbers(feature: Numeric, values: np.ndarray, absent: np.ndarray) -> list[np.ndarray]:
+    """Return the coordinates of a numeric column; a NaN that no number replaces gives NaN in every bin."""
+    indicators = [absent] * feature.indicator
     if not feature.bins:
-        return [positions(feature, values)]
+        return [positions(feature, values), *indicators]
     places, missing = bins_of(feature, values), np.where(np.isnan(values), np.nan, 0.0)
-    return [(places == place) + missing for place in range(feature.bins)]
+    return [(places == place) + missing for place in range(feature.bins)] + indicators
+
+
+def keeps_nulls(declaration: Declaration) -> bool:
+    """Return whether rows may have missing values in some column."""
+    return any(feature.null != REQUIRED for feature in declaration.parts)
+
+
+def check_complete(declaration: Declaration, rows: np.ndarray, names: Sequence[str]) -> None:
+    """Raise ValueError if a column, or a number of an array, that requires values has missing or infinite ones."""
+    kept = {feature.column for feature in declaration.parts if feature.null != REQUIRED}
+    places = [place for place, name in enumerate(names) if name not in kept]
+    frames.check_complete_array(rows[:, places], [names[place] for place in places])
 
 
 def shaped(declaration: Declaration, X: Any) -> np.ndarray:
