@@ -267,6 +267,7 @@ INTERFACES = [
     "dbdp.predict(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_probability(1, '{{1,2,3}}'::float4[])",
     "dbdp.predict_class(1, '{{1,2,3}}'::float8[])",
+    "dbdp.predict_probabilities(1, '{{1,2,3}}'::float8[])",
     "dbdp.predict_value(1, '{{1,2,3}}'::float8[])",
     "dbdp_internal.model_description(1)",
     "count(*) from dbdp.datasets_details",

@@ -791,7 +791,11 @@ def array_models(connection: psycopg.Connection, register: Register) -> dict[str
 
 
 LABELED = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
-RIGHT = {"binary": ("predict", "predict_probability"), "classes": ("predict_class",), "real": ("predict_value",)}
+RIGHT = {
+    "binary": ("predict", "predict_probability"),
+    "classes": ("predict_class", "predict_probabilities"),
+    "real": ("predict_value",),
+}
 
 
 @pytest.mark.parametrize("argument", ["x", "v"])

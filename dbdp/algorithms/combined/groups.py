@@ -88,6 +88,7 @@ class GroupsPlan:
         base = self.request.base
         without = {
             "algorithm": self.algorithm,
+            "loss": base.loss if base.network is None else "cross_entropy",
             "neighbours": REPLACE_ONE,
             "rows": 0,
             "features": self.facts.dimension,
