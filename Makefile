@@ -6,7 +6,7 @@ BOOTSTRAP = $(PYTHON) dbdp/deployment/bootstrap.py .venv
 # Each of two workers starts its own server; a server that DBDP_TEST_URL names is used by one process only.
 WORKERS = $(if $(DBDP_TEST_URL),0,2)
 
-TESTS_OF_IMAGE = tests/image $(addprefix tests/,sessions registry packing controller deployment sql python cli docs security fuzz) \
+TESTS_OF_IMAGE = tests/image $(addprefix tests/,sessions registry packing controller deployment sql python cli docs rights security fuzz) \
 	--ignore tests/deployment/test_cluster.py --ignore tests/deployment/test_installer.py
 BUILD_FAILED = { echo "docker build failed: see its message above. If it could not download packages, containers have no" \
 	"network: build in the host's network, with the same command and DOCKER_BUILD=--network=host" >&2; exit 1; }

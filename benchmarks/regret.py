@@ -23,12 +23,13 @@ from rich.markdown import Markdown
 from rich.progress import track
 
 from benchmarks.accuracy import cells, encoding
-from benchmarks.accuracy.datasets import BINARY, CLASSES, GENERATED, REGRESSION, Split
+from benchmarks.accuracy.datasets import CLASSES, GENERATED, REGRESSION, Split
 from benchmarks.accuracy.dp_sgd import from_unit, to_unit
 from benchmarks.accuracy.methods import ANY, CONSTANT, REFERENCES, Method
-from benchmarks.accuracy.scores import RMSE, Prediction
+from benchmarks.accuracy.scores import LOSSES, Prediction
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.learning import kernels, second_moments
+from dbdp.learning.counts import tallies
 from dbdp.learning.objectives import Objective
 from dbdp.learning.rows.encoding import pack
 
@@ -83,6 +84,10 @@ class Rows:
         named = (-1, 1) if classes == 1 else range(1, classes + 1)
         return np.array([np.sum(self._all[:, -1] == each) for each in named])
 
+    def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
+        """Return the tally of all rows by a model's scores."""
+        return tallies.tally_of_rows(np.ravel(vectors), self._all, tally)
+
 
 @lru_cache(maxsize=1)
 def encoded(split: Split) -> np.ndarray:
@@ -111,10 +116,8 @@ def evaluate(split: Split, epsilon: float, settings: dict[str, float] | None) ->
     request = Request(epsilon, data.delta, loss="squared" if task == REGRESSION else "logistic", **named)
     models = plan(request, facts).run(trained(split)).models
     scores = encoded(split)[split.test] @ models.T
-    if task == CLASSES:
-        return [Prediction(np.argmax(scores, axis=1))]
-    if task == BINARY:
-        return [Prediction.by_score(scores[:, 0])]
+    if task != REGRESSION:
+        return [Prediction.by_log_odds(scores if task == CLASSES else scores[:, 0])]
     return [Prediction(from_unit(scores[:, 0], data.declared["label_bounds"]))]
 
 
@@ -147,7 +150,7 @@ class Regret:
     @property
     def loss(self) -> float:
         """Points of accuracy or of AUC, or per cent of the root mean squared error."""
-        return 100 * (self.rule / self.tuned - 1 if self.metric == RMSE else self.tuned - self.rule)
+        return 100 * (self.rule / self.tuned - 1 if self.metric in LOSSES else self.tuned - self.rule)
 
     @property
     def line(self) -> str:
@@ -196,7 +199,7 @@ def of_cell(dataset: str, metric: str, epsilon: float, private: Values, public: 
 
 def best(grid: Values, metric: str, splits: list[int]) -> str:
     """Return the setting with the best mean over these splits."""
-    return (min if metric == RMSE else max)(grid, key=lambda name: mean(grid[name], splits))
+    return (min if metric in LOSSES else max)(grid, key=lambda name: mean(grid[name], splits))
 
 
 def mean(values: dict[int, float], splits: list[int]) -> float:

@@ -6,6 +6,7 @@ tests/security/attacks.py has the attempts and results. The marks `attack` and `
 import ast
 import runpy
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -27,15 +28,21 @@ def marked(mark: str, paths: Iterable[Path] = TESTS) -> dict[str, list[str]]:
     """Return the names of the tests with this mark, by the attack that they name."""
     found: dict[str, list[str]] = {}
     for path in paths:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in _functions(path.read_text(encoding="utf-8")):
             for attack in _attacks(node, mark):
                 found.setdefault(attack, []).append(node.name)
     return found
 
 
-def _attacks(node: ast.stmt, mark: str) -> Iterator[str]:
+@cache
+def _functions(text: str) -> list[ast.FunctionDef]:
+    """Return the functions of a file that have a decorator."""
+    return [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.decorator_list]
+
+
+def _attacks(node: ast.FunctionDef, mark: str) -> Iterator[str]:
     """Give the arguments of this mark of a test."""
-    for each in getattr(node, "decorator_list", ()):
+    for each in node.decorator_list:
         if isinstance(each, ast.Call) and ast.unparse(each.func) == f"pytest.mark.{mark}":
             yield from (ast.literal_eval(argument) for argument in each.args)
 

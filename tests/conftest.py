@@ -196,7 +196,7 @@ def analyst(make_role: Callable[..., str]) -> str:
 
 @pytest.fixture
 def make_database(server_url: str) -> Iterator[Callable[..., str]]:
-    """Make empty databases or copies of one, each given as its URL; they go at the end."""
+    """Make empty databases or copies of one, with options, each given as its URL; they go at the end."""
     made: list[str] = []
 
     def make(template: str = "template0") -> str:

@@ -97,7 +97,7 @@ class InDatabase:
         if data.task == CLASSES:
             predicted = [data.declared["classes"].index(answer) for answer in predicted]
         ranked = np.array([answer[1] for answer in answers]) if data.task == BINARY else None
-        return Prediction(np.array(predicted), ranked)
+        return Prediction(np.array(predicted), ranked, ranked)
 
 
 def kind(data: Data, name: str) -> str:

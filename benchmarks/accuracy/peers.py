@@ -81,15 +81,19 @@ def no_privacy(split: Split, _: float) -> list[Prediction]:
     for encode, ridge in tried:
         rows = encode(split.data)
         model = LogisticRegression(C=ridge, fit_intercept=False, max_iter=100 if several else 300)
-        predictions.append(of_model(split, model.fit(rows[split.train], labels), rows))
+        model.fit(rows[split.train], labels)
+        predictions.append(Prediction.by_log_odds(model.decision_function(rows[split.test])))
     return predictions
 
 
 def constant(split: Split, _: float) -> list[Prediction]:
     """Return the larger class of the training rows, or their mean."""
     labels = split.data.truth[split.train]
-    value = labels.mean() if split.data.task == REGRESSION else np.bincount(labels).argmax()
-    return [Prediction(np.full(len(split.test), value), np.zeros(len(split.test)))]
+    tested = len(split.test)
+    if split.data.task == REGRESSION:
+        return [Prediction(np.full(tested, labels.mean()))]
+    shares = np.bincount(labels) / len(labels)
+    return [Prediction(np.full(tested, shares.argmax()), np.zeros(tested), np.tile(shares, (tested, 1)))]
 
 
 def of_model(split: Split, model: Any, rows: np.ndarray) -> Prediction:

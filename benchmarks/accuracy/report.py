@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.accuracy.cells import Result
 from benchmarks.accuracy.methods import CONSTANT, DEFAULT, NO_PRIVACY, Method
-from benchmarks.accuracy.scores import ACCURACY, METRICS, RMSE
+from benchmarks.accuracy.scores import ACCURACY, LOG_LOSS, METRICS, RMSE
 
 COLUMNS = 2
-DIGITS = {ACCURACY: 1, "auc": 3, RMSE: 3}
+DIGITS = {ACCURACY: 1, LOG_LOSS: 4}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def shown(mean: Summary | None) -> str:
     if mean is None:
         return ""
     factor = 100 if mean.metric == ACCURACY else 1
-    digits = DIGITS[mean.metric] if abs(mean.mean) < 20 or factor == 100 else 1
+    digits = DIGITS.get(mean.metric, 3) if abs(mean.mean) < 20 or factor == 100 else 1
     error = "" if math.isnan(mean.error) else f" ± {factor * mean.error:.{digits + (factor == 100)}f}"
     return f"{factor * mean.mean:.{digits}f}{error}"
 

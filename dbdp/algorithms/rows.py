@@ -24,6 +24,23 @@ def silent(_stage: str, _done: int, _total: int) -> None:
     """Report nothing."""
 
 
+@dataclass
+class Pace:
+    """Reports the passes over the rows to a `Progress`: those done so far, and one more with each call."""
+
+    progress: Progress
+    done: int
+    every: int
+
+    def __post_init__(self) -> None:
+        self.progress("pass", self.done, self.every)
+
+    def __call__(self) -> None:
+        """Report one more pass."""
+        self.done += 1
+        self.progress("pass", self.done, self.every)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How the rows are packed for a plan; it follows from public facts alone."""

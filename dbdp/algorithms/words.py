@@ -58,26 +58,10 @@ def own_names(
 ) -> dict[str, Any]:
     """Return keyword arguments by our own names.
 
-    Parameters
-    ----------
-    owner : str
-        Name of the function or class, for messages.
-    options : mapping
-        The keyword arguments; `lambda_` stands for lambda, which is a word of Python.
-    known : collection of str
-        The names that the owner has.
-    synonyms : mapping
-        Other names of them.
-
-    Returns
-    -------
-    dict
-        The arguments; a word of scikit-learn whose value means what is done anyway is left out.
-
-    Raises
-    ------
-    TypeError
-        If a name is unknown, with the reason and the remedy if it is one of scikit-learn's; or twice.
+    `owner` is the name of the function or class, for messages; `known` are its names, and `synonyms` other names of
+    them. `lambda_` stands for lambda, a word of Python. A word of scikit-learn is left out if its value means what is
+    done anyway. Raise TypeError if a name is unknown, with the reason and the remedy if it is one of scikit-learn's; or
+    twice.
     """
     named: dict[str, Any] = {}
     for word, value in options.items():

@@ -89,12 +89,8 @@ def _workers(session: Session, count: int) -> Iterator[list[Session]]:
 def charged(session: Session, dataset: RegisteredDataset, receipt: Receipt) -> Iterator[LedgerCharge]:
     """Charge a release before the first row is read; the block computes and stores the release.
 
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the budget does not cover it.
-    ChargedError
-        After the charge, if anything fails in the block.
+    Raise ValueError before anything is spent: the budget does not cover it. Raise ChargedError after the charge, if
+    anything fails in the block.
     """
     with session.in_one_session():
         charge = charge_for(session, dataset, receipt.plan, receipt.price)

@@ -98,12 +98,8 @@ def explain_groups(session: Session, name: str, request: GroupsRequest) -> dict[
 def train(session: Session, name: str, request: Request, progress: Progress = silent) -> ReleasedModel:
     """Train a private model on a registered dataset, and release it once.
 
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the request, the dataset or the budget does not allow it.
-    ChargedError
-        After the charge: the server failed, or the training was cancelled.
+    Raise ValueError before anything is spent: the request, the dataset or the budget does not allow it. Raise
+    ChargedError after the charge: the server failed, or the training was cancelled.
     """
     job = Planned.of(session, name, request)
     with job.charged(session) as (charge, receipt):

@@ -1,5 +1,6 @@
 """Stores the models that a request trained, in the units of the user's columns, with their receipt."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,18 @@ def store(
 def with_standard_errors(dataset: RegisteredDataset, request: Request, released: Released) -> Released:
     """Return a release whose figures have the standard errors of its coefficients in place of its noise."""
     errors = standard_errors(dataset.declaration, released.noise_root, request.projection)
-    return replace(released, figures={**released.figures, **errors}, noise_root=None)
+    figures = _in_label_units(dataset, released.figures)
+    return replace(released, figures={**figures, **errors}, noise_root=None)
+
+
+def _in_label_units(dataset: RegisteredDataset, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures whose root mean squared error, if there is one, is in units of the label."""
+    evaluation = figures.get("evaluation", {})
+    if "rmse" not in evaluation or not dataset.declaration.label_bounds:
+        return dict(figures)
+    lower, upper = dataset.declaration.label_bounds
+    error = {name: None if value is None else value * (upper - lower) / 2 for name, value in evaluation["rmse"].items()}
+    return {**figures, "evaluation": {**evaluation, "rmse": error}}
 
 
 def _store_linear(

@@ -30,10 +30,7 @@ def plain_lines(text: str) -> str:
 class PlainStream(io.TextIOWrapper):
     """Writes text to a stream with its control characters escaped; it is no terminal, so that nobody adds colours.
 
-    Parameters
-    ----------
-    stream : TextIO
-        The stream, which stays open.
+    The stream stays open.
     """
 
     def __init__(self, stream: Any) -> None:

@@ -90,13 +90,8 @@ def terminate(state: State) -> State:
 def count_errors(models: np.ndarray, rows: np.ndarray) -> int:
     """Return how many packed rows the models classify wrongly.
 
-    Parameters
-    ----------
-    models : np.ndarray
-        Shape (K, d). One model is wrong if label · score ≤ 0, several are if the largest score is not that of the
-        label's class 1, …, K.
-    rows : np.ndarray
-        Shape (n, stride). An invalid row counts as an error.
+    One model of `models`, shape (K, d), is wrong if label · score ≤ 0, several are if the largest score is not that of
+    the label's class 1, …, K. An invalid row of `rows`, shape (n, stride), counts as an error.
     """
     features, labels, _ = unpacked(rows, models.shape[1])
     scores = features @ models.T
@@ -126,8 +121,6 @@ def recursive_steps(
 def labelled(loss: Loss, target: int, rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """Return features and labels of a training; an invalid row becomes the zero row.
 
-    Notes
-    -----
     Without a target the labels are -1 and +1, for regressions any number between them. With one they
     are the whole numbers from 1 on: +1 for the target, -1 for the others.
     """
@@ -151,17 +144,7 @@ def valid_or_zero(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
 def unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return features, labels and which rows are valid; the others become the zero row.
 
-    Parameters
-    ----------
-    rows : np.ndarray
-        Shape (n, stride), float32.
-    dimension : int
-        d.
-
-    Returns
-    -------
-    tuple[np.ndarray, np.ndarray, np.ndarray]
-        Shapes (n, d) and (n,), float64, and (n,), bool.
+    Packed rows are float32, shape (n, stride); features (n, d) and labels (n,) are float64, valid (n,) is bool.
     """
     features, labels, valid = compiled.unpack(np.ascontiguousarray(rows), dimension)
     return features, labels, valid

@@ -5,6 +5,7 @@ are -1 and +1, those of regressions in [-1, 1]. The constants exclude the regula
 ‖x‖₂ ≤ 1, and bound the derivative as computed: |derivative| ≤ lipschitz without exception.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -24,47 +25,35 @@ _ADVICE = {
 
 
 class Loss(Protocol):
-    """The interface of a loss.
-
-    Attributes
-    ----------
-    code : ClassVar[int]
-        Number of the loss in the compiled kernel and in a state.
-    is_classifier : ClassVar[bool]
-        Whether labels are -1 and +1; otherwise they are in [-1, 1].
-    width : float | None
-        Width of the smoothed part, None for a loss without one.
-    positive_weight : float
-        Factor of the loss of rows with label +1.
-    radius : float | None
-        Largest norm of a model for which the constants hold; None if they hold for every model.
-    lipschitz, smoothness : float
-        ‖∇‖₂ ≤ lipschitz, ‖∇²‖ ≤ smoothness.
-    scalar_error : float
-        |computed - exact derivative| of an exact score, in units of 2⁻⁵³.
-    """
+    """The interface of a loss."""
 
     name: ClassVar[str]
-    code: ClassVar[int]
-    is_classifier: ClassVar[bool]
+    code: ClassVar[int]  # number of the loss in the compiled kernel and in a state
+    is_classifier: ClassVar[bool]  # whether labels are -1 and +1; otherwise they are in [-1, 1]
 
     @property
-    def width(self) -> float | None: ...
+    def width(self) -> float | None:
+        """Width of the smoothed part, None for a loss without one."""
 
     @property
-    def positive_weight(self) -> float: ...
+    def positive_weight(self) -> float:
+        """Factor of the loss of rows with label +1."""
 
     @property
-    def radius(self) -> float | None: ...
+    def radius(self) -> float | None:
+        """Largest norm of a model for which the constants hold; None if they hold for every model."""
 
     @property
-    def lipschitz(self) -> float: ...
+    def lipschitz(self) -> float:
+        """A bound on ‖∇‖₂."""
 
     @property
-    def smoothness(self) -> float: ...
+    def smoothness(self) -> float:
+        """A bound on ‖∇²‖."""
 
     @property
-    def scalar_error(self) -> float: ...
+    def scalar_error(self) -> float:
+        """|computed - exact derivative| of an exact score, in units of 2⁻⁵³."""
 
     @property
     def parameters(self) -> tuple[float, float]:
@@ -168,8 +157,32 @@ class HuberSvm:
         return np.clip((1.0 + self.width) - margins, 0.0, 2.0 * self.width)
 
 
+class _OfResiduals(ABC):
+    """A loss of the residual r = ⟨w, x⟩ - y: r²/2 where |r| ≤ L, linear beyond, with L the Lipschitz constant."""
+
+    is_classifier: ClassVar[bool] = False
+    positive_weight: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 1.0
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """L."""
+
+    @property
+    def scalar_error(self) -> float:
+        """The residual errs by u|r|; where it is not clamped |r| is about L at most."""
+        return 2.0 * self.lipschitz
+
+    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return _parabola(scores - labels, self.lipschitz)
+
+    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
+
+
 @dataclass(frozen=True)
-class HuberRegression:
+class HuberRegression(_OfResiduals):
     """r²/2 of the residual r = ⟨w, x⟩ - y where |r| ≤ δ = width, else δ(|r| - δ/2).
 
     The slope is r clamped to ±δ: |ℓ'| ≤ δ, ℓ'' ≤ 1.
@@ -178,10 +191,7 @@ class HuberRegression:
     width: float = 1.0
     name: ClassVar[str] = "huber_regression"
     code: ClassVar[int] = 3
-    is_classifier: ClassVar[bool] = False
-    positive_weight: ClassVar[float] = 1.0
     radius: ClassVar[None] = None
-    smoothness: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         _check("width", self.width, most=LARGEST)
@@ -191,23 +201,12 @@ class HuberRegression:
         return self.width
 
     @property
-    def scalar_error(self) -> float:
-        """The residual errs by u|r|; where it is not clamped |r| is about δ at most."""
-        return 2.0 * self.width
-
-    @property
     def parameters(self) -> tuple[float, float]:
         return self.width, self.positive_weight
 
-    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return _parabola(scores - labels, self.lipschitz)
-
-    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
-
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(_OfResiduals):
     """r²/2 of the residual r = ⟨w, x⟩ - y, for models in the ball ‖w‖₂ ≤ radius: there |r| ≤ radius + 1.
 
     Beyond that residual, where only rounding can lead, the slope is clamped: the constants need no ball.
@@ -216,10 +215,7 @@ class Squared:
     radius: float = 1.0
     name: ClassVar[str] = "squared"
     code: ClassVar[int] = 4
-    is_classifier: ClassVar[bool] = False
-    positive_weight: ClassVar[float] = 1.0
     width: ClassVar[None] = None
-    smoothness: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         _check("radius", self.radius, most=LARGEST)
@@ -229,30 +225,14 @@ class Squared:
         return self.radius + 1.0
 
     @property
-    def scalar_error(self) -> float:
-        """The residual errs by u|r|; where it is not clamped |r| is about radius + 1 at most."""
-        return 2.0 * self.lipschitz
-
-    @property
     def parameters(self) -> tuple[float, float]:
         return self.radius, self.positive_weight
-
-    def value(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return _parabola(scores - labels, self.lipschitz)
-
-    def derivative(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return np.clip(scores - labels, -self.lipschitz, self.lipschitz)
 
 
 def softmax_losses(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the cross-entropy of each row, which is ≥ 0, shape (n,); any number where there is no label.
 
-    Parameters
-    ----------
-    scores : np.ndarray, shape (n, K)
-        Of each class.
-    labels : np.ndarray, shape (n,)
-        1, …, K, and 0 for none.
+    Scores have the shape (n, K); labels (n,) are 1, …, K, and 0 for none.
     """
     largest = scores.max(axis=1)
     sums = largest + np.log(exponential(scores - largest[:, None]).sum(axis=1))

@@ -47,15 +47,7 @@ def lengths(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     Proof. |fl(Mx) - Mx| ≤ γ_d|M||x| in any order, in norm ≤ γ_d·‖M‖_F·‖x‖ ≤ 1.01d√d·u < 2⁻³⁰ for d ≤ 2048, as
     ‖M‖_F ≤ √d and ‖x‖ ≤ 1. The norm errs by (d + 8)u of itself and the cast to float32 by 2⁻²⁴, less than 2⁻²⁰. ∎
 
-    Parameters
-    ----------
-    matrix : np.ndarray
-        M, shape (d, d).
-
-    Raises
-    ------
-    ValueError
-        If ‖M‖_F > √d, where the bound would not hold.
+    M = `matrix` has the shape (d, d). Raise ValueError if ‖M‖_F > √d, where the bound would not hold.
     """
     size = np.sqrt(np.einsum("ij,ij->", matrix, matrix))
     if not size <= np.sqrt(len(matrix)):

@@ -287,7 +287,7 @@ class _Packing:
     def _read_held(self, query: str, *parameters: int) -> Iterator[tuple[int, blocks.Raw]]:
         """Yield the records to which the pieces of a table refer."""
         seen = 0
-        for piece in self._session.stream(query, *parameters):
+        for piece in self._session.cursor(query, *parameters):
             count = resident.count(piece["block"])
             chunk = resident.records(piece["block"], self._encoder.record_bytes, count)
             yield seen, chunk.reshape(-1).view(np.uint8).data

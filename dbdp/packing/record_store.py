@@ -23,12 +23,8 @@ def planned() -> int:
 class RecordsInMemory:
     """Packed rows in memory, which nothing may change any more.
 
-    Parameters
-    ----------
-    rows : np.ndarray, shape (n, stride)
-        The rows.
-    ends : np.ndarray | None
-        After how many of them each Poisson step ends, where the rows are of these: secret numbers.
+    Rows have the shape (n, stride). `ends`: after how many of them each Poisson step ends, if the rows are of these;
+    secret numbers.
     """
 
     def __init__(self, rows: np.ndarray, ends: np.ndarray | None = None) -> None:

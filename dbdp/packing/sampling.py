@@ -24,18 +24,9 @@ def recursive_stages(
 ) -> np.ndarray:
     """Return the model after some stages, each the gradient at a model and steps of single rows; shape (P,).
 
-    Parameters
-    ----------
-    session : SpiSession
-        Has the setting `dbdp.pack_memory`, and notices a cancel.
-    table : str
-        Qualified, quoted name of a table whose packed rows this session holds.
-    objective : Linear
-        The mean loss, without its regulariser.
-    model, centre : np.ndarray, shape (P,)
-        Where the first stage begins, and the centre of the regulariser.
-    how : RecursiveStages
-        The stages.
+    This session holds the packed rows of the table (a qualified, quoted name), has the setting `dbdp.pack_memory` and
+    notices a cancel. The objective is the mean loss, without its regulariser; the first stage begins at `model`, shape
+    (P,), and the regulariser's centre is `centre`, shape (P,).
     """
     moved, rows = np.array(model, np.float64), _Rows(session, table, objective, how.rows)
     for _ in range(how.stages):
@@ -54,19 +45,13 @@ def _stage(rows: "_Rows", objective: Linear, model: np.ndarray, centre: np.ndarr
 
 
 class _Rows:
-    """The packed rows of a table, which this session holds.
-
-    Attributes
-    ----------
-    most : int
-        How many rows may be drawn together.
-    """
+    """The packed rows of a table, which this session holds."""
 
     def __init__(self, session: SpiSession, table: str, objective: Linear, count: int) -> None:
         self._session, self._objective, self._count = session, objective, count
         self._stride = blocks.stride_of(objective.inputs)
         self._store, row_bytes = resident.store_of(table_name(table)), blocks.row_bytes(objective.inputs)
-        self.most = max(1, pack_memory(session) // 4 // row_bytes)
+        self.most = max(1, pack_memory(session) // 4 // row_bytes)  # rows that may be drawn together
         if (len(self._store), self._store.width) != (count, row_bytes):
             raise ValueError(f"the table does not have the planned {count} packed rows; pack the dataset again")
 

@@ -74,24 +74,10 @@ def temporary_blocks(session: Session, name: str, columns: str = BLOCK_COLUMNS) 
 class BlockWriter:
     """Writes rows as numbered blocks.
 
-    Parameters
-    ----------
-    session : SpiSession
-        Runs the inserts.
-    table : str
-        Qualified, quoted name of a table with `BLOCK_COLUMNS`.
-    dimension : int
-        Coordinates of a packed row.
-    cuts : Sequence[int]
-        Increasing numbers of rows after which a block ends, even if it is not full.
-    held : bool
-        Whether this session holds the rows, with blocks that refer to them, in place of writing them to the table.
-    room : int
-        How many bytes of memory they may take, with all that is held but `copy`; others are held in a file.
-    rows : int
-        How many rows are written at most, a public number.
-    copy : str | None
-        A table of which the rows are packed again, and do not count.
+    The table (a qualified, quoted name) has `BLOCK_COLUMNS`. A block ends after the numbers of rows in `cuts`, which
+    increase, even if it is not full. If the rows are `held`, this session keeps them, with blocks in the table that
+    refer to them: in memory, if they and all that is held but `copy` need at most `room` bytes, else in a file. At most
+    `rows` are written, a public number. The rows of `copy` are packed again, and do not count.
     """
 
     def __init__(

@@ -19,20 +19,9 @@ _MARGIN = 1e-9  # above the error of the closed forms
 def attack_power(release: Release, false_alarms: float) -> float:
     """Return an upper bound on the power of every test for a record with at most this rate of false alarms.
 
-    Parameters
-    ----------
-    release : Release
-        Its guarantee, for neighbours of its own.
-    false_alarms : float
-        Rate α, from 0 to 1.
+    The guarantee is for neighbours as the release defines them; the rate α is from 0 to 1, as is the bound. It is
+    attained by the Gaussian mechanism, and by randomised response.
 
-    Returns
-    -------
-    float
-        From 0 to 1. It is attained by the Gaussian mechanism, and by randomised response.
-
-    Notes
-    -----
     Proof. A test has the powers α in one world and p in the other; it is post-processing. By (ε, δ) in both directions,
     for the test and for its opposite, p ≤ e^ε α + δ and 1 - α ≤ e^ε (1 - p) + δ. Outside a leak ℓ, a distance in total
     variation in each world, the event has bounds of its own: the test then has p* ≥ p - ℓ and α* ≤ α + ℓ. If the event

@@ -122,10 +122,7 @@ def sgd_sensitivity(training: Training, *, by_position: bool = False) -> Sensiti
 
     The updates are processed in pieces, of which a few are in memory at a time, and a few numbers for each.
 
-    Raises
-    ------
-    ValueError
-        If an assumption of the proof does not hold: a step size above 2/β, or too many updates.
+    Raise ValueError if an assumption of the proof does not hold: a step size above 2/β, or too many updates.
     """
     _check(training, by_position)
     return _moved(training, _groups(training), None, by_position)
@@ -142,10 +139,7 @@ def sharded_sensitivity(shards: Sequence[Training], *, each_epoch: bool) -> Sens
     in their arithmetic: Σ_p α_p of their margins is at most the largest; a mean of P models errs by
     1.01(P + 2)uW, and the last one is counted once more.
 
-    Raises
-    ------
-    ValueError
-        As for `sgd_sensitivity`, or if shards averaged in each epoch also average iterates.
+    Raise ValueError as for `sgd_sensitivity`, or if shards averaged in each epoch also average iterates.
     """
     kinds = list({shard.rows: shard for shard in shards}.values())
     for kind in kinds:

@@ -40,16 +40,10 @@ def permutation(count: int) -> np.ndarray:
 
 
 class Places:
-    """The free places of a uniform permutation, counted by ranges of similar sizes.
-
-    Attributes
-    ----------
-    left : np.ndarray
-        Free places in each range, shape (ranges,).
-    """
+    """The free places of a uniform permutation, counted by ranges of similar sizes."""
 
     def __init__(self, count: int, ranges: int) -> None:
-        self.left = np.full(ranges, count // ranges)
+        self.left = np.full(ranges, count // ranges)  # free places in each range
         self.left[: count % ranges] += 1
 
     def take(self, count: int) -> np.ndarray:
@@ -69,10 +63,7 @@ def distinct(count: int, below: int) -> np.ndarray:
     Proof. A uniform number that is rejected if it was seen before is uniform among those not seen. Where most
     would be rejected, all of the permutation is drawn.
 
-    Raises
-    ------
-    ValueError
-        If `count` is above `below`.
+    Raise ValueError if `count` is above `below`.
     """
     if count > below:
         raise ValueError(f"count = {count} must be at most {below}, which is how many numbers there are; draw fewer")
@@ -273,10 +264,7 @@ def hits(rows: int, steps: int, probability: float, most: int = _MOST_GAPS) -> I
     independent events of probability q, which determines the law of these events. They have no memory, so
     a line may end at any cell, whatever was drawn beyond it, and another one begin.
 
-    Raises
-    ------
-    ValueError
-        If the probability or the number of steps is out of range.
+    Raise ValueError if the probability or the number of steps is out of range.
     """
     if not 0 < probability <= 1:
         raise ValueError(f"probability = {probability!r} must be above 0 and at most 1")

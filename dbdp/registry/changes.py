@@ -110,13 +110,8 @@ def raise_capacity(session: SpiSession, name: str, reason: str, capacity: int) -
     charges add up as before. Releases of a fixed number of rows cover one record replaced, so that the whole budget
     covers no more than that.
 
-    Raises
-    ------
-    ValueError
-        If the dataset does not exist, the reason is empty, or the capacity is not above the present one (nor below a
-        fixed number of rows).
-    PermissionError
-        As `renew`.
+    Raise ValueError if the dataset does not exist, the reason is empty, or the capacity is not above the present one
+    (nor below a fixed number of rows). Raise PermissionError as `renew`.
     """
     check_capacity(capacity)
     present = _own(session, name, "raise its capacity", reason)

@@ -15,6 +15,7 @@ from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_
 from dbdp.registry.declarations import Declaration, Unit
 from dbdp.registry.spending import identities
 from dbdp.registry.tables import privacy_units
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
@@ -275,7 +276,7 @@ def count(session: SpiSession, source: str, unit: Unit | None, types: Mapping[st
     """Return the public size of a table: its number of rows, or of units."""
     if unit:
         return privacy_units.count(session, source, unit, types)
-    with session.reading(source):
+    with guarded_reads.reading(session, source):
         return int(session.query(f"select count(*) as number from {source} as source")[0]["number"])
 
 
@@ -290,7 +291,7 @@ def check_rows(session: SpiSession, dataset: RegisteredDataset) -> None:
             "tune or score with Database.on_spark(spark), or with --engine spark; summaries and bounds need a table"
         )
     if dataset.capacity is not None:
-        with session.reading(dataset.source):
+        with guarded_reads.reading(session, dataset.source):
             return
     size = count(session, dataset.source, dataset.unit, dataset.column_types)
     if size != dataset.units:

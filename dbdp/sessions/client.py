@@ -78,10 +78,8 @@ class ClientSession:
     def query(self, sql: str, *parameters: Any) -> list[Row]:
         """Run one statement, with names resolved in pg_catalog whatever the connection's search_path; return its rows.
 
-        Raises
-        ------
-        psycopg.DatabaseError
-            If the statement fails. Where dbdp refuses it is a ValueError too, after a charge a ChargedError.
+        Raise psycopg.DatabaseError if the statement fails. Where dbdp refuses it is a ValueError too, after a charge a
+        ChargedError.
         """
         from dbdp.sessions import connections
 

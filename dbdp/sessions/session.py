@@ -114,11 +114,8 @@ class Session(Protocol):
         `price` is its `registry.spending.odometers.Price`, which spares the server a second computation. Only the
         server's own process passes it on: for a client the server computes the cost from the plan.
 
-        Raises
-        ------
-        ValueError
-            Before anything is spent, if the budget does not cover the release, or the plan has no algorithm or
-            guarantee. In a client it is a `psycopg.DatabaseError` too.
+        Raise ValueError before anything is spent, if the budget does not cover the release, or the plan has no
+        algorithm or guarantee. In a client it is a `psycopg.DatabaseError` too.
         """
 
     def leaving_at_multiples(self, seconds: int | None) -> AbstractContextManager[None]:
@@ -141,16 +138,7 @@ class Session(Protocol):
     ) -> Json:
         """Store linear models with their receipt, which names the charge as `ledger`; return `id` and `receipt`.
 
-        Parameters
-        ----------
-        dataset : Registered
-            The dataset on which the models were trained.
-        coefficients : list, shape (features,), for classes (classes, features)
-            One row for each linear model.
-        intercepts : list of float, shape (outputs,)
-            One for each linear model.
-        receipt : Json
-            What was done and what it cost, with the id of the charge as `ledger`.
+        Coefficients have the shape (features,), for classes (classes, features), intercepts (outputs,).
         """
 
     def store_network(self, dataset: Registered, network: Json, parameters: list[float], receipt: Json) -> Json:

@@ -204,7 +204,8 @@ grant execute on function
   dbdp_internal.second_moment_transition, dbdp_internal.second_moment(bytea, int), dbdp_internal.lengths,
   dbdp_internal.measured_gradient_transition, dbdp_internal.measured_gradient_sum(bytea, bytea, bytea, text, float8),
   dbdp_internal.loss_transition, dbdp_internal.loss_sum(bytea, bytea, text, float8),
-  dbdp_internal.label_transition, dbdp_internal.label_counts(bytea, int, int)
+  dbdp_internal.label_transition, dbdp_internal.label_counts(bytea, int, int),
+  dbdp_internal.tally_transition, dbdp_internal.tally_terminate, dbdp_internal.tally(bytea, bytea, text)
 to dbdp_data_owner;
 
 grant select on dbdp_internal.rights to dbdp_predictor;

@@ -302,13 +302,6 @@ def algorithm_2(data, *, epsilon, delta, regularisation, noises, gumbels, how, g
             largest, taken = min(1.1 * max(taken), how["largest_step"]), []
 
 
-def recorded(values, noise_made):
-    """Give what an iterator gives, and keep it."""
-    for value in values:
-        noise_made.append(value)
-        yield value
-
-
 def endless(count, dimension, own_settings, how):
     """Yield rows, noise and what Algorithm 2 does with them, each time others."""
     while True:

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 from chance import usually
+from goodness import ALPHA
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as some
@@ -32,7 +33,6 @@ from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_dive
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.privacy.selection import AboveThreshold
 
-ALPHA = 1e-9  # false alarms per test; no seed
 ALGORITHMS = ("dp_blgd", "dp_blsgd", "dp_blsgd_ac")
 SAMPLED = ("dp_blsgd", "dp_blsgd_ac")
 SHRUNK = 1 - 2.0**-22  # the norm of the longest stored row

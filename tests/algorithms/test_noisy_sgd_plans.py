@@ -7,8 +7,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 from memory import RowsInMemory
-from scipy.optimize import brentq
-from scipy.stats import norm
+from textbook import gaussian_delta, sampled_stick
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.noisy_sgd.bst14 import published_multiplier
@@ -70,10 +69,6 @@ def test_the_advanced_noise_is_private_by_its_own_theorem(epsilon, steps, probab
     delta = 1e-5
     given = Request(epsilon, delta, algorithm="sgd_adv")
     result = advanced_multiplier(given, Batches(1000, 1000 * probability, steps, samples(1000, probability, steps)))
-    mu = 2 / result
-
-    def hockey_stick(at):
-        return norm.cdf(mu / 2 - at / mu) - math.exp(at) * norm.cdf(-mu / 2 - at / mu)
 
     def total(share):
         return steps * share * math.expm1(share) + math.sqrt(2 * steps * math.log(2 / delta)) * share
@@ -83,21 +78,7 @@ def test_the_advanced_noise_is_private_by_its_own_theorem(epsilon, steps, probab
         low, high = ((low + high) / 2, high) if total((low + high) / 2) <= epsilon else (low, (low + high) / 2)
     unsampled = math.log1p(math.expm1(low) / probability)
     allowed = min(delta / (2 * steps * probability), 0.5)
-    assert hockey_stick(unsampled) == pytest.approx(allowed, rel=1e-3)  # neither less noise nor more
-
-
-def sampled_stick(probability, mean, gamma):
-    """H_γ of (1-q)N(0, 1) + qN(±μ, 1), exactly: p/q' rises in x, so that one threshold decides."""
-
-    def beyond(shift, at):
-        return (1 - probability) * norm.sf(at) + probability * norm.sf(at - shift)
-
-    def excess(x):
-        logs = np.log((1 - probability) + probability * np.exp([mean * x - mean**2 / 2, -mean * x - mean**2 / 2]))
-        return logs[0] - logs[1] - math.log(gamma)
-
-    at = brentq(excess, -50 - mean, 50 + mean, xtol=1e-13)
-    return beyond(mean, at) - gamma * beyond(-mean, at)
+    assert gaussian_delta(unsampled, 2 / result) == pytest.approx(allowed, rel=1e-3)  # neither less noise nor more
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
@@ -109,15 +90,15 @@ def test_a_baselines_step_is_within_its_claim_exactly(epsilon, rows, size, passe
     wanted = Request(epsilon, delta, algorithm="bst14", epochs=passes)
     share = strong_share(epsilon, steps, delta / 2)
     mean = 1 / advanced_multiplier(wanted, batches)
-    exact, claimed = sampled_stick(probability, mean, math.exp(share)), delta / (2 * steps)
+    exact, claimed = sampled_stick(probability, mean, share), delta / (2 * steps)
     assert exact <= claimed * (1 + 1e-6)
-    assert sampled_stick(probability, 10 * mean, math.exp(share)) > 10 * claimed  # a tenth of the noise would be found
+    assert sampled_stick(probability, 10 * mean, share) > 10 * claimed  # a tenth of the noise would be found
     assert probability < 1 or exact == pytest.approx(claimed, rel=1e-5)
     assert (rows, epsilon) != (1000, 0.1) or exact == pytest.approx(0.62 * claimed, rel=0.01)
     slack = delta / (passes * rows)
     share = min(strong_share(epsilon, steps, slack), math.log1p(probability * math.expm1(1.0)))
     mean = 1 / published_multiplier(wanted, batches)
-    assert sampled_stick(probability, mean, math.exp(share)) <= probability * slack
+    assert sampled_stick(probability, mean, share) <= probability * slack
 
 
 @pytest.mark.parametrize("algorithm", ["dp_sgd", "dp_adam", "bst14", "rrpsgd"])

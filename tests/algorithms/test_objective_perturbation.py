@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
 from pairs import pairwise
-from scipy import optimize, special
+from scipy import optimize, special, stats
 from textbook import gaussian_delta
 
 from dbdp.algorithms import Facts, Request, plan
@@ -262,13 +262,6 @@ def test_the_curvature_is_attained_and_cannot_be_forgotten(loss):
     )
 
 
-def test_curvature_of_several_models_is_attained_too():
-    objective, scale = Linear(Logistic(), 1, 3), 0.7
-    table = Table(np.eye(5, 1), np.ones(5), "logistic", scale, outputs=3)
-    bent = table.log_determinant(np.zeros((3, 1))) - 3 * math.log(scale)
-    assert bent == pytest.approx(curvature(objective, scale), rel=1e-9)
-
-
 # --- several classes together: softmax ------------------------------------------------------------------------
 
 
@@ -285,10 +278,11 @@ def test_softmax_gradients_nearly_attain_their_noise():
     assert moved / scale <= pure < moved / (0.98 * scale)
 
 
-@pytest.mark.parametrize("outputs", [2, 3, 10])
-def test_the_curvature_of_softmax_is_attained(outputs):
-    objective, scale = Softmax(1, outputs), 0.7
-    table = Table(np.eye(5, 1), np.ones(5), "softmax", scale, outputs=outputs)
+@pytest.mark.parametrize("objective", [Linear(Logistic(), 1, 3), *(Softmax(1, outputs) for outputs in (2, 3, 10))])
+def test_the_curvature_of_several_models_is_attained(objective):
+    outputs, scale = objective.outputs, 0.7
+    loss = "softmax" if isinstance(objective, Softmax) else "logistic"
+    table = Table(np.eye(5, 1), np.ones(5), loss, scale, outputs=outputs)
     bent = table.log_determinant(np.zeros((outputs, 1))) - outputs * math.log(scale)
     assert bent == pytest.approx(curvature(objective, scale), rel=1e-9)
     random = np.random.default_rng()
@@ -324,19 +318,6 @@ def test_classes_are_learned_together_where_noise_is_less():
     assert detail(together, "lipschitz") == pytest.approx(math.sqrt(2)) and scales[0] < scales[1] / 2
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 99), st.floats(0.003, 10), st.floats(0, 5))
-def test_every_minimum_of_softmax_is_within_the_bound(seed, regularisation, strength):
-    random = np.random.default_rng(seed)
-    features, labels = unit_rows(random, 20, 3) * SHRUNK, some_labels(random, "logistic", 20, 4).astype(float)
-    release_plan = planned(rows=20, dimension=3, outputs=4, regularisation=regularisation)
-    noise = strength * detail(release_plan, "objective_noise_scale") * np.ones(12)
-    result, reads = solved(release_plan, features, labels, noise)
-    scale = 20 * detail(release_plan, "regularisation")
-    exact = Table(reads.all[:, :3].astype(float), labels, "softmax", scale, 4).minimiser(noise)
-    assert np.linalg.norm(result - exact.ravel()) <= detail(release_plan, "sensitivity") / 2
-
-
 # --- Gaussian noise ------------------------------------------------------------------------------------------
 
 
@@ -359,7 +340,7 @@ def log_densities(table, neighbour, log_law, width, *, points):
 
 def exact_delta(table, neighbour, epsilon, sigma, *, points=400_001):
     """∫ (p - e^ε q)₊ over one-dimensional models, by quadrature."""
-    models, p, q = log_densities(table, neighbour, normal(sigma), 12 * sigma, points=points)
+    models, p, q = log_densities(table, neighbour, stats.norm(scale=sigma).logpdf, 12 * sigma, points=points)
     return float(np.trapezoid(np.maximum(np.exp(p) - math.exp(epsilon) * np.exp(q), 0.0), models))
 
 
@@ -367,16 +348,6 @@ def exact_divergence(table, neighbour, order, log_law, width, *, points=40_001):
     """ln(∫ p^α q^(1-α))/(α - 1) over one-dimensional models, by quadrature."""
     models, p, q = log_densities(table, neighbour, log_law, width, points=points)
     return float(np.log(np.trapezoid(np.exp(order * p + (1 - order) * q), models)) / (order - 1))
-
-
-def normal(sigma):
-    """Log density of normal noise."""
-    return lambda noise: -((noise / sigma) ** 2) / 2 - math.log(sigma * math.sqrt(2 * math.pi))
-
-
-def laplace(scale):
-    """Log density of noise ∝ e^(-|b|/scale)."""
-    return lambda noise: -np.abs(noise) / scale - math.log(2 * scale)
 
 
 def minimum_of(release_plan):
@@ -392,7 +363,9 @@ def test_no_pair_diverges_beyond_its_charge_at_any_order(loss, regularisation, d
     random = np.random.default_rng()
     release_plan = planned(loss, delta=delta, rows=4, dimension=1, regularisation=regularisation)
     scale, event = detail(release_plan, "objective_noise_scale"), minimum_of(release_plan)
-    law, width = (normal(scale), 60 * scale) if delta else (laplace(scale), 60 * scale)
+    law, width = (
+        (stats.norm(scale=scale).logpdf, 60 * scale) if delta else (stats.laplace(scale=scale).logpdf, 60 * scale)
+    )
     for _ in range(5):
         table, neighbour = random_pair(random, release_plan)
         for pair, order in product(((table, neighbour), (neighbour, table)), ORDERS):
@@ -405,8 +378,8 @@ def test_the_gaussian_divergence_is_attained_to_a_hundredth(order):
     sigma, charge = detail(release_plan, "objective_noise_scale"), minimum_of(release_plan).divergence(order)
     pair = hinge_pair(1000, 1e6)
     width = (60 + 2 * order) * sigma
-    assert 0.99 * charge < exact_divergence(*pair, order, normal(sigma), width) <= charge
-    assert exact_divergence(*pair, order, normal(0.99 * sigma), width) > charge
+    assert 0.99 * charge < exact_divergence(*pair, order, stats.norm(scale=sigma).logpdf, width) <= charge
+    assert exact_divergence(*pair, order, stats.norm(scale=0.99 * sigma).logpdf, width) > charge
 
 
 def test_where_much_bends_the_corners_are_charged():
@@ -417,7 +390,7 @@ def test_where_much_bends_the_corners_are_charged():
     assert math.isinf(perturbed_divergence(1.0, event.curvature, 1, order))
     sigma = detail(release_plan, "objective_noise_scale")
     table, neighbour, _ = bent_pair("huber_svm", 10 * detail(release_plan, "regularisation"))
-    reached = exact_divergence(table, neighbour, order, normal(sigma), 60 * sigma)
+    reached = exact_divergence(table, neighbour, order, stats.norm(scale=sigma).logpdf, 60 * sigma)
     assert 0.02 * event.divergence(order) < reached <= event.divergence(order) < math.inf
 
 
@@ -629,19 +602,22 @@ def solved(release_plan, features, labels, noise):
 
 
 @settings(max_examples=60)
-@given(tables(), st.sampled_from(["logistic", "huber_svm"]), st.floats(0.003, 10), st.floats(0, 5))
+@given(tables(), st.sampled_from(["logistic", "huber_svm", "softmax"]), st.floats(0.003, 10), st.floats(0, 5))
 def test_every_minimum_is_approached_to_within_the_bound(table, loss, regularisation, strength):
     features, labels = drawn(*table)
     rows, dimension = features.shape
-    release_plan = planned(loss, rows=rows, dimension=dimension, regularisation=regularisation, delta=1e-6)
-    noise = strength * detail(release_plan, "objective_noise_scale") * np.ones(dimension)
+    outputs, how = 1, {"loss": loss, "delta": 1e-6}
+    if loss == "softmax":  # of classes together, which pure noise is for
+        outputs, how, labels = 4, {}, np.random.default_rng(table[-1]).integers(1, 5, rows).astype(float)
+    release_plan = planned(rows=rows, dimension=dimension, outputs=outputs, regularisation=regularisation, **how)
+    noise = strength * detail(release_plan, "objective_noise_scale") * np.ones(outputs * dimension)
     result, reads = solved(release_plan, features, labels, noise)
     stored = reads.all[:, :dimension].astype(float)
-    exact = Table(stored, labels, loss, rows * detail(release_plan, "regularisation"))
+    exact = Table(stored, labels, loss, rows * detail(release_plan, "regularisation"), outputs)
     away = np.linalg.norm(result - exact.minimiser(noise).ravel())
     promised = detail(release_plan, "sensitivity") / 2
     assert away <= promised
-    gradient = np.linalg.norm(exact.noise(result[None]) - noise) / rows
+    gradient = np.linalg.norm(exact.noise(result.reshape(outputs, -1)).ravel() - noise) / rows
     assert gradient <= promised * (detail(release_plan, "smoothness") + detail(release_plan, "regularisation"))
 
 
@@ -775,15 +751,10 @@ def test_what_is_released_has_the_law_of_the_perturbed_minimum(delta):
     table = Table(rows.all[:, :1].astype(float), rows.all[:, -1].astype(float), "logistic", 9.0)
     models = np.array([release_plan.method(rows, silent) for _ in range(8000)])
     drawn = np.array([table.noise(each[None])[0, 0] for each in models]) / detail(release_plan, "objective_noise_scale")
-    law = Law(special.ndtr) if delta else Law(lambda x: np.where(x < 0, np.exp(x) / 2, 1 - np.exp(-x) / 2))
+    law = stats.norm if delta else stats.laplace
     assert of_reals(drawn, law) > ALPHA
     assert of_reals(drawn * 1.25, law) < ALPHA
     assert of_reals(drawn / 1.25, law) < ALPHA
-
-
-@dataclass(frozen=True)
-class Law:
-    cdf: object
 
 
 # --- models far away -------------------------------------------------------------------------------------------

@@ -287,8 +287,8 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
         (8, 1, 10, 0.25, 4.0),
         (15, 1, 16, 0.4, 4.0),
         (10, 0, 16, 0.13, 1.0),
-        (100, 0, 16, 0.326, 1.0),
-        (1000, 0, 16, 0.4, 1.0),
+        (100, 0, 18, 0.326, 1.0),
+        (1000, 0, 18, 0.4, 1.0),
         (100, 1, 16, 0.4, 8.0),
         (1, 5, 20, 0.25, 8.0),
         (39, 5, 20, 0.25, 8.0),
@@ -409,9 +409,9 @@ def test_numbers_are_learned(loss):
 
 
 def test_the_released_model_is_within_a_radius_that_is_given():
-    rows = RowsInMemory(*unequal(300))
-    assert np.linalg.norm(planned(Facts(300, 8)).run(rows, SILENT).models) > 0.5
-    assert np.linalg.norm(planned(Facts(300, 8), radius=0.5).run(rows, SILENT).models) <= 0.5 * (1 + 1e-12)
+    rows, facts = RowsInMemory(*unequal(3000)), Facts(3000, 8)
+    assert np.linalg.norm(planned(facts).run(rows, SILENT).models) > 0.5
+    assert np.linalg.norm(planned(facts, radius=0.5).run(rows, SILENT).models) <= 0.5 * (1 + 1e-12)
 
 
 def test_long_steps_and_nothing_but_noise_leave_a_finite_model():

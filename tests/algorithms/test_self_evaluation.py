@@ -164,4 +164,4 @@ def test_softmax_and_svm_evaluate_themselves_too():
         request = Request(5.0, 1e-6, algorithm="preconditioned_gd", loss=loss)
         figures = plan(request, Facts(3000, 4, outputs=3)).run(RowsInMemory(features, labels), SILENT).figures
         assert figures["evaluation"]["mean_auc"]["value"] > 0.8
-        assert ("calibration" in figures) == (loss == "logistic")
+        assert ("score_calibration" in figures) == (loss == "logistic")

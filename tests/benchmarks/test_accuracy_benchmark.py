@@ -140,6 +140,21 @@ def test_each_metric_is_that_of_the_best_setting():
     assert scores.figures(split, [exact]) == {"accuracy": 1, "auc": 0.5}
 
 
+def test_probabilities_are_judged_by_loss_and_calibration():
+    split = split_of(table("y", {"positive": "1"}, lambda rows: (rows["size"] > 5).astype(int).astype(str)))
+    truth = split.data.truth[split.test]
+    share = truth.mean()
+    right = scores.figures(split, [Prediction(truth, None, np.full(80, share))])
+    wrong = scores.figures(split, [Prediction(truth, None, np.full(80, share / 2))])
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert right["log_loss"] == pytest.approx(entropy)
+    assert right["log_loss"] < wrong["log_loss"]
+    assert right["calibration_error"] < 1e-9
+    assert wrong["calibration_error"] > 0.1
+    softmax = Prediction.by_log_odds(np.log(np.array([[0.2, 0.3, 0.5]])))
+    assert softmax.probabilities == pytest.approx(np.array([[0.2, 0.3, 0.5]]))
+
+
 def test_the_clipped_sum_attains_the_clip_at_most():
     random = np.random.default_rng(5)
     rows, residuals = random.normal(size=(9, 4)), random.normal(size=(9, 2))

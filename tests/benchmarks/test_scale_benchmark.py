@@ -32,7 +32,7 @@ def test_figures_show_the_median_of_each_method_by_rows():
 def test_a_small_run_measures_every_method_and_draws(server_url, tmp_path):
     if not is_here(server_url):
         pytest.skip("memory is measured on the server's machine")
-    command = ["-m", "benchmarks.scale", "--rows", "200", "150000", "--features", "3", "--numbers", "330000"]
+    command = ["-m", "benchmarks.scale", "--rows", "15000", "--features", "3", "--numbers", "33000"]
     environment = os.environ | {"DBDP_URL": server_url}
     folder = ["--folder", str(tmp_path)]
     done = subprocess.run(
@@ -41,7 +41,7 @@ def test_a_small_run_measures_every_method_and_draws(server_url, tmp_path):
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "scale.json").read_text())["results"]
     assert {(each["method"], each["rows"]) for each in results} >= {
-        (method, rows) for method in ("dbdp", "scikit-learn") for rows in (200, 110_000)
+        (method, 11_000) for method in ("dbdp", "scikit-learn")
     }
     assert all(each["peak_mb"] > 0 and each["seconds"] > 0 for each in results)
     assert all(Path(tmp_path / f"scale.{ending}").stat().st_size > 1000 for ending in ("svg", "png"))

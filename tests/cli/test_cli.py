@@ -1,14 +1,12 @@
 """The command line: it explains without a database, trains with one, and reports errors in one line."""
 
 import json
-import os
 import re
 from typing import Any
 
-import psycopg
 import pytest
 from click.testing import CliRunner
-from commands import run, run_here
+from commands import features_file, run, run_here
 
 from dbdp.interfaces.cli import printing
 from dbdp.interfaces.cli.main import app
@@ -53,21 +51,9 @@ def test_a_bad_request_is_one_line_that_names_it():
     assert not done.stdout
 
 
-@pytest.fixture
-def ward(connection: psycopg.Connection) -> None:
-    """A small table to register."""
-    connection.execute("drop table if exists ward")
-    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where name = 'ward'")
-    connection.execute("create table ward as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
-
-
-@pytest.mark.usefixtures("ward")
-def test_register_train_list_and_predict(server_url, tmp_path):
-    features = os.path.join(tmp_path, "features.json")
-    with open(features, "w") as file:
-        json.dump({"age": [0, 50]}, file)
-    declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "3", "--delta", "1e-5")
-    assert run_here("register", "ward", "ward", *declared, DBDP_URL=server_url).returncode == 0
+def test_register_train_list_and_predict(server_url, declared):
+    budget = ("--epsilon", "3", "--delta", "1e-5")
+    assert run_here(*declared, "--positive", "true", *budget, DBDP_URL=server_url).returncode == 0
     trained = run_here("train", "ward", "--epsilon", "1", "--delta", "1e-6", "--json", DBDP_URL=server_url)
     assert trained.returncode == 0, trained.stderr
     model = json.loads(trained.stdout)
@@ -80,9 +66,8 @@ def test_register_train_list_and_predict(server_url, tmp_path):
     assert all(0 < probability < 1 for probability in probabilities)
 
 
-@pytest.mark.usefixtures("ward")
+@pytest.mark.usefixtures("registered")
 def test_explain_plans_on_a_dataset_or_on_public_numbers(server_url, connection):
-    connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     shown = called("explain", "ward", "--epsilon", "1", "--delta", "1e-7", "--json", DBDP_URL=server_url)
     planned = connection.execute("select dbdp.dp_explain('ward', 1, 1e-7)").fetchone()[0]
     assert json.loads(shown.stdout) == planned
@@ -90,12 +75,10 @@ def test_explain_plans_on_a_dataset_or_on_public_numbers(server_url, connection)
         refused = called("explain", *wrong, "--epsilon", "1", DBDP_URL=server_url)
         assert refused.exit_code == 2, wrong
         assert "pass either a DATASET, or --rows and --features" in refused.output
-    connection.execute("select dbdp.drop_dataset('ward')")
 
 
-@pytest.mark.usefixtures("ward")
+@pytest.mark.usefixtures("registered")
 def test_rights_are_granted_listed_and_revoked(server_url, connection):
-    connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     model = connection.execute("select model from dbdp.dp_logreg('ward', 1)").fetchone()[0]
 
     def done(*arguments: str) -> str:
@@ -115,17 +98,12 @@ def test_rights_are_granted_listed_and_revoked(server_url, connection):
         assert connection.execute(granted, (model,)).fetchone() == (left,)
     refused = run_here("revoke-training", "ward", "dbdp_analyst", DBDP_URL=server_url)
     assert (refused.returncode, "was not granted training" in refused.stderr) == (1, True)
-    connection.execute("select dbdp.drop_dataset('ward')")
 
 
-def test_groups_of_a_public_column_are_trained_for_one_charge(server_url, tmp_path, connection):
+def test_groups_of_a_public_column_are_trained_for_one_charge(server_url, declared, connection):
     connection.execute("alter table ward add floor int generated always as (age / 20) stored")
-    features = os.path.join(tmp_path, "features.json")
-    with open(features, "w") as file:
-        json.dump({"age": [0, 50]}, file)
-    declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "2", "--delta", "0")
-    modes = ("--mode", "basic", "--public-column", "floor")
-    assert run_here("register", "ward", "ward", *declared, *modes, DBDP_URL=server_url).returncode == 0
+    budget = ("--epsilon", "2", "--delta", "0", "--mode", "basic", "--public-column", "floor")
+    assert run_here(*declared, "--positive", "true", *budget, DBDP_URL=server_url).returncode == 0
     arguments = ("train-groups", "ward", "--group-by", "floor", "--group", "0", "--group", "2", "--epsilon", "1")
     trained = run_here(*arguments, "--json", DBDP_URL=server_url)
     assert trained.returncode == 0, trained.stderr
@@ -138,16 +116,14 @@ def test_groups_of_a_public_column_are_trained_for_one_charge(server_url, tmp_pa
     assert (refused.returncode, "does not cover this release" in refused.stderr) == (1, True)
 
 
-@pytest.mark.usefixtures("ward")
-def test_a_refused_budget_is_one_line(server_url, connection):
-    connection.execute("""select dbdp.register_dataset('ward', 'ward', 'ill', 'true', '{"age": [0, 50]}', 0.1, 1e-6)""")
-    done = run_here("train", "ward", "--epsilon", "1", "--delta", "1e-6", DBDP_URL=server_url)
+@pytest.mark.usefixtures("registered")
+def test_a_refused_budget_is_one_line(server_url):
+    done = run_here("train", "ward", "--epsilon", "9", "--delta", "1e-6", DBDP_URL=server_url)
     assert done.returncode == 1
     assert "does not cover this release" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("ward")
 @pytest.mark.parametrize(
     ("flags", "model", "column", "expected"),
     [
@@ -155,37 +131,19 @@ def test_a_refused_budget_is_one_line(server_url, connection):
         (["--label-bounds", "0", "200"], "'{2}', '{0.5}'", "value", [2.5, 98.5]),
     ],
 )
-def test_predict_shows_the_class_or_the_value(server_url, connection, tmp_path, flags, model, column, expected):
+def test_predict_shows_the_class_or_the_value(server_url, connection, declared, flags, model, column, expected):
     connection.execute("alter table ward alter ill type int using ill::int; delete from ward where age not in (1, 49)")
-    features = os.path.join(tmp_path, "features.json")
-    with open(features, "w") as file:
-        json.dump({"age": [0, 50]}, file)
-    declared = ("--label", "ill", *flags, "--features", features, "--epsilon", "3", "--delta", "1e-5")
-    assert run_here("register", "ward", "ward", *declared, DBDP_URL=server_url).returncode == 0
+    assert run_here(*declared, *flags, "--epsilon", "3", "--delta", "1e-5", DBDP_URL=server_url).returncode == 0
     sql = f"select dbdp_internal.store_release('ward', {model}, '{{}}') ->> 'id'"
     number = connection.execute(sql).fetchone()[0]
     scored = json.loads(run_here("predict", number, "ward", "--limit", "2", "--json", DBDP_URL=server_url).stdout)
     assert [row[column] for row in sorted(scored, key=lambda row: row["age"])] == expected
 
 
-def test_a_label_without_a_kind_is_one_line(server_url, tmp_path):
-    features = os.path.join(tmp_path, "features.json")
-    with open(features, "w") as file:
-        json.dump({"age": [0, 50]}, file)
-    declared = ("--label", "ill", "--features", features, "--epsilon", "3", "--delta", "1e-5")
-    done = run_here("register", "ward", "ward", *declared, DBDP_URL=server_url)
-    assert done.returncode == 1
-    assert "positive is null, and so are classes and label_bounds" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_ledger_and_budget_on_the_command_line(server_url, connection, tmp_path):
-    connection.execute("create table books as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
-    features = os.path.join(tmp_path, "features.json")
-    with open(features, "w") as file:
-        json.dump({"age": [0, 50]}, file)
-    declared = ("--label", "ill", "--positive", "true", "--features", features, "--rho", "0.1", "--delta", "1e-5")
-    assert called("register", "books", "books", *declared, DBDP_URL=server_url).exit_code == 0
+def test_ledger_and_budget_on_the_command_line(server_url, connection, declared, tmp_path):
+    connection.execute("alter table ward rename to books")
+    budget = ("--positive", "true", "--rho", "0.1", "--delta", "1e-5")
+    assert called("register", "books", "books", *declared[3:], *budget, DBDP_URL=server_url).exit_code == 0
     connection.execute("select dbdp.dp_logreg('books', 0.1)")
     left = json.loads(called("budget", "books", "--delta", "1e-7", "--json", DBDP_URL=server_url).stdout)
     assert (left["mode"], left["charge_limit"], left["releases"]) == ("zcdp", 0.1, 1)
@@ -196,8 +154,7 @@ def test_ledger_and_budget_on_the_command_line(server_url, connection, tmp_path)
     (charge,) = json.loads(called("ledger", "books", "--json", DBDP_URL=server_url).stdout)
     assert (charge["outcome"], charge["charged_by"]) == ("released", "postgres")
     assert called("check-ledger", DBDP_URL=server_url).exit_code == 0
-    with open(features, "w") as file:
-        json.dump({"age": [0, 60]}, file)
+    features = features_file(tmp_path, {"age": [0, 60]})
     corrected = called("redeclare", "books", "--reason", "older", "--features", features, DBDP_URL=server_url)
     assert corrected.exit_code == 0, corrected.exception
     renewed = json.loads(called("renew", "books", "--reason", "a year", "--json", DBDP_URL=server_url).stdout)
@@ -210,7 +167,7 @@ def test_ledger_and_budget_on_the_command_line(server_url, connection, tmp_path)
     assert "wound back" in checked.stdout
     connection.execute("select dbdp.renew_budget('books', 'wound back by a test')")
     connection.execute(f"select setval('dbdp.charge_{number}', (select max(charge_after) from dbdp.ledger))")
-    connection.execute("select dbdp.drop_dataset('books'); drop table books")
+    connection.execute("select dbdp.drop_dataset('books'); alter table books rename to ward")
 
 
 def test_predict_shows_a_class_next_to_its_probability(server_url, connection):
@@ -237,9 +194,7 @@ def test_every_command_takes_a_name_with_blanks_and_dots(server_url, connection,
         'create table "My.Place"."A.Table name" as select i % 50 as probability, i % 2 = 0 as ill '
         "from generate_series(1, 500) as i"
     )
-    features, name = os.path.join(tmp_path, "features.json"), '"My.Place"."A.Table name"'
-    with open(features, "w") as file:
-        json.dump({"probability": [0, 50]}, file)
+    features, name = features_file(tmp_path, {"probability": [0, 50]}), '"My.Place"."A.Table name"'
     declared = ("--label", "ill", "--positive", "true", "--features", features, "--epsilon", "3", "--delta", "1e-5")
     sentence = 'does not exist; write "Schema"."Table" where a name has capitals, blanks or dots'
     for wrong in ("My.Place.A.Table name", "My.Place", "nowhere.at_all", "a b", "a.b.c.d", "99999999"):
@@ -259,10 +214,10 @@ def test_every_command_takes_a_name_with_blanks_and_dots(server_url, connection,
     connection.execute("select dbdp.drop_dataset('named'); drop schema \"My.Place\" cascade")
 
 
+@pytest.mark.usefixtures("ward")
 def test_a_renewed_budgets_ledger_names_the_period(server_url, connection, monkeypatch):
     monkeypatch.setattr(printing, "console", Terminal(width=80, color_system=None))
-    connection.execute("create table fits as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
-    connection.execute("""select dbdp.register_dataset('fits', 'fits', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
+    connection.execute("""select dbdp.register_dataset('fits', 'ward', 'ill', 'true', '{"age": [0, 50]}', 4, 1e-6)""")
     connection.execute("select dbdp.dp_logreg('fits', 0.1, algorithm => 'bolt_on')")
     shown = called("ledger", "fits", "--url", server_url).stdout
     assert "period" not in shown
@@ -273,8 +228,7 @@ def test_a_renewed_budgets_ledger_names_the_period(server_url, connection, monke
     connection.execute("select dbdp.dp_logreg('fits', 0.1)")
     assert "period" in called("ledger", "fits", "--url", server_url).stdout
     listed = called("datasets", "--url", server_url).stdout
-    assert re.search(r"^fits +public\.fits +500 +4 +1e-06( |$)", listed, re.MULTILINE)
-    connection.execute("select dbdp.drop_dataset('fits'); drop table fits")
+    assert re.search(r"^fits +public\.ward +500 +4 +1e-06( |$)", listed, re.MULTILINE)
 
 
 def test_a_table_shows_the_range_of_many_numbers(capsys):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import click
@@ -24,6 +25,7 @@ from commands import run_here
 from pairs import others_slow
 from psycopg.conninfo import make_conninfo
 from rich.progress import Progress
+from servers import execute
 
 from dbdp import __version__
 from dbdp.algorithms import Request
@@ -119,16 +121,8 @@ def test_a_list_imports_nothing_that_plans_or_trains(server_url, command):
     assert_light(modules_after(command, "--json", "--url", server_url))
 
 
-def test_a_budget_imports_nothing_that_plans_or_trains(connection, server_url):
-    connection.execute(
-        "create table if not exists few as select array[.1, i]::float8[] as x, i % 2 as y from generate_series(0, 9) i"
-    )
-    declared = '{"x": {"length": 2, "norm": 1}}'
-    connection.execute("select dbdp.register_dataset('few', 'few', 'y', '1', %s, 1, 1e-3)", (declared,))
-    try:
-        assert_light(modules_after("budget", "few", "--json", "--url", server_url))
-    finally:
-        connection.execute("select dbdp.drop_dataset('few')")
+def test_a_budget_imports_nothing_that_plans_or_trains(registered, server_url):
+    assert_light(modules_after("budget", registered, "--json", "--url", server_url))
 
 
 def test_explaining_imports_no_server():
@@ -143,16 +137,15 @@ def test_explaining_imports_no_server():
     }
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("dataset", "datasets"), ("registre", "register")])
-def test_a_misspelt_command_names_the_nearest(typed, meant):
-    done = CliRunner().invoke(app, [typed])
-    assert done.exit_code == 2
-    assert f"No such command '{typed}'; did you mean '{meant}'?" in done.output
-
-
-@pytest.mark.parametrize(("group", "typed", "meant"), [("plot", "utlity", "utility"), ("server", "strat", "start")])
-def test_so_does_one_of_a_group_of_commands(group, typed, meant):
-    done = CliRunner().invoke(app, [group, typed])
+@pytest.mark.parametrize(
+    ("group", "typed", "meant"),
+    [
+        *(([], "trian", "train"), ([], "dataset", "datasets"), ([], "registre", "register")),
+        *((["plot"], "utlity", "utility"), (["server"], "strat", "start")),
+    ],
+)
+def test_a_misspelt_command_names_the_nearest(group, typed, meant):
+    done = CliRunner().invoke(app, [*group, typed])
     assert done.exit_code == 2
     assert f"No such command '{typed}'; did you mean '{meant}'?" in done.output
 
@@ -330,20 +323,21 @@ def test_an_uninstallation_names_what_it_leaves(make_database):
     stays = [line.removeprefix("stays: ").partition(" ")[0] for line in done.stdout.splitlines()[:-1]]
     assert stays == ["files", "extension", "roles"]  # other databases of this server have the extension
     assert "drop extension plpython3u" in done.stdout
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("drop extension plpython3u")
+    execute(url, "drop extension plpython3u")
     assert "plpython3u" not in run_here("uninstall", "--url", url).stdout
 
 
 # --- what people see ------------------------------------------------------------------------------------
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[dict[str, object]], title: str = "t") -> str:
-    """What `show` prints on a console of that width."""
+def printed(
+    monkeypatch: pytest.MonkeyPatch, width: int, shown: Any, title: str = "t", by: str = "show", *more: Any
+) -> str:
+    """What a function of `printing` prints on a console of that width."""
     console = Terminal(width=width, force_terminal=True, color_system=None)
     monkeypatch.setattr(printing, "console", console)
     with console.capture() as capture:
-        printing.show(rows, False, title)
+        getattr(printing, by)(shown, False, title, *more)
     return capture.get()
 
 
@@ -377,13 +371,8 @@ def test_no_text_of_a_user_is_markup_or_moves_the_cursor(monkeypatch):
 
 
 def test_a_paid_figure_is_shown_whatever_its_classes(monkeypatch):
-    console = Terminal(width=100, color_system=None)
-    monkeypatch.setattr(printing, "console", console)
-    with console.capture() as capture:
-        printing.show_figures(
-            {"noise": 1.5, "receipt": {"dataset": "[/]"}}, False, "[/]", [{"class": "[/low]", "rows": 7}]
-        )
-    assert "[/low]  7" in capture.get()
+    figures = {"noise": 1.5, "receipt": {"dataset": "[/]"}}
+    assert "[/low]  7" in printed(monkeypatch, 100, figures, "[/]", "show_figures", [{"class": "[/low]", "rows": 7}])
 
 
 def test_numbers_are_rounded_and_times_are_to_the_second(monkeypatch):
@@ -403,12 +392,9 @@ def test_a_table_that_is_too_wide_is_printed_row_by_row(monkeypatch):
 
 
 def test_a_url_that_is_longer_than_the_console_is_not_cut(monkeypatch):
-    console = Terminal(width=40, color_system=None)
-    monkeypatch.setattr(printing, "console", console)
     url = "postgresql://postgres@/dbdp?host=%2Fa%2Flong%2Fplace&port=5432"
-    with console.capture() as capture:
-        printing.show_mapping({"url": url}, False, "private server")
-    assert url in re.sub(r"[^\x21-\x7e]+", "", capture.get())
+    shown = printed(monkeypatch, 40, {"url": url}, "private server", "show_mapping")
+    assert url in re.sub(r"[^\x21-\x7e]+", "", shown)
 
 
 def test_a_file_that_is_not_a_json_object_is_named(tmp_path):
@@ -429,24 +415,18 @@ def test_an_error_is_one_line_without_the_prefix_of_the_server(text, told):
     assert main._one_line(ValueError(text)) == told
 
 
-def test_a_right_that_is_missing_has_a_remedy(server_url, connection):
-    connection.execute("drop role if exists unrelated, analyst_only; create role unrelated; create role analyst_only")
-    connection.execute("grant dbdp_analyst to analyst_only")
-    stranger, analyst = (make_conninfo(server_url, options=f"-c role={role}") for role in ("unrelated", "analyst_only"))
+def test_a_right_that_is_missing_has_a_remedy(server_url, registered, make_role):
+    roles = make_role("unrelated"), make_role("analyst_only", "dbdp_analyst")
+    stranger, analyst = (make_conninfo(server_url, options=f"-c role={role}") for role in roles)
     refused = run_here("datasets", DBDP_URL=stranger)
     assert refused.returncode == 1
     assert (
         "permission denied for view datasets_details; an administrator can grant to this role dbdp_data_owner"
         in refused.stderr
     )
-    connection.execute("create table for_eyes as select i as age, i % 2 = 0 as ill from generate_series(0, 50) as i")
-    connection.execute(
-        "select dbdp.register_dataset('for_eyes', 'for_eyes', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
-    )
-    refused = run_here("baseline", "for_eyes", DBDP_URL=analyst)
+    refused = run_here("baseline", registered, DBDP_URL=analyst)
     assert refused.stderr.startswith("error: permission denied for ")
     assert "a baseline needs the privilege to read the table and membership in dbdp_data_owner" in refused.stderr
-    connection.execute("select dbdp.drop_dataset('for_eyes'); drop table for_eyes; drop role unrelated, analyst_only")
 
 
 @pytest.mark.parametrize("runs", [False, True])
@@ -593,20 +573,11 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return written.decode()
 
 
-def test_a_client_reports_epochs_and_the_server_a_statement(server_url, connection):
-    connection.execute("create table shown as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
-    connection.execute(
-        "select dbdp.register_dataset('shown', 'shown', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6, mode => 'basic')"
-    )
-    arguments = ("train", "shown", "--epsilon", "0.5", "--epochs", "3")
-    shown = on_a_terminal(*arguments, DBDP_URL=server_url)
-    assert "shuffle" in shown
-    assert "epoch" in shown
-    assert "3/3" in shown
-    connection.execute("drop role if exists onlooker; create role onlooker; grant dbdp_analyst to onlooker")
-    connection.execute("select dbdp.grant_training('shown', 'onlooker')")
+def test_a_client_reports_epochs_and_the_server_a_statement(server_url, connection, registered, analyst):
+    shown = on_a_terminal("train", registered, "--epsilon", "0.5", "--epochs", "3", DBDP_URL=server_url)
+    assert all(words in shown for words in ("shuffle", "epoch", "3/3"))
+    connection.execute("select dbdp.grant_training(%s, %s)", (registered, analyst))
     reports: list[tuple[str, int, int]] = []
-    with acting(connection, "onlooker"):
-        connect(connection).train("shown", Request(0.5), lambda *each: reports.append(each))
+    with acting(connection, analyst):
+        connect(connection).train(registered, Request(0.5), lambda *each: reports.append(each))
     assert reports == [("server", 0, 1), ("server", 1, 1)]
-    connection.execute("select dbdp.drop_dataset('shown'); drop table shown")

@@ -2,21 +2,36 @@
 
 import io
 import shlex
+from collections.abc import Iterator
 
 import pytest
 from chance import usually
 from commands import run_here
 
 from dbdp.interfaces.cli.demo import adult, walkthrough
+from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.terminal import Terminal
 
 
-def shown(database: Database) -> str:
+def shown(database: Database, width: int = 160) -> str:
     """Return what the demo prints."""
-    console = Terminal(file=io.StringIO(), width=160)
+    console = Terminal(file=io.StringIO(), width=width)
     walkthrough.run(database, console)
     return console.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def generated(server_url: str) -> Iterator[str]:
+    """What one demo prints on 80 columns where there are no real data; its dataset stays for the commands."""
+
+    def unreachable() -> str:
+        raise OSError("no network here")
+
+    with pytest.MonkeyPatch.context() as patch, connect(server_url) as database:
+        patch.setenv("DBDP_DATA", "/nonexistent")
+        patch.setattr(adult, "download", unreachable)
+        yield shown(database, width=80)
 
 
 def accuracy(text: str, model: str) -> float:
@@ -39,23 +54,15 @@ def test_on_real_data_the_private_models_beat_the_majority(database):
     assert usually(beat_it)
 
 
-def test_without_real_data_it_generates_rows_and_reports_it(database, monkeypatch):
-    def unreachable() -> str:
-        raise OSError("no network here")
-
-    monkeypatch.setenv("DBDP_DATA", "/nonexistent")
-    monkeypatch.setattr(adult, "download", unreachable)
-    text = shown(database)
-    assert "GENERATED, not real" in text
-    assert "no network here" in text
-    assert "DBDP_DATA names no folder" in text
+def test_without_real_data_it_generates_rows_and_reports_it(generated):
+    assert "GENERATED, not real" in generated
+    assert "no network here" in generated
+    assert "DBDP_DATA names no folder" in generated
 
 
-def test_it_prints_every_step_in_40_lines(database):
+def test_it_prints_every_step_in_40_lines(generated, database):
     """Beside five lines of `make demo` itself; receipts, of 30 lines each, are where a line at the end says."""
-    console = Terminal(file=io.StringIO(), width=80)
-    walkthrough.run(database, console)
-    text = console.file.getvalue()
+    text = generated
     for sql in ("dbdp.register_dataset('adult'", "dbdp.dp_explain('adult'", "dbdp.dp_logreg('adult'", "dbdp.predict("):
         assert sql in text
     assert 'dbdp.LogisticRegression(epsilon=1, delta=1e-06).fit("adult")' in text
@@ -66,9 +73,8 @@ def test_it_prints_every_step_in_40_lines(database):
     assert "password" not in line
 
 
-def test_it_ends_with_the_accuracies_and_commands_that_work(database, server_url):
-    text = shown(database)
-    end = text[text.index("accuracy on the held-out rows") :]
+def test_it_ends_with_the_accuracies_and_commands_that_work(generated, server_url):
+    end = generated[generated.index("accuracy on the held-out rows") :]
     assert "majority share" in end
     assert "released_at" not in end
     assert "register_dataset" not in end

@@ -173,7 +173,9 @@ main.main()
 OF_RICH = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\x1b\[\?25[lh]|\r")  # colours, cursor
 
 
-@pytest.mark.parametrize("error", ["ValueError", "KeyError", "OSError"])
+@pytest.mark.parametrize(
+    "error", ["ValueError", *(pytest.param(each, marks=pytest.mark.slow) for each in ("KeyError", "OSError"))]
+)
 @pytest.mark.attack("control-characters")
 def test_a_terminal_sees_sequences_of_rich_only(error):
     master, slave = pty.openpty()
@@ -201,7 +203,9 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
+@pytest.mark.parametrize(
+    "encoding", ["ascii", *(pytest.param(each, marks=pytest.mark.slow) for each in ("utf-8", "latin-1"))]
+)
 def test_no_encoding_of_the_output_leads_past_the_exit(encoding):
     """click writes past a stream that is ASCII, to its bytes: so such a one is taken for UTF-8."""
     code = ON_A_TERMINAL.format(error="ValueError")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -16,7 +17,7 @@ import pytest
 from acting import acting
 from chance import usually
 from click.testing import CliRunner
-from commands import run_here
+from commands import features_file, run_here
 from matplotlib.dates import num2date
 from psycopg.conninfo import make_conninfo
 from scipy.optimize import minimize
@@ -85,19 +86,18 @@ def test_an_option_that_does_not_exist_is_named(options, told):
         series.requests(["bolt_on"], [1.0], options)
 
 
-def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection):
-    connection.execute("drop role if exists ann; create role ann; grant dbdp_analyst to ann")
-    database.grant_training("drawn", "ann")
+def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection, analyst):
+    database.grant_training("drawn", analyst)
     for epsilon in (1.0, 2.0):
         connection.execute("select dbdp.dp_logreg('drawn', %s::float8)", (epsilon,))
-        with acting(connection, "ann"):
+        with acting(connection, analyst):
             connection.execute("select dbdp.dp_logreg('drawn', %s::float8)", (epsilon / 4,))
     with connection.transaction(force_rollback=True):  # charged, and nothing is on record
         connection.execute("select dbdp.dp_logreg('drawn', 8)")
     drawn = lines(pictures.budget(series.spending(database, "drawn")))
     mine = connection.execute("select session_user::text").fetchone()[0]
     charges = database.history("drawn")
-    for label, who in ((mine, {mine}), ("ann", {"ann"}), ("all roles", {mine, "ann"})):
+    for label, who in ((mine, {mine}), (analyst, {analyst}), ("all roles", {mine, analyst})):
         own = [row for row in charges if row["charged_by"] in who]
         sums = np.cumsum([float(row["charge"]) for row in own])
         assert drawn[label][:, 1].tolist() == pytest.approx([0, *(sums / 10), sums[-1] / 10])  # percent of 1000
@@ -105,14 +105,13 @@ def test_the_budget_drawn_is_that_of_the_ledger(rows, database, connection):
         assert all(abs((at - row["charged_at"]).total_seconds()) < 0.1 for at, row in zip(times, own, strict=True))
     assert drawn["limit"][:, 1].tolist() == [100, 100]
     assert drawn["odometer: includes charges without a record"][0, 1] == pytest.approx((3.75 + 8) / 10)
-    with acting(connection, "ann"):
+    with acting(connection, analyst):
         seen = series.spending(database, "drawn")
-    assert set(seen.by_role) == {"ann"}  # as the books show it to her
+    assert set(seen.by_role) == {analyst}  # as the books show it to her
     hers = lines(pictures.budget(seen))
     assert "all roles" not in hers
     assert hers["the charges that you may see"][-1, 1] == pytest.approx(0.075)
     assert hers["all charges"][0, 1] == pytest.approx((3.75 + 8) / 10)
-    connection.execute("select dbdp.revoke_training('drawn', 'ann')")
 
 
 def drawn_text(figure: object, tmp_path: Path) -> str:
@@ -182,14 +181,10 @@ def test_the_loss_drawn_is_that_of_the_rows(rows, database, connection):
     assert "NOT PRIVATE" in figure.axes[0].get_title(loc="left")
 
 
-def test_a_loss_is_for_the_tables_reader_alone(rows, database, connection):
-    connection.execute(
-        "drop role if exists reads_no_plot; create role reads_no_plot; grant dbdp_analyst to reads_no_plot"
-    )
-    database.grant_training("drawn", "reads_no_plot")
-    with acting(connection, "reads_no_plot"), pytest.raises(psycopg.errors.InsufficientPrivilege):
+def test_a_loss_is_for_the_tables_reader_alone(rows, database, connection, analyst):
+    database.grant_training("drawn", analyst)
+    with acting(connection, analyst), pytest.raises(psycopg.errors.InsufficientPrivilege):
         database.descent("drawn", Request(1.0))
-    connection.execute("select dbdp.revoke_training('drawn', 'reads_no_plot')")
     with pytest.raises(ValueError, match="has no exact model after each epoch"):
         database.descent("drawn", Request(1.0, delta=1e-6, algorithm="dp_sgd"))
 
@@ -248,35 +243,31 @@ def test_unknown_spending_is_refused_and_not_counted_as_zero(rows, database, con
     connection.execute(f"alter sequence dbdp.hidden_odometer rename to charge_{number}")
 
 
-def test_what_an_allowance_does_not_cover_is_not_begun(rows, database, connection, spent):
-    connection.execute("drop role if exists ida; create role ida; grant dbdp_analyst to ida")
-    database.grant_training("drawn", "ida", epsilon=3)
+def test_what_an_allowance_does_not_cover_is_not_begun(rows, database, connection, analyst, spent):
+    database.grant_training("drawn", analyst, epsilon=3)
     priced = costs.cost(database, "drawn", series.requests(["bolt_on"], [2.0], {}), 2)
     assert costs.check_cost(database, "drawn", priced).charge_left == 1000
-    with acting(connection, "ida"), pytest.raises(ValueError, match="charged 4, and dataset 'drawn' has 3 left"):
+    with acting(connection, analyst), pytest.raises(ValueError, match="charged 4, and dataset 'drawn' has 3 left"):
         costs.check_cost(database, "drawn", priced)
     assert spent("drawn") == (0, 0)
-    connection.execute("select dbdp.revoke_training('drawn', 'ida')")
 
 
-def test_an_allowance_counts_trainings_at_its_own_order(connection, database, schema):
+def test_an_allowance_counts_trainings_at_its_own_order(connection, database, schema, analyst):
     """As many trainings are begun as fit: one more is refused before the first."""
     connection.execute("create table t as select i / 99.0 as x, i % 2 as y from generate_series(1, 60) i")
-    connection.execute("drop role if exists ivo; create role ivo; grant dbdp_analyst to ivo")
     name = f"{schema}_t"
     declared = {"label": "y", "positive": "1", "features": {"x": [0, 1]}}
     database.register(Registration(name=name, source=f"{schema}.t", **declared, epsilon=4.0, delta=1e-5))
-    database.grant_training(name, "ivo", epsilon=1)
+    database.grant_training(name, analyst, epsilon=1)
     requests = series.requests(["bolt_on"], [0.2], {"delta": 1e-7, "batch_size": 20})
-    with acting(connection, "ivo"):
+    with acting(connection, analyst):
         (priced,) = costs.cost(database, name, requests, 1)
         (row,) = database.allowances()
-        fitting = int(row["charge_limit"] / priced["allowance_charges"]["ivo"])
+        fitting = int(row["charge_limit"] / priced["allowance_charges"][analyst])
         assert fitting != int(row["charge_limit"] / priced["charge"])
         costs.check_cost(database, name, costs.cost(database, name, requests, fitting))
         with pytest.raises(ValueError, match="left for this role"):
             costs.check_cost(database, name, costs.cost(database, name, requests, fitting + 1))
-    database.drop_dataset(name)
 
 
 def test_rows_without_a_known_label_are_not_scored_on(database, connection, schema):
@@ -309,6 +300,13 @@ def public(tmp_path: Path) -> Path:
 DESCRIBED = {"label": "ill", "positive": "yes", "features": {"age": [0, 40], "kind": ["a", "b"]}}
 
 
+@pytest.fixture
+def described(public: Path, tmp_path: Path) -> tuple[Any, ...]:
+    """The same as arguments of a command."""
+    features = features_file(tmp_path, DESCRIBED["features"])
+    return ("--csv", public, "--label", "ill", "--positive", "yes", "--features", features)
+
+
 def test_a_scratch_database_is_gone_afterwards(public, server_url, connection):
     """A scratch database holds the rows and is gone afterwards."""
     databases = "select count(*) from pg_database"
@@ -339,14 +337,12 @@ def test_what_a_killed_process_left_is_dropped_and_no_more(public, server_url, c
     assert connection.execute(scratch).fetchone() == (None,)
 
 
-def test_public_rows_need_a_superuser(public, server_url, connection, tmp_path):
-    connection.execute("drop role if exists plain_owner; create role plain_owner; grant dbdp_data_owner to plain_owner")
-    url = make_conninfo(server_url, options="-c role=plain_owner")
-    (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
-    arguments = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
-    done = plot("utility", tmp_path / "u.svg", *arguments, url=url)
+def test_public_rows_need_a_superuser(described, server_url, make_role, tmp_path):
+    role = make_role("plain_owner", "dbdp_data_owner")
+    url = make_conninfo(server_url, options=f"-c role={role}")
+    done = plot("utility", tmp_path / "u.svg", *described, url=url)
     assert done.returncode == 1
-    assert "role 'plain_owner', of --url or DBDP_URL, is not one" in done.stderr
+    assert f"role '{role}', of --url or DBDP_URL, is not one" in done.stderr
     assert '--url "$(dbdp server url)"' in done.stderr
 
 
@@ -361,26 +357,13 @@ def plot(*arguments: str | Path, url: str, answer: str = "") -> subprocess.Compl
 
 
 @pytest.mark.slow
-def test_the_command_draws_public_rows_and_leaves_nothing(public, server_url, connection, tmp_path):
-    (tmp_path / "features.json").write_text(json.dumps(DESCRIBED["features"]))
+def test_the_command_draws_public_rows_and_leaves_nothing(described, server_url, connection, tmp_path):
     before = connection.execute("select count(*) from dbdp.model").fetchone()
-    options = ("--csv", public, "--label", "ill", "--positive", "yes", "--features", tmp_path / "features.json")
-    arguments = (
-        "--algorithm",
-        "bolt_on",
-        "--epsilon",
-        "5",
-        "--epsilon",
-        "50",
-        "--repeats",
-        "2",
-        "--options",
-        '{"epochs": 5}',
-        "--json",
-    )
+    arguments = ("--algorithm", "bolt_on", "--epsilon", "5", "--epsilon", "50", "--repeats", "2")
+    arguments += ("--options", '{"epochs": 5}', "--json")
 
     def is_better_than_a_constant() -> bool:
-        done = plot("utility", tmp_path / "u.svg", *options, *arguments, url=server_url)
+        done = plot("utility", tmp_path / "u.svg", *described, *arguments, url=server_url)
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         assert (result["judged"], result["is_public"], result["epsilons"]) == (80, True, [5, 50])
@@ -398,21 +381,11 @@ def test_of_public_numbers_it_draws_the_error_in_their_units(server_url, tmp_pat
     labels = [10 + 0.5 * (i % 40) + i % 3 for i in range(400)]
     lines = [f"{i % 40},{label}" for i, label in enumerate(labels)]
     (tmp_path / "public.csv").write_text("\n".join(["age,length", *lines, "3,", "3,NaN"]) + "\n")
-    (tmp_path / "features.json").write_text('{"age": [0, 40]}')
-    arguments = ("--csv", tmp_path / "public.csv", "--label", "length", "--features", tmp_path / "features.json")
+    features = features_file(tmp_path, {"age": [0, 40]})
+    arguments = ("--csv", tmp_path / "public.csv", "--label", "length", "--features", features)
     how = ("--label-bounds", "10", "33", "--options", '{"loss": "squared", "regularisation": 1e-4, "epochs": 20}')
-    done = plot(
-        "utility",
-        tmp_path / "u.svg",
-        *arguments,
-        *how,
-        "--algorithm",
-        "bolt_on",
-        "--epsilon",
-        "500",
-        "--json",
-        url=server_url,
-    )
+    of_models = ("--algorithm", "bolt_on", "--epsilon", "500", "--json")
+    done = plot("utility", tmp_path / "u.svg", *arguments, *how, *of_models, url=server_url)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     judged = np.array(labels[::5])

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from chance import usually
 from click.testing import CliRunner
-from pairs import others_slow, pairwise
+from pairs import others_slow, pairs_slow
 from released import released
 from short import FEW
 from sklearn.base import clone
@@ -279,7 +279,7 @@ def trained(server_url: str, way: str, dataset: str, key: str, options: dict[str
         return released(connection, call, options | {"dataset": dataset, "groups": grouped})
 
 
-@pairwise(
+@pairs_slow(
     algorithm=ALGORITHMS,
     way=["sql", "python", "command line"],
     key=["one model", "public groups", "private groups"],

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from acting import acting
 from examples import GIVEN, example
 from short import FEW
 
@@ -81,11 +82,8 @@ EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
 
 @pytest.fixture
-def dataset(connection: psycopg.Connection, schema: str, register: Register) -> str:
-    connection.execute(
-        "create table t as select array[.1, .2, i / 99.0]::float8[] x, i % 2 y from generate_series(1, 60) i"
-    )
-    return register("t", epsilon=10.0, delta=1e-3)
+def dataset(table: str, register: Register) -> str:
+    return register(table, epsilon=10.0)
 
 
 def train(connection: psycopg.Connection, interface: str, name: str | None, **given: Any) -> None:
@@ -314,46 +312,34 @@ def test_no_setting_of_a_session_costs_budget_without_a_model(connection, datase
 
 
 @EVERY_INTERFACE
-def test_no_temporary_tables_are_noticed_before_the_charge(connection, dataset, schema, spent, interface):
-    connection.execute("create role owns_t in role dbdp_data_owner; alter table t owner to owns_t")
-    connection.execute(f"grant usage on schema {schema} to owns_t; grant select on t to owns_t, dbdp_owner")
-    connection.execute("select dbdp.grant_training(%s, 'owns_t')", (dataset,))
+def test_no_temporary_tables_are_noticed_before_the_charge(connection, dataset, make_role, spent, interface):
+    role = make_role("owner", "dbdp_data_owner")
+    connection.execute(f"alter table t owner to {role}; grant select on t to {role}, dbdp_owner")
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
     connection.execute("revoke temporary on database dbdp from public")
     try:
-        connection.execute("set session authorization owns_t")
-        with pytest.raises((psycopg.Error, ValueError), match="temporary"):
+        with acting(connection, role), pytest.raises((psycopg.Error, ValueError), match="temporary"):
             train(connection, interface, dataset)
     finally:
-        connection.execute("reset session authorization; grant temporary on database dbdp to public")
-        connection.execute("alter table t owner to postgres; drop owned by owns_t; drop role owns_t")
+        connection.execute("grant temporary on database dbdp to public")
     assert spent(dataset) == (0, 0)
 
 
 @EVERY_INTERFACE
-def test_an_unreadable_table_is_noticed_before_the_charge(connection, dataset, spent, interface):
-    connection.execute("create role stands_by in role dbdp_analyst; revoke select on t from dbdp_owner")
-    connection.execute("select dbdp.grant_training(%s, 'stands_by')", (dataset,))
-    try:
-        connection.execute("set session authorization stands_by")
-        with pytest.raises(
-            (psycopg.Error, ValueError), match=r"grant select on .*t to dbdp_owner|permission denied for table t"
-        ):
-            train(connection, interface, dataset)
-    finally:
-        connection.execute("reset session authorization; drop role stands_by; grant select on t to dbdp_owner")
+def test_an_unreadable_table_is_noticed_before_the_charge(connection, dataset, analyst, spent, interface):
+    connection.execute("revoke select on t from dbdp_owner")
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, analyst))
+    message = r"grant select on .*t to dbdp_owner|permission denied for table t"
+    with acting(connection, analyst), pytest.raises((psycopg.Error, ValueError), match=message):
+        train(connection, interface, dataset)
     assert spent(dataset) == (0, 0)
 
 
 @EVERY_INTERFACE
-def test_a_role_without_rights_is_refused(connection, dataset, spent, interface):
-    with nothing_lost(connection, spent, dataset):
-        connection.execute("create role nobody_special")
-        try:
-            connection.execute("set session authorization nobody_special")
-            with pytest.raises((psycopg.Error, ValueError), match="permission denied"):
-                train(connection, interface, dataset)
-        finally:
-            connection.execute("reset session authorization; drop role nobody_special")
+def test_a_role_without_rights_is_refused(connection, dataset, make_role, spent, interface):
+    refused = pytest.raises((psycopg.Error, ValueError), match="permission denied")
+    with nothing_lost(connection, spent, dataset), acting(connection, make_role("nobody")), refused:
+        train(connection, interface, dataset)
 
 
 def test_a_failed_transaction_is_left_as_it_is(connection, dataset, spent):

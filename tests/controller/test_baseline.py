@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from scipy.optimize import minimize
 
 from dbdp.algorithms import Request
@@ -53,7 +54,7 @@ def test_it_is_the_minimiser(dataset, database):
     assert not result.private
 
 
-def test_nothing_is_charged_and_nothing_stored(dataset, database, connection):
+def test_a_baseline_charges_and_stores_nothing(dataset, database, connection):
     counts = "select (select count(*) from dbdp.ledger), (select count(*) from dbdp.model)"
     before = connection.execute(counts).fetchone()
     database.baseline("baseline", Request(1.0))
@@ -61,17 +62,13 @@ def test_nothing_is_charged_and_nothing_stored(dataset, database, connection):
     assert connection.execute("select count(*) from pg_class where relname like 'dbdp_rows%'").fetchone() == (0,)
 
 
-def test_an_analyst_has_no_baseline(dataset, database, connection):
-    connection.execute("create role curious in role dbdp_analyst; select dbdp.grant_training('baseline', 'curious')")
-    try:
-        connection.execute("set session authorization curious")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            database.baseline("baseline", Request(1.0))
-    finally:
-        connection.execute("reset session authorization; drop role curious")
+def test_an_analyst_has_no_baseline(dataset, database, connection, analyst):
+    database.grant_training("baseline", analyst)
+    with acting(connection, analyst), pytest.raises(psycopg.errors.InsufficientPrivilege):
+        database.baseline("baseline", Request(1.0))
 
 
-def test_the_server_itself_refuses_one():
+def test_the_server_itself_refuses_a_baseline():
     server = ServerSession(SimpleNamespace(prepare=str))
     with pytest.raises(ValueError, match="runs in a client"):
         baselines.minimum(server, "baseline", Request(1.0))

@@ -2,27 +2,23 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from click.testing import CliRunner
 from pairs import pairwise
+from released import stored
 
 from dbdp.algorithms import Request
-from dbdp.algorithms.scores.metrics import ScoreRequest
-from dbdp.controller import ChargedError
-from dbdp.controller.statistics.noisy_scores import score
 from dbdp.interfaces.cli.main import app
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 from dbdp.registry.declarations import declare
 from dbdp.registry.results.column_units import in_column_units, in_packed_coordinates
-from dbdp.sessions.client import ClientSession
-from dbdp.sessions.session import Row
 
 Register = Callable[..., str]
 MATRIX = "select dbdp.dp_score(%s, %s, 'confusion', %s)"
@@ -74,8 +70,7 @@ def released(connection: psycopg.Connection, name: str) -> int:
     models = np.random.default_rng().normal(size=(declaration.outputs, declaration.dimension))
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, models))
     given = coefficients if declaration.kind == "classes" else coefficients[0]
-    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-    return int(connection.execute(sql, (name, given, intercepts)).fetchone()[0])
+    return stored(connection, name, given, intercepts)
 
 
 def declared(connection: psycopg.Connection, name: str) -> dict[str, Any]:
@@ -185,47 +180,6 @@ def test_a_model_is_scored_on_a_dataset_declared_alike(connection, dataset, regi
 # --- what it costs --------------------------------------------------------------------------------------
 
 
-class Watched(ClientSession):
-    """A session that keeps its statements in order, and fails at one that holds a word.
-
-    A client in place of the server, it has what evaluation needs of a session there: a table is read at once.
-    """
-
-    def __init__(self, connection: psycopg.Connection, failing: str = "nothing") -> None:
-        super().__init__(connection)
-        self.statements: list[str] = []
-        self._failing = failing
-
-    def query(self, sql: str, *parameters: Any) -> list[Row]:
-        self.statements.append(sql)
-        if self._failing in sql:
-            raise RuntimeError("row 4711 holds 815")
-        return super().query(sql, *parameters)
-
-    def undone(self) -> AbstractContextManager[Any]:
-        """Undo what the block did."""
-        return self.connection.transaction(force_rollback=True)
-
-    def scan(self, _source: str, _least: int, value: str, rows: str, receive: Any, *parameters: Any) -> Iterator[None]:
-        """Give each value at once."""
-        for row in self.query(f"select {value} as value {rows}", *parameters):
-            receive(row["value"])
-        yield
-
-    def place(self, word: str) -> int:
-        """Where the first statement with a word is; behind all others if there is none."""
-        return next((place for place, sql in enumerate(self.statements) if word in sql), len(self.statements))
-
-
-@pytest.mark.parametrize("word", ["dbdp_internal.shuffle(", "dbdp_internal.tally(", "wal_flush"])
-def test_a_failed_count_keeps_its_charge_and_shows_no_row(connection, dataset, spent, word):
-    name = dataset()
-    with pytest.raises(ChargedError, match="charge is not refunded") as error:
-        score(Watched(connection, word), released(connection, name), name, ScoreRequest("confusion", 1.0))
-    assert not any(value in str(error.value) for value in ("4711", "815"))
-    assert spent(name) == (CHARGE_UNITS, 0)
-
-
 def test_the_noise_is_fresh_each_time_and_has_the_stated_scale(connection, dataset):
     name = dataset()
     model = released(connection, name)
@@ -270,10 +224,9 @@ def test_what_does_not_fit_is_refused_before_the_charge(connection, dataset, reg
 def test_a_model_with_another_intercept_is_refused(connection, dataset):
     """Only an owner who stores a release by hand can make one."""
     name = dataset(intercept=False)
-    sql = "select dbdp_internal.store_release(%s, '{1, 2, 3}'::float8[], '{0.5}'::float8[], '{}') ->> 'id'"
-    model = connection.execute(sql, (name,)).fetchone()[0]
+    model = stored(connection, name, [1, 2, 3], [0.5])
     with pytest.raises(psycopg.Error, match="declared without one; choose a dataset with an intercept"):
-        connection.execute(MATRIX, (int(model), name, 1.0))
+        connection.execute(MATRIX, (model, name, 1.0))
 
 
 @pytest.mark.parametrize("value", ["'NaN'", "'infinity'", "'-infinity'"])
@@ -287,13 +240,6 @@ def test_a_model_without_numbers_raises_nothing(connection, dataset, value):
 
 
 # --- who may --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def analyst(connection: psycopg.Connection, schema: str) -> Iterator[str]:
-    connection.execute(f"create role analyst_{schema} in role dbdp_analyst")
-    yield f"analyst_{schema}"
-    connection.execute(f"reset session authorization; drop owned by analyst_{schema}; drop role analyst_{schema}")
 
 
 FORBIDDEN = {
@@ -315,17 +261,13 @@ def test_an_analyst_gets_the_noisy_matrix_and_no_exact_one(connection, dataset, 
             connection.execute(statement)
 
 
-def test_a_stranger_gets_nothing(connection, schema, dataset):
+def test_a_stranger_gets_nothing(connection, make_role, dataset):
     name = dataset()
     model = released(connection, name)
-    connection.execute(f"create role stranger_{schema}")
-    try:
-        connection.execute(f"set session authorization stranger_{schema}")
+    with acting(connection, make_role("stranger")):
         for statement in (*FORBIDDEN.values(), f"select dbdp.dp_score({model}, '{name}', 'confusion', 1)"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
-    finally:
-        connection.execute(f"reset session authorization; drop role stranger_{schema}")
 
 
 # --- coordinates ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
@@ -52,21 +53,15 @@ def test_a_training_in_the_server_computes_its_cost_once(counting, name):
     assert orders(counting) == [order]
 
 
-def test_an_allowance_of_another_order_computes_one_more(counting, connection, name):
-    connection.execute("drop role if exists counted_analyst; create role counted_analyst in role dbdp_analyst")
-    try:
-        connection.execute("select dbdp.grant_training(%s, 'counted_analyst', 10)", (name,))
-        sql = "select d.rdp_order, a.rdp_order from dbdp.dataset d join dbdp.allowance a on a.dataset_id = d.id "
-        expected = connection.execute(f"{sql} where d.name = %s", (name,)).fetchone()
-        assert len(set(expected)) == 2
-        orders(counting)
-        counting.execute("set session authorization counted_analyst")
+def test_an_allowance_of_another_order_computes_one_more(counting, connection, name, analyst):
+    connection.execute("select dbdp.grant_training(%s, %s, 10)", (name, analyst))
+    sql = "select d.rdp_order, a.rdp_order from dbdp.dataset d join dbdp.allowance a on a.dataset_id = d.id "
+    expected = connection.execute(f"{sql} where d.name = %s", (name,)).fetchone()
+    assert len(set(expected)) == 2
+    orders(counting)
+    with acting(counting, analyst):
         counting.execute(TRAIN, (name,))
-        counting.execute("reset session authorization")
-        assert orders(counting) == list(expected)
-    finally:
-        connection.execute("select dbdp.revoke_training(%s, 'counted_analyst')", (name,))
-        connection.execute("drop owned by counted_analyst; drop role counted_analyst")
+    assert orders(counting) == list(expected)
 
 
 def test_the_server_computes_a_clients_cost_from_its_events(counting, connection, table, register, spent):

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from acting import acting
 from commands import run
 
 from dbdp.controller import declaration_check
@@ -128,26 +129,25 @@ def test_arrays_have_a_length_and_a_norm(database, connection, schema):
     }
 
 
-def test_nothing_is_charged_and_nothing_stored(database, connection, visits):
+def test_a_check_charges_and_stores_nothing(database, connection, visits):
     counts = "select (select count(*) from dbdp.ledger), (select count(*) from dbdp.model)"
     name, before = visits(), connection.execute(counts).fetchone()
     database.check_declaration(name)
     assert connection.execute(counts).fetchone() == before
 
 
-def test_who_may_not_read_the_table_learns_nothing(database, connection, visits):
+def test_who_may_not_read_the_table_learns_nothing(database, connection, visits, analyst):
     name = visits()
-    connection.execute(f"create role curious in role dbdp_analyst; select dbdp.grant_training('{name}', 'curious')")
-    try:
-        connection.execute("set session authorization curious")
-        with pytest.raises((ValueError, psycopg.errors.InsufficientPrivilege), match="may not read") as refusal:
-            database.check_declaration(name)
-        assert not set("123456789") & set(str(refusal.value).partition(name)[0].replace(name.partition("_v")[0], ""))
-    finally:
-        connection.execute("reset session authorization; drop owned by curious; drop role curious")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, analyst))
+    with (
+        acting(connection, analyst),
+        pytest.raises((ValueError, psycopg.errors.InsufficientPrivilege), match="may not read") as refusal,
+    ):
+        database.check_declaration(name)
+    assert not set("123456789") & set(str(refusal.value).partition(name)[0].replace(name.partition("_v")[0], ""))
 
 
-def test_the_server_itself_refuses_one():
+def test_the_server_itself_refuses_a_check():
     server = ServerSession(SimpleNamespace(prepare=str))
     with pytest.raises(ValueError, match="runs in a client"):
         declaration_check.check(server, "visits")

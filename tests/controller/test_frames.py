@@ -27,12 +27,11 @@ $$"""
 
 
 @pytest.mark.parametrize(("algorithm", "frames"), [("auto", [11, 15]), ("bolt_on", [10, 14])])
-def test_a_training_reaches_its_rows_in_few_frames(server_url, connection, table, register, algorithm, frames):
+def test_a_training_reaches_its_rows_in_few_frames(server_url, connection, dataset, algorithm, frames):
     """The second number counts two frames of PL/Python for each of the two functions too."""
-    name = register(table)
     with psycopg.connect(server_url, autocommit=True) as counting:
         counting.execute("select dbdp.about()")
         counting.execute(COUNTED)
         train = "select from dbdp.dp_logreg(%s, epsilon => 1, delta => 1e-6, algorithm => %s)"
-        counting.execute(train, (name, algorithm))
+        counting.execute(train, (dataset, algorithm))
         assert counting.execute("select pg_temp.frames()").fetchone()[0] == [frames]

@@ -10,11 +10,17 @@ import psycopg
 import pytest
 from pairs import others_slow
 from servers import stopping_once_charged
+from short import FEW
 
-from dbdp.algorithms import Request
+from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Request
+from dbdp.algorithms.combined.groups import GroupsRequest
 from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.algorithms.scores.metrics import ScoreRequest
+from dbdp.controller import ChargedError, requests
+from dbdp.controller.statistics import noisy_scores
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
+from dbdp.sessions.client import ClientSession
 
 Given = dict[str, Any]
 SQL = {
@@ -48,6 +54,7 @@ PYTHON: dict[str, Callable[[Database, Given], Any]] = {
     "class_balance": lambda database, given: database.class_balance(given["name"], epsilon=1.0),
     "summarize": lambda database, given: database.summarize(given["name"], epsilon=1.0, delta=1e-6),
 }
+LEFT = "select relname from pg_catalog.pg_class where relpersistence = 't' and relname like 'dbdp%'"
 FREE = {  # what takes ε or a request and releases nothing
     *("register_dataset", "renew_budget", "grant_training", "guarantee", "baseline", "descent"),
     *("budget", "budget_details"),
@@ -140,8 +147,7 @@ def assert_charged(
     assert sorted(charge > 0 for charge, _ in charges) == [False, True]
     models = connection.execute("select count(*) from dbdp.models_details where dataset = any(%s)", (names,))
     assert models.fetchone() == (0,)
-    left = connection.execute("select relname from pg_class where relpersistence = 't' and relname ~ 'dbdp'")
-    assert left.fetchall() == []
+    assert connection.execute(LEFT).fetchall() == []
     again()
     assert [spent(name) for name in names] == [(2 * charge, 2 * leak) for charge, leak in charges]
 
@@ -171,7 +177,7 @@ class TestFromSql(KeepsItsCharge):
     def call(self, sql: str) -> Callable[..., Any]:
         return lambda connection, given: connection.execute(sql, given)
 
-    @pytest.mark.parametrize("stop", STOPS)
+    @pytest.mark.parametrize("stop", others_slow(list(STOPS), "pg_cancel_backend"))
     def test_a_call_that_is_stopped_keeps_its_charge(self, server_url, connection, given, spent, sql, stop):
         name = given["numbers" if "numbers" in sql else "name"]
         connection.execute("select dbdp.answer_at_multiples(%s, 'a time to stop it', 3600)", (name,))
@@ -181,3 +187,74 @@ class TestFromSql(KeepsItsCharge):
                 other.execute(sql, given)
         connection.execute("select dbdp.answer_at_multiples(%s, 'it was stopped', null)", (name,))
         assert_charged(connection, given, spent, lambda: connection.execute(sql, given))
+
+
+class Failing(ClientSession):
+    """Raises an error at one statement after its charge, or where it waits for the disk."""
+
+    def __init__(self, connection: psycopg.Connection, error: BaseException | None = None, at: int | None = None):
+        super().__init__(connection)
+        self.error, self.at, self.statements = error, at, -1
+        self.tables: list[Any] = []
+
+    def charge(self, *given: Any) -> Any:
+        charge = super().charge(*given)
+        self.statements = 0
+        return charge
+
+    def query(self, sql: str, *parameters: Any) -> Any:
+        if self.statements >= 0:
+            self.statements += 1
+            if self.statements == self.at:
+                self.tables = super().query(LEFT)
+                raise self.error
+        return super().query(sql, *parameters)
+
+    def await_durable(self, charge: Any) -> None:
+        if self.error and self.at is None:
+            raise self.error
+        super().await_durable(charge)
+
+
+def training(algorithm: str) -> Callable[[ClientSession, Given], Any]:
+    request = Request(1.0, 0.0 if algorithm in PERTURBED_ONCE else 1e-6, algorithm, **FEW.get(algorithm, {"epochs": 1}))
+    return lambda session, given: requests.train(session, given["name"], request)
+
+
+CLIENT: dict[str, Callable[[ClientSession, Given], Any]] = {
+    **{algorithm: training(algorithm) for algorithm in ALGORITHMS},
+    "shards": lambda session, given: requests.train(session, given["name"], Request(1.0, epochs=1, shards=3)),
+    "train_groups": lambda session, given: requests.train_groups(
+        session, given["name"], GroupsRequest(REQUEST, "k", ("0", "1"))
+    ),
+    "tune": lambda session, given: requests.tune(session, given["name"], TUNING),
+    "accuracy": lambda session, given: noisy_scores.score(
+        session, given["model"], given["name"], ScoreRequest("accuracy", 1.0)
+    ),
+    "confusion": lambda session, given: noisy_scores.score(
+        session, given["model"], given["name"], ScoreRequest("confusion", 1.0)
+    ),
+    "class_balance": lambda session, given: noisy_scores.class_balance(session, given["name"], epsilon=1.0, delta=0.0),
+}
+
+
+@pytest.mark.parametrize("call", CLIENT)
+def test_a_client_that_fails_keeps_its_charge(connection, given, spent, call):
+    """At the first statement, by Ctrl-C half-way, and at the end; the ledger notes it without a row."""
+    undisturbed, name = Failing(connection), given["name"]
+    CLIENT[call](undisturbed, given)
+    charge, leak = spent(name)
+    models = connection.execute("select count(*) from dbdp.models_details").fetchone()
+    error = RuntimeError("row 4711 holds 815")
+    places = ((error, 1), (KeyboardInterrupt(), undisturbed.statements // 2), (error, None))
+    for times, (raised, place) in enumerate(places, 2):
+        failing = Failing(connection, raised, place)
+        with pytest.raises((ChargedError, KeyboardInterrupt)) as shown:
+            CLIENT[call](failing, given)
+        assert failing.tables or place != undisturbed.statements // 2 or call == "shards", call
+        assert shown.type is KeyboardInterrupt or re.fullmatch(".*charge is not refunded[^0-9]*", str(shown.value))
+        assert spent(name) == (times * charge, times * leak)
+        assert connection.execute(LEFT).fetchall() == []
+        assert connection.execute("select count(*) from dbdp.models_details").fetchone() == models
+        noted = "select outcome, detail from dbdp.history_details where dataset = %s order by id desc limit 1"
+        assert connection.execute(noted, (name,)).fetchone() == ("failed", f"{type(raised).__name__} (SQLSTATE none)")

@@ -1,23 +1,20 @@
 """Large tables in bounded memory: of ten times the memory, and of a thousand features."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
-from servers import stopping_once_charged
 
 from dbdp.algorithms import Request
 from dbdp.controller import requests
-from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.rows import blocks
 
 pytestmark = pytest.mark.slow
 
 ROWS, FEATURES = 300_000, 54
 MEMORY_MB = 6
-TEMPORARY = "select count(*) from pg_class where relpersistence = 't'"
 
 
 def private_peak_mb(pid: int) -> float:
@@ -36,21 +33,14 @@ def fresh(server_url: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def large(connection: psycopg.Connection, database: Database) -> str:
+def large(connection: psycopg.Connection, schema: str, register: Callable[..., str]) -> str:
     """A registered table of 300,000 rows whose first feature numbers them."""
-    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where name = 'large'")
-    connection.execute("drop table if exists large")
     connection.execute(
         f"create table large as select array_prepend(i::float8, array_fill(1.0::float8, array[{FEATURES - 1}])) as x, "
         f"1 as y from generate_series(1, {ROWS}) as i"
     )
     features = {"x": {"length": FEATURES, "norm": 1e6}}
-    database.register_dataset(
-        "large", "large", label="y", positive="1", negative="0", features=features, epsilon=1, delta=1e-6
-    )
-    yield "large"
-    connection.execute("select dbdp.drop_dataset('large')")
-    connection.execute("drop table large")
+    return register("large", negative="0", features=features)
 
 
 def test_a_table_of_ten_times_the_memory_is_permuted(fresh, large):
@@ -69,20 +59,13 @@ def test_a_table_of_ten_times_the_memory_is_permuted(fresh, large):
 
 
 @pytest.fixture
-def wide(connection: psycopg.Connection, database: Database) -> str:
+def wide(connection: psycopg.Connection, schema: str, register: Callable[..., str]) -> str:
     """A registered table of 20,000 rows of a thousand features."""
-    connection.execute("drop table if exists wide")
     connection.execute(
         "create table wide as select array(select sin(i::float8 * j) / 32 from generate_series(1, 1000) as j) as x, "
         "i % 2 as y from generate_series(1, 20000) as i"
     )
-    features = {"x": {"length": 1000, "norm": 1}}
-    database.register_dataset(
-        "wide", "wide", label="y", positive="1", negative="0", features=features, epsilon=100, delta=1e-5, mode="basic"
-    )
-    yield "wide"
-    connection.execute("select dbdp.drop_dataset('wide')")
-    connection.execute("drop table wide")
+    return register("wide", negative="0", features={"x": {"length": 1000, "norm": 1}})
 
 
 def test_a_thousand_features_fit_the_default_memory(fresh, wide):
@@ -96,10 +79,3 @@ def test_a_training_on_a_thousand_features_reports_each_pass(database, wide):
     request = Request(4.0, 1e-6, algorithm="preconditioned_gd")
     requests.train(database._session, wide, request, lambda *part: passes.append(part))
     assert passes == [("pass", done, 18) for done in range(2, 19)]
-
-
-def test_a_cancelled_wide_training_leaves_nothing(server_url, connection, wide):
-    stopped = pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled")
-    with stopped, stopping_once_charged(server_url, connection.info.backend_pid, wide):
-        connection.execute(f"select dbdp.dp_logreg('{wide}', epsilon => 4, delta => 1e-6)")
-    assert connection.execute(TEMPORARY).fetchone() == (0,)

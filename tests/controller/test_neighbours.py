@@ -14,7 +14,7 @@ import exact
 import numpy as np
 import psycopg
 import pytest
-from pairs import pairwise
+from pairs import pairs_slow
 from perturbed_once import FULL_BATCH, LOSSES, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
 from released import released
 
@@ -167,7 +167,7 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-@pairwise(
+@pairs_slow(
     loss=LOSSES,
     filler=["zeros", "invalid", "aligned", "opposed", "random"],
     trainings=TRAININGS,

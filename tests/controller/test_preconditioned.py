@@ -176,7 +176,7 @@ def transcripts(record: list[float], share: float, monkeypatch: pytest.MonkeyPat
 
     features = np.zeros((COUNT, 2))
     features[7] = record
-    own = json.dumps({"passes": 2, "moment_share": share, "clip": 0.01})
+    own = json.dumps({"passes": 2, "moment_share": share, "clip": 0.01, "evaluation_share": 0})
     made = plan(Request(**AUDIT, settings=own), Facts(COUNT, 2))
     with monkeypatch.context() as patch:
         patch.setattr(Gaussian, "release", released)

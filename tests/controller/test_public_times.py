@@ -39,12 +39,9 @@ def name(connection: psycopg.Connection, schema: str, register: Register) -> str
 
 
 @pytest.fixture
-def analyst(connection: psycopg.Connection, schema: str, name: str) -> Iterator[str]:
-    role = f"analyst_{schema}"
-    connection.execute(f"create role {role} in role dbdp_analyst")
-    connection.execute("select dbdp.grant_training(%s, %s)", (name, role))
-    yield role
-    connection.execute(f"reset session authorization; drop owned by {role} cascade; drop role {role}")
+def analyst(connection: psycopg.Connection, name: str, analyst: str) -> str:
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, analyst))
+    return analyst
 
 
 def seconds_of(connection: psycopg.Connection, sql: str, *parameters: object) -> float:
@@ -128,7 +125,7 @@ def test_a_cancel_ends_the_wait_and_the_charge_stands(connection, name, spent):
     connection.execute(TRAIN, (name,))
     before = spent(name)[0]
     connection.execute(SET, (name, LATE))
-    connection.execute("set statement_timeout = '2s'")
+    connection.execute("set statement_timeout = '1s'")
     with pytest.raises(psycopg.Error, match="the charge is not refunded: it was cancelled"):
         connection.execute(TRAIN, (name,))
     connection.execute("reset statement_timeout")
@@ -137,10 +134,11 @@ def test_a_cancel_ends_the_wait_and_the_charge_stands(connection, name, spent):
 
 def test_the_activity_hides_whether_a_call_waits(server_url, connection, name):
     """The control is PostgreSQL's own sleep."""
+    connection.execute(TRAIN, (name,))  # all is loaded
     connection.execute(SET, (name, LATE))
     (pid,) = connection.execute("select pg_backend_pid()").fetchone()
     train = TRAIN.replace("%s", f"'{name}'")
-    for sql, seconds, expected in ((train, 3, set()), ("select pg_sleep(3600)", 0.3, {"PgSleep"})):
+    for sql, seconds, expected in ((train, 1, set()), ("select pg_sleep(3600)", 0.3, {"PgSleep"})):
         seen: set[str] = set()
         with psycopg.connect(server_url, autocommit=True) as other, ThreadPoolExecutor(1) as pool:
             running = pool.submit(connection.execute, sql)

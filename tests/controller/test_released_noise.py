@@ -1,5 +1,7 @@
 """What both interfaces release is the exact model plus noise of the scale that the receipt claims."""
 
+from collections.abc import Callable
+
 import numpy as np
 import psycopg
 import pytest
@@ -20,18 +22,14 @@ select model from dbdp.dp_logreg($1, epsilon => 1, delta => $2, mechanism => $3,
 
 
 @pytest.fixture
-def nothing(connection: psycopg.Connection, database: Database) -> str:
+def nothing(connection: psycopg.Connection, schema: str, register: Callable[..., str]) -> str:
     """A dataset in which no label is known: every row is the zero row, and the exact model is 0."""
-    connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets_details where name = 'nothing'")
-    connection.execute("drop table if exists nothing")
     connection.execute(
         f"create table nothing as select array_fill(0.1::float8, array[{LENGTH}]) as x, 7 as y "
         "from generate_series(1, 50)"
     )
     features = {"x": {"length": LENGTH, "norm": 1}}
-    declared = {"label": "y", "positive": "1", "negative": "0", "features": features, "intercept": False}
-    database.register_dataset("nothing", "nothing", **declared, epsilon=1e6, delta=1e-2, mode="basic")
-    return "nothing"
+    return register("nothing", negative="0", features=features, intercept=False, epsilon=1e6, delta=1e-2)
 
 
 def release(database: Database, dataset: str, interface: str, mechanism: str) -> tuple[list[float], float]:

@@ -298,41 +298,18 @@ def test_an_interrupt_at_any_moment_leaves_a_session_that_works(connection, data
         assert connection.execute(TEMPORARY).fetchall() == []
 
 
-def test_a_cancel_in_the_server_leaves_nothing(server_url, connection, numbered, spent):
-    def stop(other: psycopg.Connection) -> None:
-        if spent(numbered) != (0, 0):
-            time.sleep(0.2)  # not within the charge
-            other.execute("select pg_cancel_backend(%s)", (pid,))
-
-    sql = "select dbdp.dp_logreg(%s, epsilon => 1, shards => 3, epochs => 20000, batch_size => 20)"
-    with psycopg.connect(server_url, autocommit=True) as mine, pytest.raises(psycopg.Error) as error:
-        pid = mine.info.backend_pid
-        with until_over(server_url, stop):
-            mine.execute(sql, (numbered,))
-    assert "training failed after it was charged; the charge is not refunded: it was cancelled" in str(error.value)
-    assert connection.execute(TEMPORARY).fetchall() == []
-    assert spent(numbered) == (CHARGE_UNITS, 0)
-
-
 @pytest.fixture
-def owner(connection: psycopg.Connection, schema: str) -> Iterator[str]:
+def owner(connection: psycopg.Connection, schema: str, make_role: Callable[..., str]) -> str:
     """A role that owns tables, and logs in with the password 'first'."""
-    name = f"owner_{schema}"
-    connection.execute(f"create role {name} login password 'first' in role dbdp_data_owner")
-    connection.execute(f"grant usage, create on schema {schema} to {name}")
-    yield name
-    connection.execute("reset session authorization; reset role")
-    for (dataset,) in connection.execute(
-        "select name from dbdp.datasets_details where source like %s", (f"{schema}.%",)
-    ).fetchall():
-        connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
-    connection.execute(f"drop owned by {name} cascade; drop role {name}")
+    name = make_role("owner", "dbdp_data_owner")
+    connection.execute(f"alter role {name} login password 'first'; grant create on schema {schema} to {name}")
+    return name
 
 
 OWNED = "create table owned as select i, i % 2 y from generate_series(0, 99) i"
 
 
-@pytest.mark.parametrize("how", ["set role", "set session authorization"])
+@pytest.mark.parametrize("how", others_slow(["set role", "set session authorization"], "set role"))
 def test_workers_are_who_the_session_is_and_have_its_memory(connection, schema, register, owner, opened, how):
     connection.execute(f"{how} {owner}")
     connection.execute(OWNED)

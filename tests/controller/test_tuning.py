@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from acting import acting
 from pairs import a_third_quick, others_slow
 from released import released
 
@@ -396,28 +397,11 @@ def test_fewer_rows_than_portions_are_refused(connection, schema, register):
         connect(connection).tune(register("few"), tuning_of({}, {}, {}, batch_size=None))
 
 
-def test_an_analyst_tunes_in_the_server(connection, dataset, schema):
+def test_an_analyst_tunes_in_the_server(connection, dataset, analyst):
     name = dataset()
-    connection.execute(f"create role tuner_{schema} in role dbdp_analyst")
-    connection.execute("select dbdp.grant_training(%s, %s)", (name, f"tuner_{schema}"))
-    try:
-        connection.execute(f"set session authorization tuner_{schema}")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, analyst))
+    with acting(connection, analyst):
         for method in METHODS:
             model = connect(connection).tune(name, tuning_of(GOOD, BAD, method=method, repetitions=None))
-            assert model.receipt["released_by"] == f"tuner_{schema}"
+            assert model.receipt["released_by"] == analyst
             assert len(model.coefficients) == len(model.feature_names) == FEATURES
-    finally:
-        connection.execute(f"reset session authorization; drop role tuner_{schema}")
-
-
-def test_a_tuning_that_fails_after_its_charge_reports_the_charge(connection, database, schema, dataset, spent):
-    name = dataset()
-
-    def report(stage: str, done: int, _total: int) -> None:
-        if (stage, done) == ("candidate", 1):
-            connection.execute(f"alter table {schema}.t drop x")
-
-    with pytest.raises(ChargedError, match=r"the charge is not refunded: column 'x' of .* is now gone"):
-        database.tune(name, tuning_of(epsilon=1.0), report)
-    assert spent(name) == (10**9, 10**13)
-    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)

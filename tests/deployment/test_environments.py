@@ -10,17 +10,19 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial, partialmethod
+from itertools import product
 from pathlib import Path
 
 import psycopg
 import pytest
 from commands import run_here
 from environments import ROUTES, TRAINED, Left, outcome
+from pairs import others_slow
 from psycopg import conninfo
 from psycopg.types.json import set_json_loads
 from psycopg.types.numeric import NumericLoader
@@ -67,21 +69,6 @@ def registered(admin: psycopg.Connection) -> Iterator[str]:
     admin.execute(f"drop table public.{name}")
 
 
-@pytest.fixture
-def make_database(admin: psycopg.Connection, server_url: str) -> Iterator[Callable[[str], str]]:
-    """Create databases with options; give the URL."""
-    made: list[str] = []
-
-    def make(options: str) -> str:
-        made.append(f"environment_{secrets.token_hex(4)}")
-        admin.execute(f"create database {made[-1]} template template0 {options}")
-        return conninfo.make_conninfo(server_url, dbname=made[-1])
-
-    yield make
-    for name in made:
-        admin.execute(f"drop database {name} with (force)")
-
-
 # --- encodings and locales ---------------------------------------------------------------------------------
 
 FOREIGN = {  # encoding, and options of its database
@@ -97,7 +84,7 @@ FOREIGN = {  # encoding, and options of its database
 @pytest.mark.attack("encoding")
 def test_install_refuses_another_encoding(make_database, encoding):
     """install and doctor name the encoding, and nothing is installed."""
-    url = make_database(FOREIGN[encoding])
+    url = make_database(f"template0 {FOREIGN[encoding]}")
     with pytest.raises(InstallError, match=f"^the database has the encoding {encoding}, and dbdp needs UTF8; create"):
         installer.install(url)
     done = run_here("install", "--url", url)
@@ -112,7 +99,7 @@ def test_install_refuses_another_encoding(make_database, encoding):
 @pytest.mark.attack("encoding")
 def test_each_call_refuses_another_encoding(make_database, encoding):
     """An extension that was created there without `dbdp install` answers no call, and the server lives."""
-    with psycopg.connect(make_database(FOREIGN[encoding]), autocommit=True) as session:
+    with psycopg.connect(make_database(f"template0 {FOREIGN[encoding]}"), autocommit=True) as session:
         session.execute("create extension dbdp schema pg_catalog cascade")
         for statement in (
             "select dbdp.register_dataset('a', 'pg_class'::regclass)",
@@ -136,7 +123,7 @@ LOCALES = {
 @pytest.mark.parametrize("locale", LOCALES)
 def test_a_training_succeeds_in_each_locale(make_database, locale):
     """Locales of UTF8 and their providers decide nothing."""
-    url = make_database(LOCALES[locale])
+    url = make_database(f"template0 {LOCALES[locale]}")
     installer.install(url)
     with psycopg.connect(url, autocommit=True) as session:
         for name in registered(session):
@@ -188,8 +175,17 @@ DEFAULTS = {  # of a session, and the refusal
 }
 
 
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("default", DEFAULTS)
+ACCEPTED = [default for default, refusal in DEFAULTS.items() if refusal is None]
+
+
+@pytest.mark.parametrize(
+    ("default", "route"),
+    others_slow(
+        list(product(DEFAULTS, ROUTES)),
+        *product([default for default in DEFAULTS if default not in ACCEPTED], ROUTES),
+        *zip(ACCEPTED, ROUTES, strict=True),  # each is accepted by one interface at least
+    ),
+)
 @pytest.mark.attack("serializable")
 def test_each_interface_refuses_a_default_of_transactions(admin, server_url, dataset, default, route):
     """A session's default decides before the charge, by its name."""
@@ -301,19 +297,25 @@ def printed(url: str, dataset: str) -> list[str]:
     return [f"{each.returncode} {each.stdout} {each.stderr}" for each in done]
 
 
+TOGETHER = list(WRITTEN)
+
+
+@pytest.mark.parametrize("names", others_slow([TOGETHER, *([name] for name in WRITTEN)], TOGETHER), ids=str)
 @pytest.mark.attack("output-settings")
-def test_no_setting_changes_what_commands_print(admin, server_url, dataset):
-    """Each setting of a role's own; datestyle as a control changes what an unpinned session prints."""
+def test_no_setting_changes_what_commands_print(admin, server_url, dataset, names):
+    """Settings of a role, together and each by itself; the control: datestyle changes what is not pinned."""
     admin.execute("select dbdp.dp_logreg(%s, 1)", (dataset,))
     expected = printed(server_url, dataset)
-    for name, value in WRITTEN.items():
-        admin.execute(f"alter role current_user set {name} = {psycopg.sql.Literal(value).as_string()}")
-        try:
-            assert printed(server_url, dataset) == expected, name
-            if name == "datestyle":
-                with psycopg.connect(server_url) as session:
-                    assert "/" in session.execute("select now()::text").fetchone()[0]
-        finally:
+    try:
+        for name in names:
+            value = psycopg.sql.Literal(WRITTEN[name]).as_string()
+            admin.execute(f"alter role current_user set {name} = {value}")
+        assert printed(server_url, dataset) == expected
+        if "datestyle" in names:
+            with psycopg.connect(server_url) as session:
+                assert "/" in session.execute("select now()::text").fetchone()[0]
+    finally:
+        for name in names:
             admin.execute(f"alter role current_user reset {name}")
 
 

@@ -2,14 +2,14 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import psycopg
 import pytest
-from psycopg import conninfo
+from servers import execute
 
 from dbdp import __version__
 from dbdp.deployment.extension import installer, script
@@ -57,25 +57,17 @@ return [dbdp.__file__, functions.__file__, numpy.__file__]"""
 
 
 @pytest.fixture
-def fresh(server_url: str) -> Iterator[str]:
+def fresh(make_database: Callable[..., str]) -> str:
     """URL of a new database with the extension."""
-    name = f"fresh_{secrets.token_hex(4)}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name} template template0")
-        url = conninfo.make_conninfo(server_url, dbname=name)
-        with psycopg.connect(url, autocommit=True) as inside:
-            inside.execute("create extension dbdp cascade")
-        yield url
-        connection.execute(f"drop database {name} with (force)")
+    url = make_database()
+    execute(url, "create extension dbdp cascade")
+    return url
 
 
 @pytest.fixture
-def copy(server_url: str) -> Iterator[str]:
+def copy(make_database: Callable[..., str]) -> str:
     """URL of an empty database to restore into."""
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute("create database restored template template0")
-        yield conninfo.make_conninfo(server_url, dbname="restored")
-        connection.execute("drop database restored with (force)")
+    return make_database()
 
 
 def trained(connection: psycopg.Connection, name: str = "kept") -> None:

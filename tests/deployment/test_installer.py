@@ -12,6 +12,7 @@ import flint
 import numpy
 import psycopg
 import pytest
+from servers import execute
 
 import dbdp
 from dbdp import __version__
@@ -73,21 +74,14 @@ def cluster(folder: Path, source: ExtensionSource) -> Iterator[Cluster]:
 def database(cluster: Cluster) -> Iterator[Callable[[str], str]]:
     """A fresh database; called with a role, it gives the URL."""
     name = f"d{os.urandom(4).hex()}"
-    with psycopg.connect(cluster.url, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
+    execute(cluster.url, f"create database {name}")
     yield lambda role="postgres": cluster.url.replace("postgres@/dbdp", f"{role}@/{name}")
-    with psycopg.connect(cluster.url, autocommit=True) as connection:
-        connection.execute(f"drop database {name} (force)")
+    execute(cluster.url, f"drop database {name} (force)")
 
 
 def value_of(url: str, query: str) -> object:
     with psycopg.connect(url, autocommit=True) as connection:
         return connection.execute(query).fetchone()[0]
-
-
-def execute(url: str, statement: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statement)
 
 
 def test_the_script_is_the_parts_in_order_with_their_bodies(source):

@@ -9,8 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from commands import run_here
-from people import People
+from people import People, refused
 from psycopg import conninfo
+from servers import execute
 
 from dbdp.deployment.doctor import examine
 
@@ -20,10 +21,6 @@ WAITING = "select role_name, is_role_here from dbdp.unconfirmed_roles order by 1
 CONFIRM, RETIRE = "select dbdp.confirm_role(%s, %s)", "select dbdp.retire_role(%s)"
 CONFIRM_ALL = "select dbdp.confirm_role(role_name) from dbdp.unconfirmed_roles where is_role_here"
 MakeDatabase = Callable[[], str]
-
-
-def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
-    return pytest.raises(psycopg.Error, match=text)
 
 
 @pytest.fixture
@@ -195,14 +192,12 @@ def test_a_copy_of_the_files_keeps_all_rights(people, server_url):
     source = people.connection.info.dbname
     people.connection.close()
     copy = f"copy_{people.ending}"
-    with psycopg.connect(server_url, autocommit=True) as admin:
-        admin.execute(f"create database {copy} template {source}")
+    execute(server_url, f"create database {copy} template {source}")
     with psycopg.connect(conninfo.make_conninfo(server_url, dbname=copy), autocommit=True) as connection:
         there = People(connection, "", people.ending)
         assert (waiting(there), there.datasets("xenia")) == ({}, {"d"})
         there.leave_database()
-    with psycopg.connect(server_url, autocommit=True) as admin:
-        admin.execute(f"drop database {copy} with (force)")
+    execute(server_url, f"drop database {copy} with (force)")
     people.connection = psycopg.connect(conninfo.make_conninfo(server_url, dbname=source), autocommit=True)
 
 
@@ -213,8 +208,7 @@ def test_a_dump_of_a_former_version_gives_nobody_anything_either(make_database, 
     connection.execute("create role old_anna in role dbdp_analyst; create role old_app in role dbdp_predictor")
     try:
         copy = make_database()
-        with psycopg.connect(copy, autocommit=True) as restored:
-            restored.execute(dump.encode())
+        execute(copy, dump)
         with psycopg.connect(copy, autocommit=True) as restored:
             names = [name for name, here in restored.execute(WAITING) if here]
             assert {"old_anna", "old_app"} <= set(names)
@@ -226,8 +220,7 @@ def test_a_dump_of_a_former_version_gives_nobody_anything_either(make_database, 
             restored.execute("set session authorization old_app")
             assert restored.execute(sql).fetchone() == (1,)
     finally:
-        with psycopg.connect(copy, autocommit=True) as restored:
-            restored.execute("drop owned by old_anna, old_app")
+        execute(copy, "drop owned by old_anna, old_app")
         connection.execute("drop role old_anna, old_app")
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from dbdp.deployment.cluster import Cluster
-from dbdp.sessions.server import SpiSession
+from dbdp.sessions.inside.waiting import synchronous_standbys
 
 REGISTER = "select dbdp.register_dataset('t', 't', 'y', '1', '{\"x\": [0, 1]}', 100, 0, mode => 'basic')"
 TRAIN = "select model from dbdp.dp_logreg('t', 1)"
@@ -31,14 +31,14 @@ class Settings:
     [("", 0), (" ", 0), ("a", 1), ("*", 1), ("a, b", 1), ("2 (a, b)", 2), ("FIRST 3 (*)", 3), ("any 2 (a,b,c)", 2)],
 )
 def test_as_many_standbys_are_awaited_as_postgresql_would(names, standbys):
-    assert SpiSession.synchronous_standbys(Settings(names)) == standbys
+    assert synchronous_standbys(Settings(names)) == standbys
 
 
 def test_unwatchable_standbys_are_reported_before_charge():
     """Standbys that cannot be watched are reported before the charge."""
-    assert SpiSession.synchronous_standbys(Settings("", may=False)) == 0
+    assert synchronous_standbys(Settings("", may=False)) == 0
     with pytest.raises(ValueError, match="grant pg_read_all_stats to dbdp_owner"):
-        SpiSession.synchronous_standbys(Settings("a", may=False))
+        synchronous_standbys(Settings("a", may=False))
 
 
 @pytest.fixture

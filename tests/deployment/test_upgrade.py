@@ -15,6 +15,7 @@ import pytest
 from pairs import others_slow
 from released import released
 from releases import RELEASED, unpacked, version_of
+from servers import execute
 
 from dbdp import __version__
 from dbdp.deployment.extension import installer, script
@@ -175,10 +176,8 @@ def catalogue_of_old(url: str) -> set[tuple]:
 @EVERY_STATE
 def test_an_updated_catalogue_is_that_of_a_new_installation(make_database, make_old, state):
     new, old = make_database(), make_old(state)
-    with psycopg.connect(new, autocommit=True) as connection:
-        connection.execute("create extension dbdp schema pg_catalog cascade")
-    with psycopg.connect(old, autocommit=True) as connection:
-        connection.execute("alter extension dbdp update")
+    execute(new, "create extension dbdp schema pg_catalog cascade")
+    execute(old, "alter extension dbdp update")
     expected, found = catalogue(new), catalogue(old)
     assert [name for name, rows in expected.items() if not rows] == []
     for name, rows in expected.items():
@@ -289,8 +288,7 @@ def make_used(make_old: Callable[[str], str]) -> Callable[[str], str]:
 
     def make(state: str) -> str:
         url = make_old(state)
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(unpacked(f"used--{state}").encode())
+        execute(url, unpacked(f"used--{state}"))
         return url
 
     return make
@@ -340,8 +338,7 @@ def kept(url: str) -> dict[str, list[tuple]]:
 
 
 def updated(url: str) -> psycopg.Connection:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("alter extension dbdp update")
+    execute(url, "alter extension dbdp update")
     return psycopg.connect(url, autocommit=True)
 
 

@@ -5,7 +5,7 @@ import warnings
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from textbook import literal
 
@@ -55,8 +55,8 @@ def derivative(loss, score, label):
     return float(loss.derivative(np.array([score]), np.array([label]))[0])
 
 
-@EVERY_LOSS
-@given(score=scores, position=positions)
+@settings(max_examples=400)
+@given(loss=st.sampled_from(EVERY), score=scores, position=positions)
 def test_a_derivative_is_within_its_declared_error(loss, score, position):
     label = float(label_of(loss, position))
     with mpmath.workprec(400):
@@ -64,8 +64,8 @@ def test_a_derivative_is_within_its_declared_error(loss, score, position):
         assert error <= loss.scalar_error * mpmath.mpf(UNIT)
 
 
-@EVERY_LOSS
-@given(score=scores, position=positions)
+@settings(max_examples=400)
+@given(loss=st.sampled_from(EVERY), score=scores, position=positions)
 def test_a_value_is_the_textbooks(loss, score, position):
     label = float(label_of(loss, position))
     with mpmath.workprec(400):
@@ -92,8 +92,8 @@ def test_the_derivative_is_the_slope_of_the_value(loss):
         assert fault > allowed  # as small a fault would be seen
 
 
-@EVERY_LOSS
-@given(score=st.floats(allow_nan=False, allow_infinity=False), position=positions)
+@settings(max_examples=400)
+@given(loss=st.sampled_from(EVERY), score=st.floats(allow_nan=False, allow_infinity=False), position=positions)
 def test_no_derivative_is_above_the_lipschitz_constant(loss, score, position):
     with np.errstate(over="ignore"):
         assert abs(derivative(loss, score, float(label_of(loss, position)))) <= loss.lipschitz
@@ -105,8 +105,8 @@ def test_the_lipschitz_constant_is_reached():
         assert max(reached) == loss.lipschitz
 
 
-@EVERY_LOSS
-@given(first=scores, second=scores, position=positions)
+@settings(max_examples=400)
+@given(loss=st.sampled_from(EVERY), first=scores, second=scores, position=positions)
 def test_derivatives_differ_no_more_than_the_smoothness_allows(loss, first, second, position):
     label = float(label_of(loss, position))
     low, high = (derivative(loss, score, label) for score in sorted((first, second)))
@@ -201,7 +201,7 @@ def test_an_unknown_loss_is_refused_with_the_known_ones():
 
 
 def test_nonsense_is_refused_with_the_remedy():
-    for name, settings, message in (
+    for name, given_, message in (
         ("logistic", {"width": 0.5}, r"support width \(got 0.5\); drop width or use huber_svm, huber_regression"),
         ("squared", {"width": 0.5}, "'squared' does not support width"),
         ("logistic", {"radius": 2.0}, r"'logistic' does not support radius \(got 2.0\); drop radius or use squared"),
@@ -220,4 +220,4 @@ def test_nonsense_is_refused_with_the_remedy():
         ("huber_svm", {"positive_weight": np.inf}, "positive_weight = inf must be between"),
     ):
         with pytest.raises(ValueError, match=message):
-            loss_named(name, **settings)
+            loss_named(name, **given_)

@@ -34,23 +34,10 @@ def test_the_number_of_a_class_is_stored_as_it_is(labels):
     assert (packed(labels)[:, -1] == labels).all()
 
 
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, 1e39, -1e300])
-def test_a_label_beyond_float32_makes_the_zero_row(bad):
-    rows = packed([0.5, bad, -0.5])
-    assert not rows[1].any()
-    assert rows[0].any()
-    assert rows[2].any()
-
-
 def test_a_label_of_zero_keeps_its_features():
     (row,) = packed([0.0])
     assert row[-1] == 0
     assert (row[:9] > 0.24).all()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_without_finite_features_loses_its_label(bad):
-    assert not packed([1.0], features=bad).any()
 
 
 @pytest.mark.parametrize(

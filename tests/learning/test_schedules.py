@@ -18,29 +18,24 @@ schedules = st.one_of(
 )
 
 
-def test_constant_is_constant():
-    assert Constant(0.3).step_sizes(7, 4).tolist() == [0.3] * 4
-
-
-def test_inverse_time_counts_updates_from_one():
-    expected = [min(1 / 0.35, 1 / (0.1 * t)) for t in range(1, 41)]
-    assert InverseTime(0.35, 0.1).step_sizes(1, 40) == pytest.approx(expected, rel=1e-15)
+@pytest.mark.parametrize(
+    ("schedule", "law"),
+    [
+        (Constant(0.3), lambda t: 0.3),
+        (InverseTime(0.35, 0.1), lambda t: min(1 / 0.35, 1 / (0.1 * t))),
+        (Decreasing(0.25, 10.0), lambda t: 2 / (0.25 * (t + 10.0))),
+        (SquareRoot(0.25, 10.0), lambda t: 2 / (0.25 * (math.sqrt(t) + 10.0))),
+    ],
+    ids=["constant", "inverse time", "decreasing", "square root"],
+)
+def test_a_step_size_follows_its_law_from_update_one_on(schedule, law):
+    assert schedule.step_sizes(1, 40) == pytest.approx([law(t) for t in range(1, 41)], rel=1e-15)
 
 
 def test_inverse_time_falls_after_the_condition_number():
     steps = InverseTime(0.25, 0.01).step_sizes(1, 100)
     assert (steps[:25] == 4.0).all()
     assert (np.diff(steps[24:]) < 0).all()
-
-
-def test_decreasing_falls_with_the_update():
-    expected = [2 / (0.25 * (t + 10.0)) for t in range(1, 41)]
-    assert Decreasing(0.25, 10.0).step_sizes(1, 40) == pytest.approx(expected, rel=1e-15)
-
-
-def test_square_root_falls_with_the_root_of_the_update():
-    expected = [2 / (0.25 * (math.sqrt(t) + 10.0)) for t in range(1, 41)]
-    assert SquareRoot(0.25, 10.0).step_sizes(1, 40) == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("schedule", [Decreasing(0.25, 0.0), SquareRoot(0.25, 0.0), Decreasing(3.0, 9.0)])

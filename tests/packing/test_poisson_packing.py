@@ -24,6 +24,7 @@ from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import GROUP, PoissonSamples, padded_samples
 from dbdp.registry import datasets
 from dbdp.sessions.client import ClientSession
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.session import Row, postgres_type
 
 Register = Callable[..., str]
@@ -165,14 +166,22 @@ class InThisProcess(ClientSession):
         types = list(map(postgres_type, parameters))
         return super().query(re.sub(r"\$(\d+)", lambda at: f"{at[0]}::{types[int(at[1]) - 1]}", sql), *parameters)
 
-    def stream(self, sql: str, *parameters: Any) -> Iterator[Row]:
+    def cursor(self, sql: str, *parameters: Any) -> Iterator[Row]:
         return iter(self.query(sql, *parameters))
 
-    def scan(
-        self, _source: str, least: int, value: str, rows: str, receive: Callable[[bytes], bool], *parameters: Any
-    ) -> Iterator[None]:
-        received = [receive(row["raw"]) for row in self.query(f"select {value} as raw {rows}", *parameters)]
-        return iter([None] * max(least, sum(received) + 1))
+
+def scan_here(
+    session: InThisProcess,
+    _source: str,
+    least: int,
+    value: str,
+    rows: str,
+    receive: Callable[[bytes], bool],
+    *parameters: Any,
+) -> Iterator[None]:
+    """Read as the role that runs the test."""
+    received = [receive(row["raw"]) for row in session.query(f"select {value} as raw {rows}", *parameters)]
+    return iter([None] * max(least, sum(received) + 1))
 
 
 @pairwise(copy=COPIES, where=["packed", "packed apart", "together"], way=WAYS)
@@ -193,7 +202,7 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way
     poisson = Poisson(probability, steps, samples.size, where == "packed apart", together=together, **copy)
     share = Share(poisson=poisson, coding=Coding("scaled"))
     connection.execute(f"set dbdp.pack_memory = '{'256MB' if together else memory}'")
-    with patch.object(shuffling, "hits", noted):
+    with patch.object(shuffling, "hits", noted), patch.object(guarded_reads, "scan", scan_here):
         shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
     found = held_steps(connection, together) if together else steps_of(read(connection), steps, samples.size)
     results = [numbers(rows, count) for rows in found]
@@ -229,9 +238,9 @@ def test_steps_together_that_need_more_rows_are_drawn_anew(connection, numbered,
         poisson = Poisson(probability, steps, size, together=limit)
         connection.execute("truncate pg_temp.packed")
         session = InThisProcess(connection)
-        shuffle_and_pack(
-            session, datasets.load(session, name), "pg_temp.packed", Share(poisson=poisson, coding=Coding("scaled"))
-        )
+        share = Share(poisson=poisson, coding=Coding("scaled"))
+        with patch.object(guarded_reads, "scan", scan_here):
+            shuffle_and_pack(session, datasets.load(session, name), "pg_temp.packed", share)
         found = held_steps(connection, limit)
         assert len(found) == steps
         assert all(len(set(numbers(rows, count))) == len(rows) for rows in found)
@@ -342,7 +351,7 @@ REFUSED = [
 ]
 
 
-def test_options_without_sense_are_refused_in_our_words(connection, numbered):
+def test_options_of_poisson_without_sense_are_refused(connection, numbered):
     name, sql = numbered(3000), "select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)"
     connection.execute(TABLE)
     for options, message in REFUSED:

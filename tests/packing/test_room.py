@@ -79,7 +79,7 @@ CALLS = {
     "default": "select dbdp.dp_logreg(%s, epsilon => .1, delta => 1e-9)",
     "bolt_on": f"select dbdp.dp_logreg(%s, {BOLT_ON})",
     "shards in the server": f"select dbdp.dp_logreg(%s, {BOLT_ON}, shards => 2)",
-    "dp_sgd": f"select dbdp.dp_logreg(%s, {SGD}, batch_size => 50)",
+    "dp_sgd": f"select dbdp.dp_logreg(%s, {SGD}, batch_size => 500)",
     "dp_sgd, large steps": f"select dbdp.dp_logreg(%s, {SGD}, batch_size => 2000)",
     "dp_agd": "select dbdp.dp_logreg(%s, epsilon => .1, delta => 1e-6, algorithm => 'dp_agd')",
     "class balance": "select dbdp.dp_class_balance(%s, epsilon => .1)",
@@ -252,21 +252,18 @@ def test_a_client_is_refused_before_its_charge(server_url, connection, table, ca
         assert len(database.history(name)) == 1
 
 
-def test_the_limits_of_further_sessions_are_checked_too(server_url, connection, table, schema):
+def test_the_limits_of_further_sessions_are_checked_too(server_url, connection, table, make_role):
     """A superuser's own session may have no limit, where the sessions that it opens have the role's."""
-    name, role = registered(connection, table, 12, 60_000), f"limited_{schema}"
-    connection.execute(f"create role {role} superuser login password 'of the tests alone'")
+    name, role = registered(connection, table, 12, 60_000), make_role("limited")
+    connection.execute(f"alter role {role} superuser login password 'of the tests alone'")
     connection.execute(f"alter role {role} set temp_file_limit = '1MB'")
     url = psycopg.conninfo.make_conninfo(server_url, user=role, password="of the tests alone")
-    try:
-        with connect(url) as database:
-            database.connection.execute("set dbdp.pack_memory = '1MB'; set temp_file_limit = -1")
-            CLIENTS["train"](database, name)
-            with pytest.raises(ValueError, match="above temp_file_limit = 1MB"):
-                CLIENTS["shards"](database, name)
-            assert len(database.history(name)) == 1
-    finally:
-        connection.execute(f"drop role {role}")
+    with connect(url) as database:
+        database.connection.execute("set dbdp.pack_memory = '1MB'; set temp_file_limit = -1")
+        CLIENTS["train"](database, name)
+        with pytest.raises(ValueError, match="above temp_file_limit = 1MB"):
+            CLIENTS["shards"](database, name)
+        assert len(database.history(name)) == 1
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------

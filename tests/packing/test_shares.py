@@ -110,10 +110,6 @@ def test_one_snapshot_has_one_order_while_others_write(server_url, connection, n
     assert numbers(connection, numbered, key=key) != before  # the rows were moved, and with them their slots
 
 
-def test_another_key_gives_another_order(connection, numbered):
-    assert numbers(connection, numbered, key=fresh_key()) != numbers(connection, numbered, key=fresh_key())
-
-
 @pytest.mark.parametrize("memory", ["256MB", "1MB"])
 def test_a_row_comes_to_every_share_and_place_equally_often(connection, schema, register, memory):
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
@@ -126,12 +122,6 @@ def test_a_row_comes_to_every_share_and_place_equally_often(connection, schema, 
         return [number for part in parts for number in part]
 
     assert_places_are_even(connection, register, order)
-
-
-def test_a_keys_order_is_independent_of_the_order_without_it(connection, numbered):
-    fresh = [numbers(connection, numbered) for _ in range(2)]
-    assert fresh[0] != fresh[1]
-    assert all(sorted(order) == list(range(ROWS)) for order in fresh)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +235,7 @@ REFUSED = [
 ]
 
 
-def test_options_without_sense_are_refused_in_our_words(connection, schema, register):
+def test_options_of_shares_without_sense_are_refused(connection, schema, register):
     connection.execute("create table t as select array[1, 2, 3]::float8[] x, 1 y from generate_series(1, 3000)")
     name = register("t")
     connection.execute("create temporary table blocks (block_no int8, block bytea)")

@@ -6,10 +6,10 @@ import dp_accounting
 import mpmath
 import numpy as np
 import pytest
+import textbook
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
-from textbook import gaussian_delta
 
 from dbdp.learning.schedules import Restarted
 from dbdp.privacy.accounting.calibration import (
@@ -37,13 +37,7 @@ def precise():
 
 def precise_delta(epsilon, multiplier):
     """The least δ of N(1/m, 1) against N(0, 1), with 60 digits."""
-    e, m = mpmath.mpf(epsilon), mpmath.mpf(multiplier)
-    return mpmath.ncdf(1 / (2 * m) - e * m) - mpmath.exp(e) * mpmath.ncdf(-1 / (2 * m) - e * m)
-
-
-def solved(function, low, high):
-    """ln of where a falling function of ln x crosses 0."""
-    return math.exp(optimize.brentq(function, math.log(low), math.log(high), xtol=1e-13, rtol=1e-14))
+    return textbook.precise_gaussian_delta(epsilon, 1 / mpmath.mpf(multiplier))
 
 
 # --- one Gaussian ------------------------------------------------------------------------------------
@@ -149,20 +143,10 @@ def test_a_mixtures_multiplier_is_the_least_for_its_densities(epsilon, delta):
     assert true(multiplier * 1.0002) < delta < true(multiplier * 0.9998)
 
 
-def least_by_formula(epsilon, delta, mixture):
-    """σ/Δ_max of the same mixture, uncompressed, by another solver, in floating point."""
-    means = mixture.sensitivities / mixture.largest
-
-    def excess(log):
-        return math.log(max(float(mixture.shares @ gaussian_delta(epsilon, means / math.exp(log))), 1e-290) / delta)
-
-    return solved(excess, 1e-7, 1e6)
-
-
 @settings(max_examples=60)
 @given(mixture=mixtures(), epsilon=st.floats(0.05, 8), delta=st.floats(-10, -3).map(lambda exponent: 10.0**exponent))
 def test_the_hockey_stick_multiplier_is_the_least(mixture, epsilon, delta):
-    result, least = hockey_stick_multiplier(epsilon, delta, mixture), least_by_formula(epsilon, delta, mixture)
+    result, least = hockey_stick_multiplier(epsilon, delta, mixture), textbook.least_multiplier(epsilon, delta, mixture)
     assert result == pytest.approx(least, rel=2e-6)
     sums = [
         mpmath.fsum(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pairs import each_value_quick
-from scipy import special, stats
+from scipy import stats
+from textbook import gaussian_delta
 
 from dbdp.privacy.accounting import curves
 from dbdp.privacy.accounting.budget import Budget
@@ -91,21 +92,16 @@ def test_no_number_costs_more_than_a_pure_release(epsilon, dimension, order):
     assert 0 < event.concentration() <= pure.concentration()
 
 
-def gaussian_delta(square, level):
-    near, far = (sign * math.sqrt(square) / 2 - level / math.sqrt(square) for sign in (1, -1))
-    return special.ndtr(near) - math.exp(level) * special.ndtr(far)
-
-
 @pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, [3, 4, 10, 105, 785]))
 def test_spherical_noise_counts_for_a_gaussian_of_its_variation(epsilon, dimension):
     """Which is as telling at γ = 1, and more at every other; that of a hundredth less is not."""
     square = SphericalLaplaceDpEvent(epsilon, dimension).gaussian_square()
     levels = np.linspace(-0.99 * epsilon, 0.99 * epsilon, 41)
     lost = [moment(lambda x, c=c: np.maximum(np.exp(x) - math.exp(c), 0), epsilon, dimension) for c in levels]
-    room = 2e-4 * gaussian_delta(square, 0.0)  # of the quadrature
-    assert all(each <= gaussian_delta(square, c) + room for each, c in zip(lost, levels, strict=True))
-    assert lost[20] == pytest.approx(gaussian_delta(square, 0.0), rel=1e-3)
-    assert lost[20] > gaussian_delta(0.98 * square, 0.0)
+    room = 2e-4 * gaussian_delta(0.0, math.sqrt(square))  # of the quadrature
+    assert all(each <= gaussian_delta(c, math.sqrt(square)) + room for each, c in zip(lost, levels, strict=True))
+    assert lost[20] == pytest.approx(gaussian_delta(0.0, math.sqrt(square)), rel=1e-3)
+    assert lost[20] > gaussian_delta(0.0, math.sqrt(0.98 * square))
 
 
 @pytest.mark.parametrize(("epsilon", "dimension"), each_value_quick(EPSILONS, DIMENSIONS))

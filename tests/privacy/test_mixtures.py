@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import a_third_quick, pairwise
-from scipy import optimize, special, stats
-from textbook import gaussian_delta
+from scipy import special, stats
+from textbook import gaussian_delta, least_multiplier
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.perturbed_once.shared import MIXTURES
@@ -24,16 +24,6 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release, ShuffledGau
 from dbdp.privacy.accounting.renyi import conversion
 
 SHRUNK = 1 - 2.0**-22  # the longest stored row
-
-
-def least_multiplier(epsilon, delta, mixture):
-    """Of the uncompressed mixture, by another solver."""
-    means = mixture.sensitivities / mixture.largest
-
-    def excess(log):
-        return math.log(max(float(mixture.shares @ gaussian_delta(epsilon, means / math.exp(log))), 1e-290) / delta)
-
-    return math.exp(optimize.brentq(excess, math.log(1e-6), math.log(1e4), xtol=1e-13))
 
 
 # --- compression -------------------------------------------------------------------------------------

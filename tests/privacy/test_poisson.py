@@ -10,6 +10,7 @@ from unittest.mock import patch
 import mpmath
 import numpy as np
 import pytest
+from goodness import ALPHA
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pairs import each_value_quick
@@ -17,7 +18,6 @@ from scipy import stats
 
 from dbdp.privacy import shuffling
 
-ALPHA = 1e-9  # false alarms per test; no seed
 ROUNDING = 2.0**-53
 
 

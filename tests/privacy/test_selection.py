@@ -101,8 +101,9 @@ def test_a_single_candidate_is_chosen_and_hopeless_ones_are_not():
     assert {ExponentialMechanism(1.0).choose([10**6, 0, 10**6]) for _ in range(50)} == {1}
 
 
-def test_a_choice_is_charged_as_an_exponential_mechanism():
+def test_a_choice_has_a_bounded_range_and_a_search_is_pure():
     assert ExponentialMechanism(0.7).guarantee == Release(ExponentialMechanismDpEvent(0.7), 0.7, 0.0)
+    assert AboveThreshold(0.5, 0.25, 1.0).guarantee == Release(EpsilonDeltaDpEvent(1.0, 0.0), 1.0, 0.0)
 
 
 @settings(max_examples=300)
@@ -145,8 +146,12 @@ def test_the_smallest_difference_of_two_losses_is_weighed():
 
 @pytest.mark.parametrize("losses", [[1.0, math.nan], [math.inf, 1.0], [-math.inf]])
 def test_losses_that_are_not_finite_are_never_compared(losses):
-    with pytest.raises(ArithmeticError, match="internal error"):
-        ExponentialMechanism(1.0).choose(losses)
+    for compare in (
+        ExponentialMechanism(1.0).choose,
+        lambda values: AboveThreshold(1.0, 1.0, 1.0).first_above(values, 9),
+    ):
+        with pytest.raises(ArithmeticError, match="internal error"):
+            compare(losses)
 
 
 @pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf, 1e-300])
@@ -278,21 +283,11 @@ def test_halves_are_rounded_the_same_way():
     assert round(1.5) - round(0.5) == 2
 
 
-def test_a_search_is_charged_as_pure():
-    search = AboveThreshold(0.5, 0.25, 1.0)
-    assert search.guarantee == Release(EpsilonDeltaDpEvent(1.0, 0.0), 1.0, 0.0)
-
-
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
 def test_a_search_without_an_epsilon_is_refused(epsilon):
     for pair in ((epsilon, 1.0), (1.0, epsilon)):
         with pytest.raises(ValueError, match="epsilon = "):
             AboveThreshold(*pair, 1.0)
-
-
-def test_values_that_are_not_finite_are_never_compared():
-    with pytest.raises(ArithmeticError, match="internal error"):
-        AboveThreshold(1.0, 1.0, 1.0).first_above([math.nan], 0.0)
 
 
 def gaussian_first_log_law(values, *, threshold_variance, query_variance, points=2001):
@@ -520,10 +515,8 @@ REFUSED = [
     ({"candidates": ({},) * 101}, r"101 candidates are out of range"),
     ({"candidates": ({"epsilon": 2.0},)}, r"sets epsilon; it may set algorithm"),
     ({"candidates": ({"speed": 2.0},)}, r"sets speed; it may set"),
-    ({"candidates": ({"epochs": 0},)}, r"epochs = 0 must be a whole number"),
     ({"candidates": ({"algorithm": "adam"},)}, r"algorithm 'adam' is unknown"),
     ({"candidates": ({"step_size": "0.1"},)}, r"step_size = '0.1' must be a number"),
-    ({"candidates": ({"algorithm": ["nsgd"]},)}, r"algorithm = \['nsgd'\] must be a string"),
     (
         {"method": "random_repetition", "epsilon": 1e-9},
         r"no noise up to 1e\+150 .* suffices; choose a larger epsilon or delta",
@@ -548,8 +541,6 @@ REFUSED = [
         r"since all runs share one order; leave both out, or choose 'disjoint_portions'",
     ),
     ({"method": "random_repetition", "facts": Facts(1, 3)}, r"1 rows cannot be split"),
-    ({"method": "random_repetition", "epsilon": 0.0}, r"epsilon = 0.0 must be positive"),
-    ({"method": "random_repetition", "epsilon": math.nan}, r"epsilon = nan must be"),
     ({"method": "random_repetition", "delta": 2.0}, r"delta = 2.0 must be at least 0 and below 1"),
 ]
 

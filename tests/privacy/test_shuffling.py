@@ -9,20 +9,18 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from goodness import ALPHA, of_cells, p_value
 from pairs import others_slow
-from scipy import stats
 
 from dbdp.privacy import shuffling
 from dbdp.privacy.shuffling import Section
 
-ALPHA = 1e-9  # false alarms per test; no seed
 ORDERS = list(permutations(range(4)))
 
 
-def p_value(counts):
-    """Of equal frequencies, two-sided: neither too uneven nor too even."""
-    statistic, upper = stats.chisquare(counts)
-    return 2 * min(upper, stats.chi2.cdf(statistic, len(counts) - 1))
+def even(counts):
+    """The p-value of equal frequencies."""
+    return p_value(counts, np.ones(len(counts)))
 
 
 def counts_of(orders):
@@ -40,14 +38,14 @@ def swapped_at_random(count):
 
 
 def test_every_order_is_equally_likely():
-    assert p_value(counts_of(shuffling.permutation(4) for _ in range(24_000))) > ALPHA
-    assert p_value(counts_of(swapped_at_random(4) for _ in range(24_000))) < ALPHA  # a bias would be seen
-    assert p_value(counts_of(ORDERS * 1000)) < ALPHA  # and orders that take turns
+    assert even(counts_of(shuffling.permutation(4) for _ in range(24_000))) > ALPHA
+    assert even(counts_of(swapped_at_random(4) for _ in range(24_000))) < ALPHA  # a bias would be seen
+    assert even(counts_of(ORDERS * 1000)) < ALPHA  # and orders that take turns
 
 
 def test_a_record_may_go_to_every_place():
     places = np.array([shuffling.permutation(16)[0] for _ in range(16_000)])
-    assert p_value(np.bincount(places, minlength=16)) > ALPHA
+    assert even(np.bincount(places, minlength=16)) > ALPHA
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
@@ -96,9 +94,9 @@ def test_ranges_of_places_are_those_of_a_uniform_permutation(count, ranges, how)
     assert set(result) <= set(expected)
     cells = list(expected)
     weights = np.array([expected[cell] for cell in cells])
-    assert weighted(np.array([result[cell] for cell in cells]), weights) > ALPHA
+    assert of_cells(np.array([result[cell] for cell in cells]), weights) > ALPHA
     uneven = np.random.default_rng().choice(len(cells), 10_000, p=np.linspace(1, 2, len(cells)) / (1.5 * len(cells)))
-    assert weighted(np.bincount(uneven, minlength=len(cells)), weights) < ALPHA
+    assert of_cells(np.bincount(uneven, minlength=len(cells)), weights) < ALPHA
 
 
 def first_numbers(below):
@@ -107,11 +105,6 @@ def first_numbers(below):
     while len(result) < below:
         result += [each for each in shuffling._below(below, 1).tolist() if each not in result]
     return np.array(result)
-
-
-def weighted(counts, weights):
-    expected = weights / weights.sum() * counts.sum()
-    return stats.chi2.sf(((counts - expected) ** 2 / expected).sum(), len(counts) - 1)
 
 
 def test_distinct_numbers_are_distinct_and_as_many_as_requested():
@@ -139,7 +132,7 @@ class FewWords(shuffling.KeyedOrder):
 
 
 def test_every_order_of_a_key_is_equally_likely():
-    assert p_value(counts_of(whole(keyed(4)) for _ in range(24_000))) > ALPHA
+    assert even(counts_of(whole(keyed(4)) for _ in range(24_000))) > ALPHA
 
 
 def test_equal_words_make_no_order_likelier():
@@ -147,8 +140,8 @@ def test_equal_words_make_no_order_likelier():
         return np.argsort(order.words(0, 4), kind="stable")
 
     with patch.object(shuffling, "KeyedOrder", FewWords):
-        assert p_value(counts_of(whole(keyed(4)) for _ in range(12_000))) > ALPHA
-        assert p_value(counts_of(broken(keyed(4)) for _ in range(4000))) < ALPHA  # slots in their order would be seen
+        assert even(counts_of(whole(keyed(4)) for _ in range(12_000))) > ALPHA
+        assert even(counts_of(broken(keyed(4)) for _ in range(4000))) < ALPHA  # slots in their order would be seen
 
 
 def test_a_key_decides_the_order_whatever_the_seeds():

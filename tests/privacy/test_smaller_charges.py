@@ -107,20 +107,6 @@ def test_the_table_has_what_the_ledgers_charge(what):
         assert charge_of(written[1]) <= charge_of(written[0]) or ROWS[what] is updates
 
 
-@pytest.mark.parametrize("algorithm", ["bolt_on", "nsgd", "rsgd_ar", "output_perturbation_gd"])
-def test_a_ball_reduces_the_noise_of_logistic_loss_alone(algorithm):
-    given = {"output_perturbation_gd": {"epochs": 5, "step_size": 0.5}}.get(algorithm, {"batch_size": 100})
-    given |= {} if "epochs" in given else {"regularisation": 0.01}
-
-    def noise(**more):
-        return plan(Request(1.0, 1e-6, algorithm=algorithm, **given | more), Facts(20_000, 20)).explain()["noise_scale"]
-
-    for radius, factor in ((1.0, 0.550), (2.0, 0.635), (3.0, 0.709), (5.0, 0.809), (10.0, 0.910)):
-        assert noise(radius=radius) / noise() == pytest.approx(factor, abs=1e-3)
-        for other in ({"loss": "huber_svm"}, {"positive_weight": 2.0}):
-            assert noise(radius=radius, **other) == pytest.approx(noise(**other), rel=1e-4)
-
-
 @pytest.mark.parametrize("classes", [3, 10])
 def test_classes_with_one_clip_have_the_noise_of_one_model(classes):
     for algorithm in ("scs13", "dp_sgd", "dp_adam", "dp_agd", "dp_blgd"):

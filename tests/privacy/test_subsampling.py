@@ -11,10 +11,12 @@ import pytest
 from dp_accounting import dp_event as theirs
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
+from goodness import ALPHA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import others_slow, pairwise
 from scipy import integrate, optimize, stats
+from textbook import gaussian_delta, sampled_stick
 
 from dbdp.privacy.accounting import subsampling
 from dbdp.privacy.accounting.composition import least_epsilon
@@ -22,8 +24,6 @@ from dbdp.privacy.accounting.events import PoissonGaussianDpEvent
 from dbdp.privacy.accounting.loss_distribution import _losses, poisson_gaussian_delta, poisson_gaussian_pld_multiplier
 from dbdp.privacy.accounting.renyi import conversion
 from dbdp.privacy.accounting.subsampling import amplified, poisson_gaussian_divergence, poisson_gaussian_multiplier
-
-ALPHA = 1e-9  # false alarms per test; no seed
 
 # --- the worst pair of neighbours -----------------------------------------------------------------------
 
@@ -39,12 +39,17 @@ def plane(reach):
 
 
 def sticks(one, other, probability, grid):
-    """H_γ of (1-q)N(0, I) + qN(g, I) against the same with g', in the plane, for every γ."""
+    """H_γ in the plane of two units with these contributions, for every γ; a vector is a unit of one row."""
     x, y, weight = grid
-    p, q = (
-        1 - probability + probability * np.exp(g[0] * x + g[1] * y - (g[0] ** 2 + g[1] ** 2) / 2) for g in (one, other)
-    )
-    return np.array([(np.maximum(p - gamma * q, 0) * weight).sum() for gamma in GAMMAS])
+    densities = []
+    for unit in map(np.atleast_2d, (one, other)):
+        total = 0.0
+        for drawn in itertools.product((0, 1), repeat=len(unit)):
+            g = np.array(drawn) @ unit
+            share = np.prod(np.where(drawn, probability, 1 - probability))
+            total = total + share * np.exp(g[0] * x + g[1] * y - (g @ g) / 2)
+        densities.append(total)
+    return np.array([(np.maximum(densities[0] - gamma * densities[1], 0) * weight).sum() for gamma in GAMMAS])
 
 
 def within(ball, count):
@@ -55,26 +60,9 @@ def within(ball, count):
     return np.stack([norms * np.cos(angles), norms * np.sin(angles)], axis=1)
 
 
-def tail(probability, mean, x):
-    return (1 - probability) * stats.norm.sf(x) + probability * stats.norm.sf(x - mean)
-
-
-def threshold(probability, mean, log_gamma):
-    """x where ln p(x)/q(x) is given, for (1-q)N(0, 1) + qN(±μ, 1)."""
-
-    def excess(x):
-        up, down = (math.log(1 - probability + probability * math.exp(way * mean * x - mean**2 / 2)) for way in (1, -1))
-        return up - down - log_gamma
-
-    return optimize.brentq(excess, -60, 60, xtol=1e-14)
-
-
 def opposite(probability, mean):
     """H_γ of g = -g' of norm μ, exactly, for every γ."""
-    cuts = [threshold(probability, mean, math.log(gamma)) for gamma in GAMMAS]
-    return np.array(
-        [tail(probability, mean, x) - g * tail(probability, -mean, x) for x, g in zip(cuts, GAMMAS, strict=True)]
-    )
+    return np.array([sampled_stick(probability, mean, math.log(gamma)) for gamma in GAMMAS])
 
 
 @pytest.mark.parametrize(("probability", "mean"), [(0.5, 1.0), (0.1, 2.0), (0.9, 0.5), (0.01, 3.0)])
@@ -116,18 +104,22 @@ def test_neither_an_empty_nor_a_smaller_neighbour_is_the_worst():
 # --- one step -------------------------------------------------------------------------------------------
 
 
-def exactly(probability, multiplier, order):
-    """D_α of the worst pair, in 50 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
+def exactly(probability, multiplier, order, rows=1):
+    """D_α of Σ_k Bin(r, q)(k) N(±kμ, 1) in 50 digits, by adaptive quadrature of p^α q^(1-α) - αp + (α-1)q."""
     with mpmath.workdps(50):
         q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
+        parts = [
+            mpmath.binomial(rows, k) * q**k * (1 - q) ** (rows - k) * mpmath.exp(-k * k * m * m / 2)
+            for k in range(rows + 1)
+        ]
 
         def excess(x):
-            up, down = (1 - q + q * mpmath.exp(way * m * x - m * m / 2) for way in (1, -1))
+            up, down = (sum(part * mpmath.exp(way * k * m * x) for k, part in enumerate(parts)) for way in (1, -1))
             return mpmath.npdf(x) * (mpmath.exp(a * mpmath.log(up / down)) * down - a * up + (a - 1) * down)
 
-        last = max(a, 3) * m + (a - 1) * m * (q > 0.9) + 13
-        cuts = mpmath.linspace(-3 * m - 12, last, int(last + 3 * m + 12) // 5 + 2)
-        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=5)) / (a - 1)
+        last = max(a, 3) * rows * m + (a - 1) * m * rows * (q > 0.5) + 13
+        cuts = mpmath.linspace(-3 * m * rows - 12, last, int(last + 3 * m * rows + 12) // 4 + 2)
+        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=6)) / (a - 1)
 
 
 STEPS = [
@@ -149,8 +141,25 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("step", others_slow([(step,) for step in STEPS], *((step,) for step in STEPS[::2])), ids=str)
+UNIT_STEPS = [
+    (0.01, 1.0, 2.0, 2),
+    (0.01, 2.0, 12.0, 3),
+    (1e-3, 0.5, 1.02, 4),
+    (0.3, 5.0, 20.0, 5),
+    (0.9, 3.0, 7.0, 3),
+    (1e-7, 100.0, 2.0, 8),
+    (1e-4, 20.0, 90.0, 16),
+    (0.05, 4.0, 12.4, 10),
+    (0.2, 0.3, 3.0, 2),
+    (0.5, 1.0, 1.5, 64),
+    (0.01, 0.2, 5.0, 3),
+]
+EVERY_STEP, ORDINARY = ([(step,) for step in each] for each in (STEPS + UNIT_STEPS, STEPS[::2] + UNIT_STEPS[::2]))
+
+
+@pytest.mark.parametrize("step", others_slow(EVERY_STEP, *ORDINARY), ids=str)
 def test_a_step_costs_what_fifty_digits_say(step):
+    """A step costs a row, or a unit of several, its divergence."""
     exact, result = exactly(*step), poisson_gaussian_divergence(*step)
     assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
 
@@ -251,47 +260,6 @@ def test_orders_together_and_one_by_one_cost_the_same():
 # --- units ----------------------------------------------------------------------------------------------
 
 
-def exactly_for_a_unit(probability, multiplier, order, rows):
-    """D_α of Σ_k Bin(r, q)(k) N(±kμ, 1) in 40 digits, by adaptive quadrature."""
-    with mpmath.workdps(40):
-        q, m, a = (mpmath.mpf(value) for value in (probability, 1 / mpmath.mpf(multiplier), order))
-        parts = [
-            mpmath.binomial(rows, k) * q**k * (1 - q) ** (rows - k) * mpmath.exp(-k * k * m * m / 2)
-            for k in range(rows + 1)
-        ]
-
-        def excess(x):
-            up, down = (sum(part * mpmath.exp(way * k * m * x) for k, part in enumerate(parts)) for way in (1, -1))
-            return mpmath.npdf(x) * (mpmath.exp(a * mpmath.log(up / down)) * down - a * up + (a - 1) * down)
-
-        last = max(a, 3) * rows * m + (a - 1) * m * rows * (q > 0.5) + 13
-        cuts = mpmath.linspace(-3 * m * rows - 12, last, int(last + 3 * m * rows + 12) // 4 + 2)
-        return mpmath.log1p(mpmath.quad(excess, cuts, method="gauss-legendre", maxdegree=6)) / (a - 1)
-
-
-UNIT_STEPS = [
-    (0.01, 1.0, 2.0, 2),
-    (0.01, 2.0, 12.0, 3),
-    (1e-3, 0.5, 1.02, 4),
-    (0.3, 5.0, 20.0, 5),
-    (0.9, 3.0, 7.0, 3),
-    (1e-7, 100.0, 2.0, 8),
-    (1e-4, 20.0, 90.0, 16),
-    (0.05, 4.0, 12.4, 10),
-    (0.2, 0.3, 3.0, 2),
-    (0.5, 1.0, 1.5, 64),
-    (0.01, 0.2, 5.0, 3),
-]
-
-
-@pytest.mark.parametrize(
-    "step", others_slow([(each,) for each in UNIT_STEPS], *((each,) for each in UNIT_STEPS[::2])), ids=str
-)
-def test_a_step_costs_a_unit_what_forty_digits_say(step):
-    exact, result = exactly_for_a_unit(*step), poisson_gaussian_divergence(*step)
-    assert exact <= result <= exact * (1 + mpmath.mpf("3e-9"))
-
-
 def test_a_unit_of_one_row_is_a_row():
     """By the rule for units, whose mixture has then two parts."""
     for probability, mean in ((0.01, 1.0), (0.5, 0.3), (1e-5, 2.0)):
@@ -300,28 +268,14 @@ def test_a_unit_of_one_row_is_a_row():
         assert of_unit == pytest.approx(subsampling._divergences(probability, 1 / mean, orders), rel=3e-9)
 
 
-def unit_sticks(contributions, probability, grid):
-    """H_γ in the plane of two units, whose rows have the contributions (2, r, 2), for every γ."""
-    x, y, weight = grid
-    densities = []
-    for unit in contributions:
-        total = 0.0
-        for drawn in itertools.product((0, 1), repeat=len(unit)):
-            g = np.array(drawn) @ unit
-            share = np.prod(np.where(drawn, probability, 1 - probability))
-            total = total + share * np.exp(g[0] * x + g[1] * y - (g @ g) / 2)
-        densities.append(total)
-    return np.array([(np.maximum(densities[0] - gamma * densities[1], 0) * weight).sum() for gamma in GAMMAS])
-
-
 @pytest.mark.parametrize(("probability", "mean", "rows"), [(0.4, 0.8, 2), (0.1, 1.0, 3), (0.8, 0.5, 3)])
 def test_no_two_units_are_more_telling_than_the_opposite_ones(probability, mean, rows):
     grid = plane(7 + rows * mean)
-    worst = unit_sticks(np.array([[[mean, 0]] * rows, [[-mean, 0]] * rows]), probability, grid)
+    worst = sticks([[mean, 0]] * rows, [[-mean, 0]] * rows, probability, grid)
     for _ in range(60):
-        units = np.stack([within(mean, rows), within(mean, rows)])
-        assert (unit_sticks(units, probability, grid) <= worst * KINK + 1e-6).all()
-    one_row = unit_sticks(np.array([[[mean, 0]], [[-mean, 0]]]), probability, grid)
+        units = within(mean, rows), within(mean, rows)
+        assert (sticks(*units, probability, grid) <= worst * KINK + 1e-6).all()
+    one_row = sticks((mean, 0), (-mean, 0), probability, grid)
     assert (worst[2:6] > 1.3 * one_row[2:6]).all()  # a row's bound would be exceeded
 
 
@@ -534,8 +488,7 @@ def test_every_hockey_stick_of_the_grid_is_at_least_exact(probability, mean, wid
     for log_gamma in (-1.5, -0.31, -0.3, 0.0, 0.05, 0.3, 0.9, 1.21):
         observed = at > log_gamma
         result = float(-np.expm1(log_gamma - at[observed]) @ losses.masses[observed]) + losses.beyond
-        x = threshold(probability, mean, log_gamma) if abs(log_gamma) < at[-1] else math.copysign(60, log_gamma)
-        exact = tail(probability, mean, x) - math.exp(log_gamma) * tail(probability, -mean, x)
+        exact = sampled_stick(probability, mean, log_gamma)
         assert result >= exact - 1e-12
         if abs(log_gamma / width - round(log_gamma / width)) < 1e-9:
             assert result == pytest.approx(exact, rel=1e-9, abs=1e-12)
@@ -567,7 +520,7 @@ def test_runs_of_worst_steps_lose_as_much_as_stated():
 @pytest.mark.parametrize("steps", [1, 7])
 def test_steps_on_nearly_all_rows_lose_as_much_as_one_gaussian(steps):
     epsilon, mean = 1.0, 0.8 * math.sqrt(steps)  # 2C√T/σ
-    exact = stats.norm.cdf(mean / 2 - epsilon / mean) - math.exp(epsilon) * stats.norm.cdf(-mean / 2 - epsilon / mean)
+    exact = gaussian_delta(epsilon, mean)
     result = poisson_gaussian_delta(epsilon, 1 - 1e-9, 2.5, steps)
     assert exact * (1 - 1e-6) <= result <= exact * 1.01
     all_rows = poisson_gaussian_pld_multiplier(epsilon, float(exact), 1.0, steps)

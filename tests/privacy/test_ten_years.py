@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import special
+from textbook import gaussian_delta
 from truth import (
     LIMIT,
     STEP,
@@ -141,12 +141,6 @@ YEARS = {
 }
 
 
-def gaussian_delta(mean, epsilon):
-    """δ of N(μ, 1) against N(0, 1)."""
-    near, far = (special.ndtr(sign * mean / 2 - epsilon / mean) for sign in (1, -1))
-    return near - math.exp(epsilon) * far
-
-
 def lasting(year, charged):
     """How many such years the ledger takes."""
     costs = [(count, BUDGET.cost(charged(kind))) for count, kind in year]
@@ -171,7 +165,7 @@ def test_ten_years_last_as_long_as_the_table_has_it(what):
 def test_the_exact_law_is_that_of_known_compositions():
     """Control: a hundredth more or less noise is another result."""
     mean = math.sqrt(60) / 9
-    exact, more = (gaussian_delta(each, 4.0) for each in (mean, 1.01 * mean))
+    exact, more = (gaussian_delta(4.0, each) for each in (mean, 1.01 * mean))
     assert delta_of(spectrum_of([(12, gaussian(1 / 9))]), 4.0, 5) == pytest.approx(exact, rel=1e-4)
     assert more > 1.05 * exact
     sampled = delta_of(spectrum_of([(5000, sampled_gaussian(0.02, 3.0))]), 4.0, 1)

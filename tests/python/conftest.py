@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 import sqlalchemy
 
+from dbdp.interfaces.python import loading
 from dbdp.interfaces.python.estimators import odometer
 
 
@@ -12,6 +14,13 @@ from dbdp.interfaces.python.estimators import odometer
 def nothing_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin each test as a new process does: with no fit on rows at hand."""
     monkeypatch.setattr(odometer, "_sums", {})
+
+
+@pytest.fixture
+def private(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> psycopg.Connection:
+    """The tests' server in place of the private one; sessions are not begun anew."""
+    monkeypatch.setattr(loading, "embedded", lambda: connection)
+    return connection
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ import pickle
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 from sklearn.base import clone
 
 import dbdp
-from dbdp.interfaces.python import loading
 from dbdp.registry.results import network_models
 
 NEAR_EXACT: dict[str, Any] = {
@@ -20,13 +18,6 @@ NEAR_EXACT: dict[str, Any] = {
     "epochs": 20,
     "hidden_layer_sizes": (8,),
 }
-
-
-@pytest.fixture
-def private(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> psycopg.Connection:
-    """The tests' server in place of the private one."""
-    monkeypatch.setattr(loading, "embedded", lambda: connection)
-    return connection
 
 
 def rings(rows: int = 600) -> tuple[np.ndarray, np.ndarray]:

@@ -60,21 +60,17 @@ def test_every_view_that_is_not_internal_has_a_model(connection):
 
 
 @pytest.fixture
-def trained(connection: psycopg.Connection, database: Database, schema: str, register) -> str:
+def trained(connection: psycopg.Connection, database: Database, dataset: str) -> str:
     """A dataset with one model, one charge and one allowance."""
-    connection.execute(
-        "create table t as select array[i / 99.0, 0, 1]::float8[] as x, i % 2 as y from generate_series(1, 99) i"
-    )
-    name = register("t")
-    database.grant_training(name, "dbdp_analyst", epsilon=1)
-    connection.execute("select dbdp.dp_logreg(%s, 5, epochs => 1, batch_size => 9)", (name,))
-    return name
+    database.grant_training(dataset, "dbdp_analyst", epsilon=1)
+    connection.execute("select dbdp.dp_logreg(%s, 5, epochs => 1, batch_size => 9)", (dataset,))
+    return dataset
 
 
 def test_registry_and_ledger_are_read(engine, trained):
     with Session(engine) as session:
         dataset = session.get_one(orm.Dataset, trained)
-        assert (dataset.rows, dataset.epsilon, dataset.declaration["label"]) == (99, 1000, "y")
+        assert (dataset.rows, dataset.epsilon, dataset.declaration["label"]) == (60, 1000, "y")
         charge = session.scalars(select(orm.Charge).where(orm.Charge.dataset == trained)).one()
         model = session.get_one(orm.Model, charge.models[0])
         assert (charge.outcome, float(charge.charge), model.receipt["ledger"]) == ("released", 5, charge.id)

@@ -12,14 +12,12 @@ from typing import Any
 
 import joblib
 import numpy as np
-import psycopg
 import pytest
 from pairs import others_slow
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import dbdp
-from dbdp.interfaces.python import loading
 from dbdp.interfaces.python.client.connecting import embedded
 from dbdp.interfaces.python.estimators import odometer
 from dbdp.privacy.accounting.budget import Budget
@@ -29,12 +27,6 @@ X, Y = np.linspace(-1, 1, 60)[:, None], np.arange(60) % 2
 OPTIONS: dict[str, Any] = {"bounds": 1.0, "classes": [0, 1], "progress": False, "algorithm": "bolt_on", "epochs": 1}
 PURE = Release(EpsilonDeltaDpEvent(1.0, 0.0), 1.0, 0.0)
 GAUSSIAN = Release(GaussianDpEvent(5.0), 1.0, 1e-6)
-
-
-@pytest.fixture
-def private(connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' server in place of the private one."""
-    monkeypatch.setattr(loading, "embedded", lambda: connection)
 
 
 @pytest.fixture
@@ -90,9 +82,8 @@ def test_warnings_become_rarer():
 
 
 @pytest.mark.usefixtures("private")
-def test_a_fit_on_a_dataset_is_counted_in_its_budget_only(database, table, register):
-    name = register(table)
-    dbdp.LogisticRegression(epsilon=1, database=database, progress=False).fit(name)
+def test_a_fit_on_a_dataset_is_counted_in_its_budget_only(database, dataset):
+    dbdp.LogisticRegression(epsilon=1, database=database, progress=False).fit(dataset)
     assert dbdp.spending() == []
 
 

@@ -1,24 +1,18 @@
 """The budget is charged before the first read, stays charged whatever happens next, and is never overspent."""
 
 import math
-import os
-import signal
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numpy as np
 import psycopg
 import pytest
-from pairs import each_value_quick, others_slow
+from pairs import others_slow
 from servers import stopping_once_charged
 from short import FEW
 
-from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
-from dbdp.controller import ChargedError
-from dbdp.deployment.cluster import TIMEOUT, Cluster
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
@@ -26,8 +20,6 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
 EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
-EVERY_ALGORITHM = pytest.mark.parametrize("algorithm", ALGORITHMS)
-LONG = "select model from dbdp.dp_logreg(%s, 1, epochs => 3000, batch_size => 100)"
 BUDGETS = {
     "basic": Budget.of(epsilon=3.0, delta=3e-6, mode="basic"),
     "renyi": Budget.of(epsilon=3.0, delta=3e-6, mode="renyi"),
@@ -138,38 +130,6 @@ def visible_charge(connection: psycopg.Connection, schema: str, name: str) -> st
     number = connection.execute("select id from dbdp.dataset where name = %s", (name,)).fetchone()[0]
     connection.execute(f"create sequence {schema}.seen minvalue 0")
     return f"perform setval('{schema}.seen', (select last_value from dbdp.charge_{number}))"
-
-
-@pytest.mark.parametrize(("algorithm", "interface"), each_value_quick(list(ALGORITHMS), ["client", "server"]))
-def test_failed_training_keeps_its_charge_and_secrets(connection, schema, table, register, spent, algorithm, interface):
-    """Fail where the table for the rows is created, before the first row is read."""
-    name = register(table)
-    action = f"{visible_charge(connection, schema, name)}; raise exception 'row 1 holds a secret'"
-    stopped = pytest.raises((psycopg.Error, ChargedError), match="training failed after it was charged")
-    with whenever_a_table_is_created(connection, schema, action), stopped as error:
-        by(connection, interface, name, algorithm)
-    assert connection.execute(f"select last_value from {schema}.seen").fetchone() == (CHARGE_UNITS,)
-    assert "secret" not in str(error.value)
-    assert spent(name)[0] == CHARGE_UNITS
-    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
-    assert left_behind(connection) == []
-
-
-@EVERY_ALGORITHM
-def test_interrupted_training_keeps_charge_leaves_no_table(connection, table, register, spent, algorithm):
-    """By the key: at the first report after the rows were read."""
-    name = register(table)
-
-    def interrupted(stage: str, _done: int, _total: int) -> None:
-        if stage != "shuffle":
-            assert len(left_behind(connection)) == 1
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        by(connection, "client", name, algorithm, interrupted)
-    assert spent(name)[0] == CHARGE_UNITS
-    assert connection.execute("select count(*) from dbdp.models_details where dataset = %s", (name,)).fetchone() == (0,)
-    assert left_behind(connection) == []
 
 
 LASTING: dict[str, dict[str, object]] = {  # what takes seconds; rrpsgd may stop at once, and a count is short
@@ -286,79 +246,6 @@ def test_the_charge_is_on_disk_when_the_release_is_shown(connection, database, t
             fit(database, name, 1.0, 0.0)
         flushed = "select pg_current_wal_flush_lsn() > %s::pg_lsn"
         assert connection.execute(flushed, (position,)).fetchone() == (True,)
-
-
-def kill_once_charged(url: str, charge: int, *pids: int) -> threading.Thread:
-    """Kill processes when the charge is on disk, and wait until the server has noticed: it then ends every session.
-
-    Before that it would still accept a connection, which it ends a moment later.
-    """
-
-    def watch() -> None:
-        deadline = time.monotonic() + TIMEOUT
-        with psycopg.connect(url, autocommit=True) as other:
-            while other.execute("select last_value from dbdp.charge_1").fetchone() != (charge,):
-                assert time.monotonic() < deadline, "the training was not charged"
-                time.sleep(0.01)
-            (seen,) = other.execute("select pg_current_wal_insert_lsn()").fetchone()
-            began, flushed = time.monotonic(), "select pg_current_wal_flush_lsn() - %s::pg_lsn"
-            # as the release itself waits; seen behind the 16 KiB, the last page may stay where it is
-            while other.execute(flushed, (seen,)).fetchone()[0] < (0 if time.monotonic() < began + 1 else -8192):
-                time.sleep(0.01)
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-            with suppress(psycopg.OperationalError):
-                while time.monotonic() < deadline:
-                    other.execute("select 1")
-                    time.sleep(0.01)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def crash_setup(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            "create table t as select array_fill(.1::float8, array[50]) x, i % 2 y from generate_series(1, 20000) i"
-        )
-        declared = '{"x": {"length": 50, "norm": 1}}'
-        connection.execute("select dbdp.register_dataset('t', 't', 'y', '1', %s, 9, 0, mode => 'basic')", (declared,))
-
-
-def crash(cluster: Cluster, charge: int, *, server: bool) -> None:
-    """Kill the backend, or with it the server, in the middle of a training."""
-    with psycopg.connect(cluster.url, autocommit=True) as connection:
-        postmaster = [cluster.status()["pid"]] if server else []
-        killer = kill_once_charged(cluster.url, charge, *postmaster, connection.info.backend_pid)
-        with pytest.raises(psycopg.OperationalError):
-            connection.execute(LONG, ("t",))
-        killer.join()
-
-
-def after_recovery(url: str) -> tuple[int, int]:
-    """Charge and number of models, once the server is back."""
-    sql = "select last_value, (select count(*) from dbdp.model) from dbdp.charge_1"
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        try:
-            with psycopg.connect(url) as connection:
-                return connection.execute(sql).fetchone()
-        except psycopg.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may kill the server's processes")
-@pytest.mark.attack("kill")
-def test_a_kill_keeps_the_charge(private_cluster):
-    crash_setup(private_cluster.url)
-    crash(private_cluster, CHARGE_UNITS, server=False)
-    assert after_recovery(private_cluster.url) == (CHARGE_UNITS, 0)
-    crash(private_cluster, 2 * CHARGE_UNITS, server=True)
-    private_cluster.start()
-    assert after_recovery(private_cluster.url) == (2 * CHARGE_UNITS, 0)
 
 
 def test_noise_is_fresh_in_each_release(connection, table, register):

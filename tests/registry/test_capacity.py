@@ -17,15 +17,15 @@ from chance import ALARM
 from click.testing import CliRunner
 from pairs import others_slow
 from perturbed_once import RESTARTED, SCHEDULED, beyond, loose, requests
-from released import released
+from released import released, stored
 from scipy.stats import chisquare
 from short import FEW
+from shuffles import SCALED, shuffled
 
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError, baselines
 from dbdp.interfaces.cli.main import app
-from dbdp.learning.rows import blocks
 from dbdp.privacy.shuffling import Subset
 
 Register = Callable[..., str]
@@ -47,12 +47,7 @@ def registered(register: Register, **given: Any) -> str:
 
 def packed(connection: psycopg.Connection, name: str, **options: Any) -> list[int]:
     """The numbers of the packed rows, in their order; 0 for a zero row, which no row of the table has."""
-    options = {"coding": {"encoding": "scaled"}} | options
-    with connection.transaction(force_rollback=True):
-        connection.execute("create temporary table packed (block_no int8, block bytea)")
-        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.packed', %s::json)", (name, json.dumps(options)))
-        result = connection.execute("select block from packed order by block_no").fetchall()
-    rows = np.concatenate([blocks.decode(block, 1) for (block,) in result])
+    rows = np.concatenate(shuffled(connection, name, **SCALED, **options))
     assert ((rows[:, -1] == 0) == (rows[:, 0] == 0)).all()
     return np.rint(rows[:, 0].astype(float) * 100_000 / (1 - 2**-22)).astype(int).tolist()
 
@@ -239,7 +234,14 @@ from generate_series(1, 600) as i""")
     return "clinic"
 
 
-RELEASED = {"effective_dimension", "clip_norm", "standard_errors", "intercept_standard_error"}  # from noisy sums
+RELEASED = {
+    "effective_dimension",
+    "clip_norm",
+    "standard_errors",
+    "intercept_standard_error",
+    "calibration",
+    "evaluation",
+}
 DECLARED = {"label": "ill", "positive": "true", "features": {"age": [0, 100], "smoker": ["true", "false"]}}
 
 
@@ -293,8 +295,7 @@ EXACT = 1e4  # with so much ε counts have no noise
 def test_scores_are_shares_of_the_rows_that_are_read(connection, clinic, register, database, change):
     name = register(clinic, **DECLARED, capacity=600, epsilon=1e6)
     connection.execute(CHANGES[change])
-    store = "select dbdp_internal.store_release(%s, '{1,0,0}', '{-30.5}', '{}') ->> 'id'"
-    model = int(connection.execute(store, (name,)).fetchone()[0])
+    model = stored(connection, name, [1, 0, 0], [-30.5])
     right = "select avg((ill = (age > 30))::int), count(*) from clinic"
     share, count = map(float, connection.execute(right).fetchone())
     within = 0.08 if change == "more" else 1e-9  # a random half of the rows is read: 600 of 1200, and 8/9 are right
@@ -313,8 +314,7 @@ def test_scores_are_shares_of_the_rows_that_are_read(connection, clinic, registe
 def test_an_error_is_a_mean_over_the_rows_that_are_read(connection, clinic, register, database, metric):
     declared = {"label": "days", "positive": None, "label_bounds": [0, 10], "features": DECLARED["features"]}
     name = register(clinic, **declared, capacity=2000, epsilon=1e6)
-    store = "select dbdp_internal.store_release(%s, '{0,0,0}', '{4}', '{}') ->> 'id'"
-    model = int(connection.execute(store, (name,)).fetchone()[0])
+    model = stored(connection, name, [0, 0, 0], [4])
     power = 1 if metric == "mean_absolute_error" else 2
     (mean,) = connection.execute(f"select avg(abs(days - 4) ^ {power})::float8 from clinic").fetchone()
     result = database.score(model, name, metric, epsilon=EXACT)

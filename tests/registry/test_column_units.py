@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from released import stored
 
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, RealLabels, VectorEncoder
 from dbdp.learning.rows.features import Numeric
@@ -151,11 +152,9 @@ def test_a_stored_model_has_the_shape_of_its_kind(connection, schema, register, 
     given = {"classes": ([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]], [1.0, 2.0, 3.0])}.get(
         kind, ([1.0, 2.0, 3.0], [0.5])
     )
-    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-    model = connection.execute(sql, (name, *given)).fetchone()[0]
-    stored = "select coefficients, intercepts, intercept from dbdp.models_details where id = %s"
+    sql = "select coefficients, intercepts, intercept from dbdp.models_details where id = %s"
     expected = (*given, None if kind == "classes" else 0.5)
-    assert connection.execute(stored, (model,)).fetchone() == expected
+    assert connection.execute(sql, (stored(connection, name, *given),)).fetchone() == expected
 
 
 MISSHAPEN = {
@@ -182,8 +181,6 @@ def test_a_model_of_another_shape_is_refused(connection, schema, register, case)
     connection.execute(f"create table t as select array[1, 2, 3]::float8[] x, {label} y")
     name = register("t", **{"positive": None} | KINDS[kind])
     with pytest.raises(psycopg.Error, match=r"dbdp: (coefficients have the shape|a coefficient or an intercept is)"):
-        connection.execute(
-            "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}')", (name, coefficients, intercepts)
-        )
+        stored(connection, name, coefficients, intercepts)
     sql = "select count(*) from dbdp.models_details where dataset = %s"
     assert connection.execute(sql, (name,)).fetchone() == (0,)

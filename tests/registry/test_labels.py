@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
-
-from dbdp.learning.rows import blocks
+from shuffles import shuffled
 
 Register = Callable[..., str]
 FEATURES = {"a": [0, 1]}  # 0.5 in every row, so that only the label can make a zero row
@@ -18,13 +17,11 @@ def packed(connection: psycopg.Connection, name: str) -> np.ndarray:
     """The packed rows of a dataset with one feature and an intercept; a word of the server is an error."""
     notices: list[str] = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
-    with connection.transaction(force_rollback=True):
-        connection.execute("set local client_min_messages = log")
-        connection.execute("create temporary table seen (block_no int8, block bytea)")
-        connection.execute("select dbdp_internal.shuffle(%s, 'pg_temp.seen')", (name,))
-        rows = connection.execute("select block from seen order by block_no").fetchall()
+    connection.execute("set client_min_messages = log")
+    rows = np.concatenate(shuffled(connection, name, 2))
+    connection.execute("reset client_min_messages")
     assert notices == []
-    return np.concatenate([blocks.decode(block, 2) for (block,) in rows])
+    return rows
 
 
 def labels_of(

@@ -61,10 +61,9 @@ def checked(connection: psycopg.Connection, name: str) -> list[tuple[bool, str |
 
 
 @EVERY_INTERFACE
-def test_history_shows_who_charged_what_and_the_resulting_model(connection, table, register, interface):
-    name = register(table)
-    model = train(connection, interface, name)
-    (row,) = history(connection, name)
+def test_history_shows_who_charged_what_and_the_resulting_model(connection, dataset, interface):
+    model = train(connection, interface, dataset)
+    (row,) = history(connection, dataset)
     assert (row["charged_by"], row["algorithm"], row["outcome"], row["models"]) == (
         "postgres",
         "bolt_on",
@@ -72,62 +71,33 @@ def test_history_shows_who_charged_what_and_the_resulting_model(connection, tabl
         [model],
     )
     assert row["event"] == {"event": "SphericalLaplaceDpEvent", "epsilon": 1.0, "dimension": 4}
-    assert (row["charge"], row["leak"], row["period"]) == (1, 0, number_of(connection, name))
+    assert (row["charge"], row["leak"], row["period"]) == (1, 0, number_of(connection, dataset))
     assert row["charged_at"] <= row["ended_at"]
     receipt = one(connection, "select receipt from dbdp.models_details where id = $1", model)["receipt"]
     assert receipt["ledger"] == row["id"]
 
 
-def test_a_matrix_that_was_shown_is_no_model(connection, table, register):
-    name = register(table)
-    model = train(connection, "server", name)
-    connection.execute("select dbdp.dp_score(%s, %s, 'confusion', 1)", (model, name))
-    shown = history(connection, name)[1]
+def test_a_matrix_that_was_shown_is_no_model(connection, dataset):
+    model = train(connection, "server", dataset)
+    connection.execute("select dbdp.dp_score(%s, %s, 'confusion', 1)", (model, dataset))
+    shown = history(connection, dataset)[1]
     assert (shown["algorithm"], shown["outcome"], shown["models"]) == ("confusion", "shown", None)
 
 
-def test_failure_in_a_client_is_noted_without_rows(connection, table, register):
-    """A failure in a client is noted without a word of the rows."""
-    name = register(table)
-
-    def fail(stage: str, _done: int, _total: int) -> None:
-        if stage == "epoch":
-            raise RuntimeError("row 4711 holds 815")
-
-    with pytest.raises(ChargedError):
-        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), fail)
-    (row,) = history(connection, name)
-    assert (row["outcome"], row["models"]) == ("failed", None)
-    assert row["detail"] == "RuntimeError (SQLSTATE none)"
-
-
-def test_an_interrupt_in_a_client_is_noted(connection, table, register):
-    name = register(table)
-
-    def interrupt(stage: str, _done: int, _total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), interrupt)
-    assert [row["outcome"] for row in history(connection, name)] == ["failed"]
-
-
-def test_a_failure_that_a_client_cannot_note_any_more_stays_open(connection, server_url, table, register):
-    name = register(table)
+def test_a_failure_that_a_client_cannot_note_any_more_stays_open(connection, server_url, dataset):
     with psycopg.connect(server_url, autocommit=True) as other, pytest.raises((ChargedError, psycopg.Error)):
-        connect(other).train(name, Request(epsilon=1.0, batch_size=20), lambda *_: other.close())
-    assert [row["outcome"] for row in history(connection, name)] == [None]
+        connect(other).train(dataset, Request(epsilon=1.0, batch_size=20), lambda *_: other.close())
+    assert [row["outcome"] for row in history(connection, dataset)] == [None]
 
 
-def test_failure_in_the_server_undoes_its_row(connection, table, register):
+def test_failure_in_the_server_undoes_its_row(connection, dataset):
     """A failure in the server undoes its row and the budget shows it."""
-    name = register(table)
     with connection.transaction(force_rollback=True):
-        train(connection, "server", name)
-    assert history(connection, name) == []
-    result = budget(connection, name)
+        train(connection, "server", dataset)
+    assert history(connection, dataset) == []
+    result = budget(connection, dataset)
     assert (result["charged"], result["recorded"], result["unrecorded"], result["releases"]) == (1, 0, 1, 0)
-    assert checked(connection, name) == [(True, None)]
+    assert checked(connection, dataset) == [(True, None)]
 
 
 def charged(connection: psycopg.Connection, name: str) -> int:
@@ -146,17 +116,16 @@ def test_a_client_cannot_override_facts_of_the_server(connection, table, registe
         connection.execute("select dbdp_internal.record_outcome(%s, %s)", (number, outcome))
 
 
-def test_outcome_is_recorded_once_by_who_charged(connection, table, register, rival):
+def test_outcome_is_recorded_once_by_who_charged(connection, dataset, rival):
     """An outcome is recorded once and by the role that charged."""
-    name = register(table)
-    number = charged(connection, name)
+    number = charged(connection, dataset)
     say = "select dbdp_internal.record_outcome(%s, 'failed', 'by hand')"
     with acting(connection, rival), pytest.raises(psycopg.Error, match="another role made it"):
         connection.execute(say, (number,))
     connection.execute(say, (number,))
     with pytest.raises(psycopg.Error, match=f"charge {number} has an outcome already"):
         connection.execute(say, (number,))
-    assert [(row["outcome"], row["detail"]) for row in history(connection, name)] == [("failed", "by hand")]
+    assert [(row["outcome"], row["detail"]) for row in history(connection, dataset)] == [("failed", "by hand")]
 
 
 def test_model_belongs_to_its_own_charge_only(connection, table, register):
@@ -244,14 +213,13 @@ def test_nothing_is_left_for_a_delta_that_does_not_fit(connection, table, regist
     assert budget(connection, name, 3e-6)["epsilon_left"] == 3.0
 
 
-def test_an_unknown_dataset_or_delta_is_refused_by_name(connection, table, register):
-    name = register(table)
+def test_an_unknown_dataset_or_delta_is_refused_by_name(connection, dataset):
     with pytest.raises(psycopg.Error, match="dataset 'nowhere' is not registered"):
         budget(connection, "nowhere")
     with pytest.raises(psycopg.Error, match=r"release_delta = 1.0 must be at least 0 and below 1"):
-        budget(connection, name, 1.0)
+        budget(connection, dataset, 1.0)
     with pytest.raises(psycopg.Error, match=r"release_epsilon = 0.0 must be between 1e-09 and 1e\+06"):
-        one(connection, "select * from dbdp.budget_details($1, release_epsilon => 0)", name)
+        one(connection, "select * from dbdp.budget_details($1, release_epsilon => 0)", dataset)
 
 
 # --- odometers that nobody can trust ---------------------------------------------------------------------
@@ -366,12 +334,11 @@ def test_a_renewal_that_is_not_committed_pays_for_nothing(connection, table, reg
     assert budget(connection, name)["total_epsilon"] == 1.0
 
 
-def test_a_renewal_counts_the_rows_anew(connection, table, register):
-    name = register(table)
+def test_a_renewal_counts_the_rows_anew(connection, dataset):
     connection.execute("insert into t select * from t limit 7")
-    connection.execute("select dbdp.renew_budget(%s, 'seven more patients')", (name,))
-    train(connection, "server", name)
-    assert one(connection, "select rows from dbdp.datasets_details where name = $1", name) == {"rows": 67}
+    connection.execute("select dbdp.renew_budget(%s, 'seven more patients')", (dataset,))
+    train(connection, "server", dataset)
+    assert one(connection, "select rows from dbdp.datasets_details where name = $1", dataset) == {"rows": 67}
 
 
 AMENDMENTS = {
@@ -431,13 +398,12 @@ def test_partition_registered_first_counts_for_the_table(connection, schema, reg
 # --- corrected declarations ------------------------------------------------------------------------------
 
 
-def test_redeclaration_touches_no_budget_and_no_model(connection, table, register, spent):
+def test_redeclaration_touches_no_budget_and_no_model(connection, dataset, spent):
     """A redeclaration corrects bounds and touches neither budget nor models."""
-    name = register(table)
-    first, number, before = train(connection, "server", name), number_of(connection, name), spent(name)
-    connection.execute("select dbdp.redeclare(%s, 'the norm was 2', %s)", (name, '{"x": {"length": 3, "norm": 2}}'))
-    assert (number_of(connection, name), spent(name)) == (number, before)
-    second = train(connection, "server", name)
+    first, number, before = train(connection, "server", dataset), number_of(connection, dataset), spent(dataset)
+    connection.execute("select dbdp.redeclare(%s, 'the norm was 2', %s)", (dataset, '{"x": {"length": 3, "norm": 2}}'))
+    assert (number_of(connection, dataset), spent(dataset)) == (number, before)
+    second = train(connection, "server", dataset)
     declared = "select declaration #>> '{features,x,norm}' as norm from dbdp.model where id = $1"
     assert [one(connection, declared, model)["norm"] for model in (first, second)] == ["1.0", "2.0"]
     former = one(connection, "select * from dbdp.former_declaration where dataset_id = $1", number)
@@ -457,21 +423,19 @@ def test_redeclaration_touches_no_budget_and_no_model(connection, table, registe
         ("negative => '0'", "positive is null, and so are classes and label_bounds"),
     ],
 )
-def test_what_is_no_correction_is_refused_and_changes_nothing(connection, table, register, given, refusal):
-    name = register(table)
-    before = one(connection, "select declaration::text from dbdp.dataset where name = $1", name)
+def test_what_is_no_correction_is_refused_and_changes_nothing(connection, dataset, given, refusal):
+    before = one(connection, "select declaration::text from dbdp.dataset where name = $1", dataset)
     with pytest.raises(psycopg.Error, match=refusal):
-        connection.execute(f"select dbdp.redeclare(%s, 'because', {given})", (name,))
-    assert one(connection, "select declaration::text from dbdp.dataset where name = $1", name) == before
+        connection.execute(f"select dbdp.redeclare(%s, 'because', {given})", (dataset,))
+    assert one(connection, "select declaration::text from dbdp.dataset where name = $1", dataset) == before
     assert connection.execute(
-        "select count(*) from dbdp.former_declaration where dataset_id = %s", (number_of(connection, name),)
+        "select count(*) from dbdp.former_declaration where dataset_id = %s", (number_of(connection, dataset),)
     ).fetchone() == (0,)
 
 
-def test_a_label_may_become_one_of_classes(connection, table, register):
-    name = register(table)
-    connection.execute("select dbdp.redeclare(%s, 'three of them', classes => array['0', '1', '2'])", (name,))
-    model = train(connection, "server", name)
+def test_a_label_may_become_one_of_classes(connection, dataset):
+    connection.execute("select dbdp.redeclare(%s, 'three of them', classes => array['0', '1', '2'])", (dataset,))
+    model = train(connection, "server", dataset)
     assert connection.execute("select dbdp.predict_class(%s, array[1, 2, 3])", (model,)).fetchone()[0] in "012"
 
 

@@ -1,12 +1,11 @@
 """Names of models: a name belongs to the role that used it first, and means the latest version that a role may use."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from servers import drop_datasets
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.client.connecting import connect
@@ -60,10 +59,10 @@ class Stage:
 
 
 @pytest.fixture
-def stage(connection: psycopg.Connection, server_url: str, schema: str) -> Iterator[Stage]:
+def stage(connection: psycopg.Connection, server_url: str, schema: str, make_role: Callable[..., str]) -> Stage:
     stage = Stage(connection, server_url, schema)
     for kind, group in ROLES.items():
-        connection.execute(f"create role {stage.role(kind)} login; grant {group} to {stage.role(kind)}")
+        make_role(kind, group)
     connection.execute(f"grant all on schema {schema} to {stage.role('owner')}")
     stage["owner"].execute(
         f"create table {schema}.t as select array[sin(i), cos(i), .5]::float8[] as x, i % 2 as y "
@@ -72,10 +71,7 @@ def stage(connection: psycopg.Connection, server_url: str, schema: str) -> Itera
     register(stage, "owner", "t")
     for kind in ("alice", "eve"):
         stage["owner"].execute("select dbdp.grant_training(%s, %s)", (stage.data, stage.role(kind)))
-    yield stage
-    drop_datasets(stage.superuser, "source like %s", f"{schema}.%")
-    for kind in ROLES:
-        connection.execute(f"drop owned by {stage.role(kind)} cascade; drop role {stage.role(kind)}")
+    return stage
 
 
 def register(stage: Stage, kind: str, table: str) -> str:

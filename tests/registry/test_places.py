@@ -226,22 +226,18 @@ def test_the_place_of_an_older_version_is_shown_escaped(server_url, connection, 
         assert error.value.diag.message_primary.isprintable()
 
 
-def test_a_place_is_own_for_the_role_that_registered_it(connection, placed, schema):
+def test_a_place_is_own_for_the_role_that_registered_it(connection, placed, schema, make_role):
     from dbdp.registry import datasets
     from dbdp.sessions.client import ClientSession
 
     name = placed(PREFIX + "/data")
-    other = f"reader_{schema}"
-    connection.execute(f"create role {other} login in role dbdp_data_owner")
-    try:
-        connection.execute(f"grant usage on schema {schema} to {other}; grant select on {schema}.elsewhere to {other}")
-        connection.execute("select dbdp.grant_training(%s, %s)", (name, other))
-        assert datasets.load(ClientSession(connection), name).is_own
-        with acting(connection, other):
-            loaded = datasets.load(ClientSession(connection), name)
-            assert (loaded.is_own, loaded.place) == (False, PREFIX + "/data")
-            with pytest.raises(ValueError, match="as 'postgres' states"):
-                places.check_allowed(name, loaded.registered_by, loaded.place, [])
-    finally:
-        connection.execute("select dbdp.drop_dataset(%s)", (name,))
-        connection.execute(f"drop owned by {other}; drop role {other}")
+    other = make_role("reader", "dbdp_data_owner")
+    connection.execute(f"grant select on {schema}.elsewhere to {other}")
+    connection.execute("select dbdp.grant_training(%s, %s)", (name, other))
+    assert datasets.load(ClientSession(connection), name).is_own
+    with acting(connection, other):
+        loaded = datasets.load(ClientSession(connection), name)
+        assert (loaded.is_own, loaded.place) == (False, PREFIX + "/data")
+        with pytest.raises(ValueError, match="as 'postgres' states"):
+            places.check_allowed(name, loaded.registered_by, loaded.place, [])
+    connection.execute("select dbdp.drop_dataset(%s)", (name,))

@@ -45,27 +45,27 @@ def python(connection: psycopg.Connection) -> Iterator[Callable[[str], None]]:
 
 RECORD = """
 from dbdp.registry.tables import reading
-from dbdp.registry.border import ServerSession
-if not hasattr(ServerSession, 'whole'):
-    ServerSession.whole, ServerSession.pieces = ServerSession.scan, []
-    def scan(self, source, least, value, rows, receive, *given):
+from dbdp.sessions.inside import guarded_reads
+if not hasattr(guarded_reads, 'whole'):
+    guarded_reads.whole, guarded_reads.pieces = guarded_reads.scan, []
+    def scan(session, source, least, value, rows, receive, *given):
         def noted(piece):
-            ServerSession.pieces.append([len(piece or b'')])
+            guarded_reads.pieces.append([len(piece or b'')])
             return receive(piece)
-        return ServerSession.whole(self, source, least, value, rows, noted, *given)
-    ServerSession.scan = scan
-ServerSession.pieces.clear()
+        return guarded_reads.whole(session, source, least, value, rows, noted, *given)
+    guarded_reads.scan = scan
+guarded_reads.pieces.clear()
 """
 RESTORE = """
-from dbdp.registry.border import ServerSession
-if hasattr(ServerSession, 'whole'):
-    ServerSession.scan = ServerSession.whole
-    del ServerSession.whole
+from dbdp.sessions.inside import guarded_reads
+if hasattr(guarded_reads, 'whole'):
+    guarded_reads.scan = guarded_reads.whole
+    del guarded_reads.whole
 """
 TOLD = """
 import plpy
-from dbdp.registry.border import ServerSession
-plpy.execute(plpy.prepare("select set_config('tests.pieces', $1, false)", ["text"]), [repr(ServerSession.pieces)])
+from dbdp.sessions.inside import guarded_reads
+plpy.execute(plpy.prepare("select set_config('tests.pieces', $1, false)", ["text"]), [repr(guarded_reads.pieces)])
 """
 
 
@@ -269,13 +269,14 @@ def test_parameters_are_pinned_only_within_a_read(connection, schema):
     connection.execute("create table t (); set enable_sort = on; set work_mem = '77kB'")
     code = """
 import plpy
+from dbdp.sessions.inside.guarded_reads import reading
 from dbdp.sessions.inside.planner import PLANNED
 from dbdp.registry.border import ServerSession
 session = ServerSession(plpy)
 def now(name):
     return session.query("select current_setting($1, true) as value", name)[0]["value"]
 before = {name: now(name) for name in PLANNED}
-with session.reading("t"):
+with reading(session, "t"):
     within = {name: now(name) for name in PLANNED}
 assert within == {name: None if before[name] is None else value for name, value in PLANNED.items()}, within
 assert {name: now(name) for name in PLANNED} == before
@@ -309,12 +310,10 @@ def stored_at(*given):
     calls.append(given)
     return whole(*given)
 reading.stored_at = stored_at
-import dbdp.interfaces.sql.functions
-dbdp.interfaces.sql.functions.session, session_before = session, dbdp.interfaces.sql.functions.session
 try:
     rows = [row for _, raw in records.read(session, dataset, encoder, memory=1 << 20) for row in encoder.rows(raw)]
 finally:
-    reading.stored_at, dbdp.interfaces.sql.functions.session = whole, session_before
+    reading.stored_at = whole
 if not all(row[0] > 0 for row in rows):
     plpy.error("a row is not as it was")
 if not any(row["z"] == 0 for row in plpy.execute(f"select z from {dataset.source}")):

@@ -356,13 +356,13 @@ def test_a_name_and_a_table_are_registered_once(connection, schema, table, regis
     register(table)
 
 
-def test_a_dropped_dataset_is_unknown(connection, table, register):
-    name = register(table)
-    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+def test_a_dropped_dataset_is_unknown(connection, dataset):
+    connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
     for sql in (TRAIN, "select dbdp.drop_dataset(%s)", "select dbdp.dp_explain(%s, epsilon => 1)"):
-        with pytest.raises(psycopg.Error, match=f"dataset '{name}' is not registered"):
-            connection.execute(sql, (name,))
-    assert connection.execute("select count(*) from dbdp.datasets_details where name = %s", (name,)).fetchone() == (0,)
+        with pytest.raises(psycopg.Error, match=f"dataset '{dataset}' is not registered"):
+            connection.execute(sql, (dataset,))
+    left = "select count(*) from dbdp.datasets_details where name = %s"
+    assert connection.execute(left, (dataset,)).fetchone() == (0,)
 
 
 CHANGES = {
@@ -390,49 +390,44 @@ CHANGES = {
 }
 
 
-def test_altered_column_is_redeclared_and_budget_stays(connection, table, register, spent, schema):
+def test_altered_column_is_redeclared_and_budget_stays(connection, dataset, spent, schema):
     """Neither needs another registration, whose budget would begin anew."""
-    name = register(table)
-    connection.execute("select dbdp.grant_training(%s, 'dbdp_analyst', 0.1)", (name,))
+    connection.execute("select dbdp.grant_training(%s, 'dbdp_analyst', 0.1)", (dataset,))
     state = "select d.id, a.epsilon from dbdp.dataset d join dbdp.allowance a on a.dataset_id = d.id where name = %s"
-    before = connection.execute(state, (name,)).fetchall(), spent(name)
+    before = connection.execute(state, (dataset,)).fetchall(), spent(dataset)
     connection.execute("alter table t alter y type bigint")
     with pytest.raises(psycopg.Error, match="is now bigint"):
-        connection.execute(TRAIN, (name,))
-    connection.execute("select dbdp.redeclare(%s, 'more digits')", (name,))
-    assert (connection.execute(state, (name,)).fetchall(), spent(name)) == before
-    assert connection.execute(TRAIN, (name,)).fetchone()
+        connection.execute(TRAIN, (dataset,))
+    connection.execute("select dbdp.redeclare(%s, 'more digits')", (dataset,))
+    assert (connection.execute(state, (dataset,)).fetchall(), spent(dataset)) == before
+    assert connection.execute(TRAIN, (dataset,)).fetchone()
     former = "select column_types ->> 'y', reason from dbdp.former_declaration where dataset_id = %s"
     assert connection.execute(former, (before[0][0][0],)).fetchall() == [("integer", "more digits")]
     with pytest.raises(psycopg.Error, match="has this declaration already"):
-        connection.execute("select dbdp.redeclare(%s, 'again')", (name,))
+        connection.execute("select dbdp.redeclare(%s, 'again')", (dataset,))
 
 
 @pytest.mark.parametrize("interface", ["server", "client"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_table_that_changed_is_refused_before_any_charge(
-    connection, database, table, register, spent, change, interface
-):
-    name = register(table)
+def test_a_table_that_changed_is_refused_before_any_charge(connection, database, dataset, spent, change, interface):
     statement, message = CHANGES[change]
     connection.execute(statement)
     with pytest.raises((psycopg.Error, ValueError), match=message):
         if interface == "server":
-            connection.execute(TRAIN, (name,))
+            connection.execute(TRAIN, (dataset,))
         else:
-            LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
-    assert spent(name) == (0, 0)
-    connection.execute("select dbdp.drop_dataset(%s)", (name,))  # always possible
+            LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, dataset)
+    assert spent(dataset) == (0, 0)
+    connection.execute("select dbdp.drop_dataset(%s)", (dataset,))  # always possible
 
 
-def test_a_renamed_or_moved_table_is_the_same_dataset(connection, schema, table, register):
-    name = register(table)
+def test_a_renamed_or_moved_table_is_the_same_dataset(connection, schema, dataset):
     connection.execute(
         f"alter table t rename to u; create schema {schema}_2; grant usage on schema {schema}_2 to dbdp_owner"
     )
     connection.execute(f"alter table u set schema {schema}_2")
-    connection.execute(TRAIN, (name,))
-    connection.execute("select dbdp.drop_dataset(%s)", (name,))
+    connection.execute(TRAIN, (dataset,))
+    connection.execute("select dbdp.drop_dataset(%s)", (dataset,))
     connection.execute(f"drop schema {schema}_2 cascade")
 
 

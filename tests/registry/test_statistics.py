@@ -64,24 +64,22 @@ def test_the_share_of_delta_counts_where_it_is_the_larger_one(connection, table,
     assert statistics(connection, name)[0]["spent_share"] == 0.5
 
 
-def test_statistics_are_for_registrants_and_monitors(connection, table, register, watchers):
+def test_statistics_are_for_registrants_and_monitors(connection, dataset, watchers):
     """Statistics are for who registered a dataset and for monitors."""
-    name = register(table)
-    connection.execute("select dbdp.grant_training(%s, %s)", (name, watchers["analyst"]))
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, watchers["analyst"]))
     with acting(connection, watchers["monitor"]):
-        (row,) = statistics(connection, name)
+        (row,) = statistics(connection, dataset)
         assert (row["charges"], row["spent_share"]) == (0, 0)
     with acting(connection, watchers["rival"]):
-        assert statistics(connection, name) == []
+        assert statistics(connection, dataset) == []
         spent = connection.execute("select * from dbdp_internal.dataset_spent(%s)", (row["period"],))
         assert spent.fetchone() == (None, None)
     for kind in ("analyst", "stranger"):
         with acting(connection, watchers[kind]), pytest.raises(psycopg.errors.InsufficientPrivilege):
-            statistics(connection, name)
+            statistics(connection, dataset)
 
 
-def test_a_readers_condition_is_not_evaluated_on_rows_of_others(connection, table, register, watchers):
-    name = register(table)
+def test_a_readers_condition_is_not_evaluated_on_rows_of_others(connection, dataset, watchers):
     connection.execute(
         "create function noted(seen text) returns boolean language plpgsql cost 0.0001 as "
         "$$begin raise exception 'saw %', seen; end$$"
@@ -91,4 +89,4 @@ def test_a_readers_condition_is_not_evaluated_on_rows_of_others(connection, tabl
         connection.execute(seen)
     with acting(connection, watchers["rival"]):
         assert connection.execute(seen).fetchall() == []
-    assert name
+    assert dataset

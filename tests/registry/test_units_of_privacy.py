@@ -298,17 +298,6 @@ def test_one_unit_in_secret_orders_moves_by_r_delta(households):
 # --- registration ---------------------------------------------------------------------------------------
 
 
-def test_the_catalogue_has_the_unit_and_counts_slots(connection, schema, register, database):
-    visits(connection, "v", [1, 2, 3, 4])
-    name = registered(register, "v", 10, 3)
-    row = next(each for each in database.datasets() if each["name"] == name)
-    assert (row["unit"], row["max_rows"], row["rows"]) == ("patient", 3, 12)
-    explanation = database.explain(name, Request(1.0))
-    assert {key: explanation[key] for key in ("neighbours", "unit", "max_rows", "units", "rows")} == {
-        "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 4, "rows": 12,
-    }  # fmt: skip
-
-
 def test_a_unit_of_one_row_is_a_unit_still(connection, schema, register, database):
     visits(connection, "v", [5, 2, 3, 1])
     name = registered(register, "v", 11, 1)
@@ -486,16 +475,10 @@ def test_a_tuning_and_a_matrix_are_for_units_too(clinic, database, spent):
     assert spent(clinic)[0] == 603 * 10**9
 
 
-def test_command_line_registers_units_and_explains_cost(connection, schema, server_url, database, tmp_path):
-    """The command line registers units and explains what they cost."""
+def test_the_command_line_explains_what_units_cost(connection, schema, register, database):
     visits(connection, "v", [1, 2, 3])
-    (features := tmp_path / "features.json").write_text('{"i": [0, 6]}')
-    declared = ["--label", "y", "--positive", "1", "--features", str(features), "--epsilon", "4", "--delta", "1e-5"]
-    unit = ["--unit", "patient", "--max-rows", "2", "--url", server_url]
-    run = CliRunner().invoke(app, ["register", schema, f"{schema}.v", *declared, *unit])
-    assert run.exit_code == 0, run.output
-    options = {"epsilon": 1.0, "batch_size": 2}
-    explanation = database.explain(schema, Request(**options))
+    name = register("v", features={"i": [0, 6]}, unit="patient", max_rows=2)
+    explanation = database.explain(name, Request(epsilon=1.0, batch_size=2))
     shape = ["--rows", "6", "--features", "2", "--max-rows", "2", "--epsilon", "1", "--batch-size", "2", "--json"]
     run = CliRunner().invoke(app, ["explain", *shape])
     assert json.loads(run.output).items() <= explanation.items()

@@ -269,7 +269,7 @@ def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("key", CALLS)
+@pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::2]))
 @pytest.mark.attack("counters")
 def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key):
     one, other, again = runs(arena, pairs("rows"), key)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from planted import PASSWORD, World, every_command
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from servers import temporary_cluster
-from test_planted_names import PASSWORD, World, every_command
 
 from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.cli.demo import adult

@@ -20,11 +20,11 @@ from dbdp.registry.datasets import LONGEST_PADDED
 from dbdp.registry.tables.privacy_units import UNIT_TYPES
 
 pytestmark = pytest.mark.security
-LONG = 100_000_000  # bytes of a text, of which 1.1 MB are stored
+LONG = 64_000_000  # bytes of a text, of which 0.7 MB are stored
 MUCH = 48 << 20  # bytes
 LENGTH = 3
 TEXT = ("'a'", "'b'", f"repeat('x', {LONG})")
-# Values of two classes, and the longest or most extreme one; of a text, of 100 MB.
+# Values of two classes, and the longest or most extreme one; of a text, of 64 MB.
 VALUES = {
     "text": TEXT,
     "character varying": TEXT,

@@ -81,8 +81,8 @@ QUOTED = {
     "registry.register.drop": _OF_SERVER,
     "registry.register._check_distinct": _OF_SERVER,
     "registry.register._canonical": _OF_SERVER,
-    "sessions.server.SpiSession._lock": _OF_SERVER,
-    "sessions.server.SpiSession.scan": "queries written in the modules that read tables, and a number",
+    "sessions.inside.guarded_reads._lock": _OF_SERVER,
+    "sessions.inside.guarded_reads.scan": "queries written in the modules that read tables, and a number",
     "sessions.session.temporary_table": _TEMPORARY,
     "interfaces.web.routes.paged_lists.listed": "one of the lists of the module",
 }

@@ -1,4 +1,4 @@
-"""docs/reference/attacks.md is generated: every attack has a test, and every test of this folder has its attack."""
+"""docs/reference/attacks.md is generated: every attack has a test, and every test of an attack names it."""
 
 import os
 import re
@@ -13,7 +13,12 @@ HERE = Path(__file__)
 GENERATE = runpy.run_path(str(HERE.parents[2] / "docs" / "attacks.py"))
 MARK = '@pytest.mark.attack("rollback")\n'
 KEYS = [key for rows in ATTACKS.values() for key in rows]
-FILES = [path for path in HERE.parent.glob("test_*.py") if path != HERE]
+RIGHTS = HERE.parents[1] / "rights"  # its other files have the matrix of rights
+FILES = [
+    path
+    for path in (*HERE.parent.glob("test_*.py"), *RIGHTS.glob("test_*.py"))
+    if path.name not in (HERE.name, "test_matrix.py", "test_grants.py")
+]
 
 
 def marked(*paths: Path) -> dict[str, list[str]]:
@@ -47,7 +52,7 @@ def test_an_attack_without_its_test_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_test_of_this_folder_names_its_attack(path):
+def test_every_test_names_its_attack(path):
     assert unmarked(path) == set()
 
 
@@ -58,7 +63,7 @@ def test_the_page_of_attacks_is_up_to_date():
     assert GENERATE["PAGE"].read_text(encoding="utf-8") == GENERATE["page"](), "run `make reference`"
 
 
-def test_every_test_of_this_folder_is_marked_as_one_of_security():
+def test_every_attacking_file_is_marked_as_one_of_security():
     """Else `make test-security` would leave it out."""
-    for path in HERE.parent.glob("test_*.py"):
+    for path in (HERE, *FILES):
         assert re.search(r"^pytestmark = \[?pytest\.mark\.security\b", path.read_text(encoding="utf-8"), re.M), path

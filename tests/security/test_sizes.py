@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from attacker import Arena, allow
 from observing import alike, counted_in_session, locks
-from pairs import each_value_quick
+from pairs import each_value_quick, others_slow
 from test_counters import CALLER, CALLS, counted
 
 pytestmark = pytest.mark.security
@@ -170,11 +170,11 @@ units.slots = lambda *given, **more: records._filled(
     ),
     "the public number of requests": (
         """
-server = sys.modules["dbdp.sessions.server"].SpiSession
-whole = server.scan
-def scan(self, source, least, value, rows, receive, *given):
-    return whole(self, source, least, value, rows, lambda piece: receive(piece) or True, *given)
-server.scan = scan""",
+reads = sys.modules["dbdp.sessions.inside.guarded_reads"]
+whole = reads.scan
+def scan(session, source, least, value, rows, receive, *given):
+    return whole(session, source, least, value, rows, lambda piece: receive(piece) or True, *given)
+reads.scan = scan""",
         "a batch more than a capacity",
         "subtransactions",
     ),
@@ -222,11 +222,11 @@ WAITING = "select count(*) from pg_locks where pid = %s and not granted"
 TOASTS = "select reltoastrelid::regclass::text from pg_class where relname ~ %s and reltoastrelid <> 0"
 
 
-@pytest.mark.parametrize("kind", [each for each in KINDS if "out of line" in each])
+@pytest.mark.parametrize("kind", others_slow([each for each in KINDS if "out of line" in each], "huge and out of line"))
 @pytest.mark.attack("sizes")
 def test_values_out_of_line_are_locked_in_every_world(arena, admin, pairs, kind):
     """A call waits for the index of such values on either table; the control does not lock it before it reads."""
-    pair, code = pairs(kind), '\nsys.modules["dbdp.sessions.server"].SpiSession._lock = lambda *given: None'
+    pair, code = pairs(kind), '\nsys.modules["dbdp.sessions.inside.guarded_reads"]._lock = lambda *given: None'
     assert [waits(arena, admin, pair[each]) for each in "ab"] == [True, True]
     with undone(admin, code) as begin:
         found = [waits(arena, admin, pair[each], begin) for each in "ab"]
@@ -240,7 +240,7 @@ def test_statistics_out_of_line_are_locked_in_every_world(arena, admin, owner):
     for each, text in {"a": "j::text", "b": long}.items():
         pair[each] = made(arena, of_units(*[3] * 30), Kind(("", ""), UNITS.replace("'u'", "'g'")))
         owner.execute(f"alter table {pair[each]} set (autovacuum_enabled = off); update {pair[each]} set g = {text}")
-    code = '\nsys.modules["dbdp.sessions.server"].SpiSession._lock = lambda *given: None'
+    code = '\nsys.modules["dbdp.sessions.inside.guarded_reads"]._lock = lambda *given: None'
     found = []
     with undone(admin, code) as begin:
         for before in ("select", begin):
@@ -279,7 +279,7 @@ def waits(
     return waiting > 0
 
 
-@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+@pytest.mark.parametrize("level", others_slow(["read committed", "repeatable read"], "repeatable read"))
 @pytest.mark.attack("sizes")
 def test_nothing_finer_than_a_relation_is_locked(arena, admin, owner, pairs, level):
     """As a second session sees it, which looks all the time; the control reads the rows in a serializable one."""

@@ -43,13 +43,14 @@ def people(connection: psycopg.Connection, schema: str, register) -> dict[str, s
     }
 
 
-def psql(server_url: str, sql: str) -> list[str]:
+def psql(server_url: str, *statements: str) -> list[str]:
     """The lines that psql prints with its default settings."""
     found = find_postgresql()
     program = shutil.which("psql", path=found.programs) if found else shutil.which("psql")
     if program is None:
         pytest.skip("needs psql")
-    done = subprocess.run([program, "-X", "-d", server_url, "-c", sql], capture_output=True, text=True, check=True)
+    given = [word for each in statements for word in ("-c", each)]
+    done = subprocess.run([program, "-X", "-d", server_url, *given], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 
@@ -57,13 +58,19 @@ def columns(line: str) -> int:
     return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in line.rstrip())
 
 
-@pytest.mark.parametrize("function", SHOWN)
-def test_a_first_screen_fits_80_columns(connection, server_url, people, function):
+def test_a_first_screen_fits_80_columns(connection, server_url, people):
+    """One session shows all functions, each after its name."""
     connection.execute(f"select dbdp.dp_logreg(%s, {GIVEN})", (people["classes"],))
-    dataset = people["numbers" if function == "dp_linreg" else "classes"]
-    lines = psql(server_url, SHOWN[function].replace("%s", f"'{dataset}'"))
-    assert len(lines) >= 4
-    assert max(map(columns, lines)) <= WIDTH, "\n".join(lines)
+    statements = []
+    for function, sql in SHOWN.items():
+        dataset = people["numbers" if function == "dp_linreg" else "classes"]
+        statements += [f"\\echo of {function}", sql.replace("%s", f"'{dataset}'")]
+    screens = "\n".join(psql(server_url, *statements)).split("of dp_")[1:]
+    assert len(screens) == len(SHOWN)
+    for screen in screens:
+        lines = screen.splitlines()[1:]
+        assert len(lines) >= 4, screen
+        assert max(map(columns, lines)) <= WIDTH, screen
 
 
 def test_a_receipt_in_one_line_would_not_fit(connection, server_url, people):

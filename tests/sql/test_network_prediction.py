@@ -12,7 +12,7 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from scored import OF_EVERY_TYPE, PARALLEL
+from scored import OF_EVERY_TYPE, assert_alike_in_parallel
 from shuffles import shuffled
 
 from dbdp.interfaces.cli.main import app
@@ -197,10 +197,7 @@ def test_a_parallel_plan_predicts_the_same(connection, schema, register):
     model, _ = both(connection, register, "binary", "mlp:9", {"x": {"length": 4, "norm": 300}})
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select sum(round(dbdp.predict_probability({model.id}, x)::numeric, 9)) from big as w"
-    serial = connection.execute(sql).fetchone()
-    connection.execute(PARALLEL)
-    assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
-    assert connection.execute(sql).fetchone() == serial
+    assert_alike_in_parallel(connection, sql)
 
 
 def test_an_analyst_predicts_with_a_network(connection, schema, register):

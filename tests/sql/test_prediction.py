@@ -14,8 +14,9 @@ import pytest
 import python_scorers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from released import stored
 from scored import OF_EVERY_TYPE as FEATURES
-from scored import PARALLEL
+from scored import assert_alike_in_parallel
 
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
@@ -350,19 +351,6 @@ def array_model(connection: psycopg.Connection, schema: str, register: Register)
     return connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,)).fetchone()[0]
 
 
-def test_an_array_with_a_null_is_predicted_as_null(connection, array_model):
-    """An array with a null or a number that is not finite is predicted as null."""
-    for features in (
-        "null::float8[]",
-        "null",
-        "'{1, null, 3}'::float8[]",
-        "'{1, NaN, 3}'::float8[]",
-        "'{1, Infinity, 3}'::float4[]",
-    ):
-        sql = f"select dbdp.predict(%s, {features}), dbdp.predict_probability(%s, {features})"
-        assert connection.execute(sql, (array_model,) * 2).fetchone() == (None, None)
-
-
 def test_an_array_of_another_shape_is_refused_in_each_row(connection, array_model):
     """The control is an array that fits, for which the session learns the model."""
     for features, message in (
@@ -390,6 +378,10 @@ def test_a_call_that_cannot_be_is_refused(connection, array_model):
         ("dbdp.predict(999999, '{1,2,3}'::float8[])", "model 999999 does not exist; see dbdp.models"),
         ("dbdp.predict_probability(-1, '{1,2,3}'::float4[])", "model -1 does not exist"),
         ("dbdp.predict(999999, v) from v", "model 999999 does not exist"),
+        ("dbdp.predict_class(999999, array[1, 2, 3])", "model 999999 does not exist; see dbdp.models"),
+        ("dbdp.predict_value(999999, array[1, 2, 3])", "model 999999 does not exist; see dbdp.models"),
+        ("dbdp.predict_class(null, array[1, 2, 3])", "model is required"),
+        ("dbdp.predict_value(null, array[1, 2, 3])", "model is required"),
         (
             "dbdp.predict({}, v) from v",
             "trained on the array in column 'x', not on a row; pass that array, such as t.x",
@@ -449,21 +441,15 @@ def test_a_parallel_plan_scores_the_same(connection, schema, array_model):
     connection.execute("insert into v select v.* from v, generate_series(1, 300); analyze v")
     total = f"sum(round(dbdp.predict_probability({array_model}, x)::numeric, 9))"
     sql = f"select count(*) filter (where dbdp.predict({array_model}, x)), {total} from v"
-    serial = connection.execute(sql).fetchone()
-    connection.execute(PARALLEL)
-    plan = connection.execute(f"explain (analyze, format json) {sql}").fetchone()[0]
-    assert '"Workers Launched": 2' in json.dumps(plan) or '"Workers Launched": 1' in json.dumps(plan)
-    assert connection.execute(sql).fetchone() == serial
-    assert serial[1] > 0
+    assert assert_alike_in_parallel(connection, sql)[0][1] > 0
+    plan = json.dumps(connection.execute(f"explain (analyze, format json) {sql}").fetchone()[0])
+    assert '"Workers Launched": 2' in plan or '"Workers Launched": 1' in plan
 
 
 def test_a_parallel_plan_scores_rows_the_same(connection, fitted):
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select sum(round(dbdp.predict_probability({fitted.model_id_}, w)::numeric, 9)) from big as w"
-    serial = connection.execute(sql).fetchone()
-    connection.execute(PARALLEL)
-    assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
-    assert connection.execute(sql).fetchone() == serial
+    assert_alike_in_parallel(connection, sql)
 
 
 @pytest.mark.parametrize("value", ["null", "'{1, NaN, 3}'", "'{1, 2, 3}'"])
@@ -612,7 +598,7 @@ def crossings(draw: st.DrawFn, columns: list[row_columns.Column]) -> row_columns
 
 
 @given(records(), st.floats(-5, 5), ENDINGS, st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_compiled_scorer_of_rows_is_the_reference(made, intercept, ending, data):
     columns, record = made
     crossing = data.draw(crossings(columns))
@@ -684,12 +670,6 @@ LABEL_OF = {"classes": "(array['0', '1', 'it''s'])[j % 3 + 1]", "real": "j % 40 
 PREDICTOR = {"classes": "predict_class", "real": "predict_value"}
 
 
-def released(connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float]) -> int:
-    """Store a model with these numbers, as an owner's client does."""
-    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-    return int(connection.execute(sql, (name, coefficients, intercepts)).fetchone()[0])
-
-
 def of_kind(connection: psycopg.Connection, register: Register, kind: str) -> tuple[int, np.ndarray, np.ndarray]:
     """A model of a kind on table t: its number, coefficients (outputs, 16) and intercepts."""
     connection.execute(
@@ -700,7 +680,7 @@ def of_kind(connection: psycopg.Connection, register: Register, kind: str) -> tu
     outputs = 3 if kind == "classes" else 1
     coefficients, intercepts = random.normal(size=(outputs, 16)) / 5, random.normal(size=outputs)
     given = coefficients.tolist() if kind == "classes" else coefficients[0].tolist()
-    return released(connection, name, given, intercepts.tolist()), coefficients, intercepts
+    return stored(connection, name, given, intercepts.tolist()), coefficients, intercepts
 
 
 def decided(
@@ -749,7 +729,7 @@ def test_arrays_are_scored_by_the_models_of_every_kind(connection, schema, regis
     outputs = 3 if kind == "classes" else 1
     coefficients, intercepts = random.normal(size=(outputs, 19)), random.normal(size=outputs)
     given = coefficients.tolist() if kind == "classes" else coefficients[0].tolist()
-    model = released(connection, name, given, intercepts.tolist())
+    model = stored(connection, name, given, intercepts.tolist())
     decisions = values @ coefficients.T + intercepts
     sql = f"select dbdp.{PREDICTOR[kind]}(%s, x::{cast}) from v order by ctid"
     results = [value for (value,) in connection.execute(sql, (model,))]
@@ -786,7 +766,7 @@ def array_models(connection: psycopg.Connection, register: Register) -> dict[str
         weights = [1.0, -1.0, 0.5]
         outputs = 3 if kind == "classes" else 1
         coefficients = [[weight * factor for weight in weights] for factor in (1.0, -1.0, 0.25)][:outputs]
-        made[kind] = released(connection, name, coefficients if outputs > 1 else weights, [0.125, 0.25, 0.5][:outputs])
+        made[kind] = stored(connection, name, coefficients if outputs > 1 else weights, [0.125, 0.25, 0.5][:outputs])
     return made
 
 
@@ -815,20 +795,13 @@ def test_the_wrong_function_names_the_right_one(connection, schema, register, kn
         connection.execute(f"select dbdp.{RIGHT[kind][0]}({model}, x) from v_{kind}")  # and is as good as before
 
 
-def test_an_array_with_a_null_is_null_for_every_kind(connection, schema, register):
-    models = array_models(connection, register)
-    for features in ("null::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"):
-        for kind, predictor in PREDICTOR.items():
-            sql = f"select dbdp.{predictor}({models[kind]}, {features})"
-            assert connection.execute(sql).fetchone() == (None,)
-
-
-def test_a_model_that_does_not_exist_is_named_by_every_function(connection):
-    for predictor in ("predict_class", "predict_value"):
-        with pytest.raises(psycopg.Error, match=r"model 999999 does not exist; see dbdp.models"):
-            connection.execute(f"select dbdp.{predictor}(999999, array[1, 2, 3])")
-        with pytest.raises(psycopg.Error, match="model is required"):
-            connection.execute(f"select dbdp.{predictor}(null, array[1, 2, 3])")
+def test_an_array_with_a_null_is_predicted_as_null(connection, schema, register):
+    """An array with a null or a number that is not finite is predicted as null, by the models of every kind."""
+    arrays = "'{1, null, 3}'::float8[]", "'{1, null, 3}'::float4[]", "'{1, NaN, 3}'::float8[]"
+    for kind, model in array_models(connection, register).items():
+        for features in ("null::float8[]", "null", *arrays, "'{1, Infinity, 3}'::float4[]"):
+            for predictor in RIGHT[kind]:
+                assert connection.execute(f"select dbdp.{predictor}({model}, {features})").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -836,11 +809,7 @@ def test_a_parallel_plan_scores_the_same_of_every_kind(connection, schema, regis
     model, *_ = of_kind(connection, register, kind)
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select dbdp.{PREDICTOR[kind]}({model}, w)::text as score, count(*) from big as w group by 1 order by 1"
-    serial = connection.execute(sql).fetchall()
-    connection.execute(PARALLEL)
-    assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
-    assert connection.execute(sql).fetchall() == serial
-    assert len(serial) > 1
+    assert len(assert_alike_in_parallel(connection, sql)) > 1
 
 
 def test_a_value_is_written_with_all_its_digits(connection, schema, register):
@@ -854,7 +823,7 @@ def test_equal_decisions_are_the_first_class(connection, schema, register):
     """As the count of errors has it, numpy.argmax."""
     connection.execute("create table v as select array[1]::float8[] x, 'a'::text y")
     name = register("v", features={"x": {"length": 1, "norm": 9}}, positive=None, classes=["b", "a", "c"])
-    model = released(connection, name, [[0.0], [1.0], [1.0]], [0.0, 0.0, 0.0])
+    model = stored(connection, name, [[0.0], [1.0], [1.0]], [0.0, 0.0, 0.0])
     sql = "select dbdp.predict_class(%s, array[%s]::float8[])"
     assert [connection.execute(sql, (model, x)).fetchone()[0] for x in (1, 0, -1)] == ["a", "b", "b"]
 

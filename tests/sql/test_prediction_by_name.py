@@ -4,7 +4,8 @@ import numpy as np
 import psycopg
 import pytest
 from acting import acting
-from test_prediction import PARALLEL, PREDICTOR, array_model, fitted, of_kind  # noqa: F401
+from scored import assert_alike_in_parallel
+from test_prediction import PREDICTOR, array_model, fitted, of_kind  # noqa: F401
 
 from dbdp.interfaces.sql import _scorer
 
@@ -63,10 +64,7 @@ def test_a_parallel_plan_scores_rows_by_name(connection, schema, fitted):  # noq
     name = named(connection, schema, fitted.model_id_)
     connection.execute("create table big as select t.* from t, generate_series(1, 50); analyze big")
     sql = f"select sum(round(dbdp.predict_probability('{name}', w)::numeric, 9)) from big as w"
-    serial = connection.execute(sql).fetchone()
-    connection.execute(PARALLEL)
-    assert "Gather" in str(connection.execute(f"explain {sql}").fetchall())
-    assert connection.execute(sql).fetchone() == serial
+    assert_alike_in_parallel(connection, sql)
 
 
 @pytest.mark.parametrize("value", ["null", "'{1, NaN, 3}'", "'{1, 2, 3}'"])
@@ -96,21 +94,17 @@ def test_a_name_without_known_ones_is_refused(connection, known):
     assert "did you mean" not in str(error.value)
 
 
-def test_a_misspelt_name_suggests_a_model_of_the_callers(connection, schema, array_model):  # noqa: F811
+def test_a_misspelt_name_suggests_a_model_of_the_callers(connection, schema, array_model, make_role):  # noqa: F811
     """The control is a role without a right to the model."""
     name = named(connection, schema, array_model)
-    role = f"predictor_{schema}"
-    connection.execute(f"create role {role} in role dbdp_predictor")
-    try:
-        for call in ("predict(%s, array[1, 2, 3])", "weights(%s)", "receipt(%s)"):
-            sql = f"select dbdp.{call}"
-            with pytest.raises(psycopg.Error, match=f"does not exist; see dbdp.models; did you mean '{name}'"):
-                connection.execute(sql, (f"{name}s",))
-            with acting(connection, role), pytest.raises(psycopg.Error, match="does not exist") as error:
-                connection.execute(sql, (f"{name}s",))
-            assert "did you mean" not in str(error.value)
-    finally:
-        connection.execute(f"drop owned by {role}; drop role {role}")
+    role = make_role("predictor", "dbdp_predictor")
+    for call in ("predict(%s, array[1, 2, 3])", "weights(%s)", "receipt(%s)"):
+        sql = f"select dbdp.{call}"
+        with pytest.raises(psycopg.Error, match=f"does not exist; see dbdp.models; did you mean '{name}'"):
+            connection.execute(sql, (f"{name}s",))
+        with acting(connection, role), pytest.raises(psycopg.Error, match="does not exist") as error:
+            connection.execute(sql, (f"{name}s",))
+        assert "did you mean" not in str(error.value)
 
 
 def test_a_name_has_its_number_until_the_next_statement():

@@ -47,18 +47,16 @@ def test_no_function_without_arguments_is_unknown(connection):
     assert "Traceback" in refusal(connection, "select dbdp_internal.check_rows(null)").context
 
 
-def test_a_refusal_is_shown_to_the_role_that_was_refused(connection, dataset):
+def test_a_refusal_is_shown_to_the_role_that_was_refused(connection, dataset, make_role):
     """Code of another role, in the same session, neither sees nor takes it."""
     last = "select message from dbdp_internal.last_refusal()"
-    with connection.transaction(force_rollback=True):
-        connection.execute("create role other in role dbdp_data_owner")
-        for role in ("other", "none"):
-            connection.execute("select dbdp_internal.try_revoke_training(%s, 'nobody')", (dataset,))
-            connection.execute(f"set role {role}")
-            shown = connection.execute(last).fetchone()[0]
-            assert (shown is None) == (role == "other")
-            connection.execute("reset role")
-        assert connection.execute(last).fetchone() == (None,)  # once
+    for role in (make_role("other", "dbdp_data_owner"), "none"):
+        connection.execute("select dbdp_internal.try_revoke_training(%s, 'nobody')", (dataset,))
+        connection.execute(f"set role {role}")
+        shown = connection.execute(last).fetchone()[0]
+        assert (shown is None) == (role != "none")
+        connection.execute("reset role")
+    assert connection.execute(last).fetchone() == (None,)  # once
 
 
 def test_what_is_missing_is_named_with_something_to_pass(connection):
@@ -132,19 +130,14 @@ def test_a_misspelt_word_names_the_nearest(connection, dataset, call):
     assert shown.message_primary.endswith(SIMILAR[call].format(dataset))
 
 
-def test_a_dataset_that_the_caller_may_not_use_is_not_suggested(connection, schema, dataset):
+def test_a_dataset_that_the_caller_may_not_use_is_not_suggested(connection, dataset, analyst):
     """The control is the caller once it may."""
-    role = f"analyst_{schema}"
-    connection.execute(f"create role {role} in role dbdp_analyst")
-    try:
-        for granted in (False, True):
-            if granted:
-                connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
-            with acting(connection, role):
-                shown = refusal(connection, "select dbdp.dp_explain(%s, 1)", f"{dataset}x")
-            assert ("did you mean" in shown.message_primary) == granted
-    finally:
-        connection.execute(f"drop owned by {role}; drop role {role}")
+    for granted in (False, True):
+        if granted:
+            connection.execute("select dbdp.grant_training(%s, %s)", (dataset, analyst))
+        with acting(connection, analyst):
+            shown = refusal(connection, "select dbdp.dp_explain(%s, 1)", f"{dataset}x")
+        assert ("did you mean" in shown.message_primary) == granted
 
 
 def test_regularization_is_regularisation(connection, dataset):
@@ -157,22 +150,18 @@ def test_regularization_is_regularisation(connection, dataset):
     assert "passed twice" in refusal(connection, both, dataset).message_primary
 
 
-def test_public_facts_that_void_a_guarantee_are_warnings(connection, schema, dataset):
+def test_public_facts_that_void_a_guarantee_are_warnings(connection, schema, dataset, make_role):
     """A δ of 1/n, and a right without its role; the control of each is the same call without the fault."""
     texts = []
     connection.add_notice_handler(lambda notice: texts.append((notice.severity_nonlocalized, notice.message_primary)))
-    role = f"predictor_{schema}"
-    connection.execute(f"create role {role} in role dbdp_predictor")
-    try:
-        connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
-        connection.execute(f"grant dbdp_analyst to {role}")
-        connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
-        with connection.transaction(force_rollback=True):
-            connection.execute(REGISTER.replace("1e-3", "1/60.0"), ("much", f"{schema}.u"))
-        with connection.transaction(force_rollback=True):
-            connection.execute(REGISTER, ("little", f"{schema}.u"))
-    finally:
-        connection.execute(f"drop owned by {role}; drop role {role}")
+    role = make_role("predictor", "dbdp_predictor")
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
+    connection.execute(f"grant dbdp_analyst to {role}")
+    connection.execute("select dbdp.grant_training(%s, %s)", (dataset, role))
+    with connection.transaction(force_rollback=True):
+        connection.execute(REGISTER.replace("1e-3", "1/60.0"), ("much", f"{schema}.u"))
+    with connection.transaction(force_rollback=True):
+        connection.execute(REGISTER, ("little", f"{schema}.u"))
     assert [level for level, _ in texts] == ["WARNING", "WARNING"]
     assert f"role '{role}' is not a member of dbdp_analyst, and so may not train yet" in texts[0][1]
     assert "delta = 0.0166667 is at least 1/60" in texts[1][1]
@@ -241,14 +230,10 @@ def test_a_registration_is_refused_in_the_words_of_sql(connection, schema, given
     assert "None" not in shown.message_primary
 
 
-def test_a_client_shows_the_servers_warnings_as_pythons(connection, database, schema, dataset):
-    role = f"idle_{schema}"
-    connection.execute(f"create role {role}")
-    try:
-        with pytest.warns(UserWarning, match=f"^role '{role}' is not a member of dbdp_analyst"):
-            database.grant_training(dataset, role)
-    finally:
-        connection.execute(f"drop role {role}")
+def test_a_client_shows_the_servers_warnings_as_pythons(database, make_role, dataset):
+    role = make_role("idle")
+    with pytest.warns(UserWarning, match=f"^role '{role}' is not a member of dbdp_analyst"):
+        database.grant_training(dataset, role)
 
 
 @pytest.mark.parametrize(("epsilon", "warns"), [(19.9, False), (20, True)])
@@ -274,19 +259,15 @@ def test_a_label_of_words_with_bounds_is_refused(connection, schema, dataset):
         connection.execute(sql, (f"{dataset}_u", f"{schema}.u"))
 
 
-def test_a_grant_to_a_role_that_may_not_predict_is_a_warning(connection, schema, dataset):
+def test_a_grant_to_a_role_that_may_not_predict_is_a_warning(connection, schema, dataset, make_role):
     """The control is the role once it may."""
     connection.execute(f"select dbdp.dp_logreg(%s, 1, name => 'of_{schema}')", (dataset,))
     texts = []
     connection.add_notice_handler(lambda notice: texts.append(notice.message_primary))
-    role = f"predictor_{schema}"
-    connection.execute(f"create role {role}")
-    try:
-        for _ in range(2):
-            connection.execute("select dbdp.grant_prediction(%s::text, %s)", (f"of_{schema}", role))
-            connection.execute(f"grant dbdp_predictor to {role}")
-    finally:
-        connection.execute(f"drop owned by {role}; drop role {role}")
+    role = make_role("predictor")
+    for _ in range(2):
+        connection.execute("select dbdp.grant_prediction(%s::text, %s)", (f"of_{schema}", role))
+        connection.execute(f"grant dbdp_predictor to {role}")
     texts = [text for text in texts if text.startswith("dbdp: ")]
     assert len(texts) == 1
     assert f"role '{role}' is not a member of dbdp_predictor, and so may not predict yet" in texts[0]

@@ -28,17 +28,7 @@ def kernel(*, compiled: bool) -> Iterator[None]:
 
 
 def add_rows(state: State, rows: np.ndarray, step_sizes: np.ndarray, averaged: int) -> None:
-    """Add rows to the mini-batches: model, gradient and sum of iterates change in place.
-
-    Parameters
-    ----------
-    rows : np.ndarray
-        (n, stride) float32.
-    step_sizes : np.ndarray
-        One for each mini-batch that ends within these rows.
-    averaged : int
-        So many of the iterates, the last of them, are summed.
-    """
+    """Add rows to the mini-batches in place; the last `averaged` of the iterates are summed."""
     features, labels = kernels.labelled(state.loss, state.target, rows, state.dimension)
     begin, end = 0, state.batch_size - state.filled
     for update, step in enumerate(step_sizes):

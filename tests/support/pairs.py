@@ -1,5 +1,6 @@
 """Pairwise combinations of a test's settings: few cases that contain every pair of values of any two settings."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations, cycle, islice, product
 from typing import Any
@@ -14,6 +15,29 @@ def pairwise(**settings: Iterable[Any]) -> pytest.MarkDecorator:
     values = [list(each) for each in settings.values()]
     cases = [tuple(each[place] for each, place in zip(values, row, strict=True)) for row in covering(values)]
     return pytest.mark.parametrize(tuple(settings), cases, ids=str)
+
+
+def pairs_slow(**settings: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrise a test as `pairwise` does; ordinary are few of the cases, which have every value evenly."""
+    values = [list(each) for each in settings.values()]
+    rows = covering(values)
+    cases = [tuple(each[place] for each, place in zip(values, row, strict=True)) for row in rows]
+    quick = [cases[rows.index(row)] for row in spread(rows)]
+    return pytest.mark.parametrize(tuple(settings), others_slow(cases, *quick), ids=str)
+
+
+def spread(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return some of the rows: for each value that is not in one yet, the row with the rarest other values."""
+    uses: Counter[tuple[int, int]] = Counter()
+    settings = sorted(range(len(rows[0])), key=lambda setting: -max(row[setting] for row in rows))
+    chosen = []
+    for setting in settings:
+        for value in range(max(row[setting] for row in rows) + 1):
+            if not uses[setting, value]:
+                having = [row for row in rows if row[setting] == value]
+                chosen.append(min(having, key=lambda row: sum(uses[place] for place in enumerate(row))))
+                uses.update(enumerate(chosen[-1]))
+    return chosen
 
 
 def covering(values: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
+import pytest
 from acting import acting
 
 KINDS = {"owner": "dbdp_data_owner", "analyst": "dbdp_analyst", "app": "dbdp_predictor", "team": "dbdp_analyst"}
@@ -13,6 +14,11 @@ DECLARED = '{"x": {"length": 3, "norm": 1}}'
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 1000, 1e-3, mode => 'basic')"
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, epochs => 1, batch_size => 20, name => %s)"
 PREDICT = "select dbdp.predict(%s, '{.1, .2, .3}'::float8[])"
+
+
+def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
+    """Expect an error of the server with such a text."""
+    return pytest.raises(psycopg.Error, match=text)
 
 
 @dataclass

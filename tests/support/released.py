@@ -1,9 +1,15 @@
-"""What a training in SQL released: its functions return the number of a model, and dbdp.models has the rest."""
+"""Models: what a training in SQL released, and ones with given numbers."""
 
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
+
+
+def stored(connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float]) -> int:
+    """Store a model with these numbers, as an owner's client does; return its number."""
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
+    return int(connection.execute(sql, (name, coefficients, intercepts)).fetchone()[0])
 
 
 def released(connection: psycopg.Connection, training: str, parameters: Any = ()) -> list[dict[str, Any]]:

@@ -90,6 +90,12 @@ def in_memory() -> Path | None:
     return None
 
 
+def execute(url: str, statement: str) -> None:
+    """Run a statement in a session of its own, outside of a transaction."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
 def drop_datasets(connection: psycopg.Connection, condition: str, *parameters: object) -> None:
     """Close the datasets that meet a condition."""
     names = connection.execute(f"select name from dbdp.datasets_details where {condition}", parameters)

@@ -3,7 +3,7 @@
 from itertools import combinations, product
 
 import pytest
-from pairs import covering, each_value_quick
+from pairs import covering, each_value_quick, spread
 
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 1, 4), (2, 6, 3, 2, 4, 3), (6, 6, 6)], ids=str)
@@ -23,3 +23,12 @@ def test_every_value_is_in_an_ordinary_case():
     assert sorted(map(str, (case.values for case in cases))) == sorted(map(str, product(*settings)))
     assert len(quick) == 3
     assert [set(values) for values in zip(*quick, strict=True)] == [set(values) for values in settings]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 1, 4), (2, 6, 3, 2, 4, 3), (18, 3, 3, 3)], ids=str)
+def test_a_spread_has_every_value_in_few_rows(sizes):
+    rows = covering([range(size) for size in sizes])
+    chosen = spread(rows)
+    assert set(chosen) <= set(rows)
+    assert [set(values) for values in zip(*chosen, strict=True)] == [set(range(size)) for size in sizes]
+    assert len(chosen) <= max(sizes) + 2

@@ -5,7 +5,7 @@ import math
 
 import mpmath
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 
 def literal(loss, score, label):
@@ -33,6 +33,38 @@ def gaussian_delta(epsilon, mean):
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         near, far = mean / 2 - epsilon / mean, -mean / 2 - epsilon / mean
         return np.where(mean > 0, np.exp(special.log_ndtr(near)) - np.exp(epsilon + special.log_ndtr(far)), 0.0)
+
+
+def precise_gaussian_delta(epsilon, mean):
+    """Return the same in the caller's precision, for one μ > 0."""
+    epsilon, mean = mpmath.mpf(epsilon), mpmath.mpf(mean)
+    return mpmath.ncdf(mean / 2 - epsilon / mean) - mpmath.exp(epsilon) * mpmath.ncdf(-mean / 2 - epsilon / mean)
+
+
+def least_multiplier(epsilon, delta, mixture):
+    """Return the least σ/Δ_max for a mixture of Gaussians of known positions, by SciPy's solver."""
+    means = mixture.sensitivities / mixture.largest
+
+    def excess(log):
+        return math.log(max(float(mixture.shares @ gaussian_delta(epsilon, means / math.exp(log))), 1e-290) / delta)
+
+    return math.exp(optimize.brentq(excess, math.log(1e-7), math.log(1e6), xtol=1e-13, rtol=1e-14))
+
+
+def sampled_tail(probability, mean, x):
+    """Return P(X > x) of (1-q)N(0, 1) + qN(μ, 1)."""
+    return (1 - probability) * special.ndtr(-x) + probability * special.ndtr(mean - x)
+
+
+def sampled_stick(probability, mean, log_gamma):
+    """Return H_γ of (1-q)N(0, 1) + qN(±μ, 1): p/q rises in x, so that one threshold decides; it is within ±60."""
+
+    def excess(x):
+        up, down = (math.log(1 - probability + probability * math.exp(way * mean * x - mean**2 / 2)) for way in (1, -1))
+        return up - down - log_gamma
+
+    x = optimize.brentq(excess, -60, 60, xtol=1e-14) if excess(-60) * excess(60) < 0 else math.copysign(60, log_gamma)
+    return sampled_tail(probability, mean, x) - math.exp(log_gamma) * sampled_tail(probability, -mean, x)
 
 
 def renyi(p, q, order):

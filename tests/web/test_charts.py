@@ -3,6 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from dbdp.interfaces.web.views import charts
 from dbdp.interfaces.web.views.rendering import _ENVIRONMENT
 
@@ -76,3 +78,16 @@ def test_the_power_of_attacks_is_drawn_above_guessing():
     assert chart.curve.endswith(f"{right:g},{high:g}"), "at 100 % of false alarms every attack succeeds"
     assert "16 % at 10 %" in chart.title
     assert charts.attacks({"epsilon": 1}) is None
+
+
+def test_a_calibration_curve_has_the_receipts_points():
+    points = [{"predicted": 0.1, "observed": 0.2}, {"predicted": 0.9, "observed": 0.8}]
+    chart = charts.calibration({"evaluation": {"calibration": points}})
+    assert len(chart.dots) == 2
+    assert "20 % at 10 %, 80 % at 90 %" in chart.title
+    assert charts.calibration({"evaluation": {"calibration": points[:1]}}) is None
+
+
+@pytest.mark.parametrize("forged", [7, [7], {"calibration": 7}, {"calibration": [{"predicted": "x"}] * 3}])
+def test_a_forged_evaluation_has_no_curve(forged):
+    assert charts.calibration({"evaluation": forged}) is None

@@ -6,6 +6,7 @@ import time
 from html import unescape
 
 import pytest
+from pairs import others_slow
 from site_of_tests import ROWS, csrf_of, served, visiting, words
 
 from dbdp.interfaces.web.routes import plan_form, register_form
@@ -89,7 +90,6 @@ def test_a_plans_button_pressed_twice_trains_once(owner, people, as_owner, monke
 def test_a_training_beyond_the_budget_costs_nothing(owner, people, as_owner):
     before = releases(as_owner, people.dataset)
     plans = [owner.get("/plan", params={"dataset": people.dataset, "epsilon": size}).text for size in ("99", "0.1")]
-    assert ["An ε up to" in plan for plan in plans] == [True, False]
     assert ['class="bar"' in plan for plan in plans] == [False, True]
     form = {"csrf": csrf_of(owner.get("/plan").text), "number": secrets.token_hex(8), "dataset": people.dataset}
     shown = ended(owner, owner.post("/train", data=form | {"epsilon": "99"}))
@@ -253,7 +253,10 @@ def test_a_budget_is_renewed_by_its_owner_with_a_reason(owner, analyst, people, 
     assert analyst.post("/renew", data=form).status_code == 403
 
 
-@pytest.mark.parametrize("changed", [{"epsilon": "x"}, {"delta": "1e-6 or less"}, {"capacity": "1e6"}])
+NO_NUMBERS = [{"epsilon": "x"}, {"delta": "1e-6 or less"}, {"capacity": "1e6"}]
+
+
+@pytest.mark.parametrize("changed", others_slow(NO_NUMBERS, NO_NUMBERS[1]))
 def test_what_is_no_number_is_named_and_renews_nothing(owner, people, as_owner, changed):
     sql = "select registrations from dbdp.budget_details(%s)"
     before = as_owner.execute(sql, (people.dataset,)).fetchone()

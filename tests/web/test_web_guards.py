@@ -144,8 +144,8 @@ def test_a_form_without_the_sessions_number_is_refused(owner, analyst, people, n
         if number is not None:
             form["csrf"] = csrf_of(analyst.get("/models").text) if number == "of another session" else number
         assert owner.post(address, data=form).status_code == 403
-        assert not granted(people)
-        assert owner.get("/models").status_code == 200
+    assert not granted(people)
+    assert owner.get("/models").status_code == 200
 
 
 def test_no_form_is_left_out():

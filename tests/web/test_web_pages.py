@@ -289,13 +289,6 @@ def test_an_analyst_may_not_grant(analyst, people):
     assert "permission denied" in words(answer.text)
 
 
-def test_a_grant_to_an_unknown_role_is_refused(owner, people):
-    form = {"dataset": people.dataset, "role": "nobody_at_all", "csrf": csrf_of(owner.get("/models").text)}
-    answer = owner.post("/allowances/grant", data=form)
-    assert answer.status_code == 400
-    assert "does not exist" in words(answer.text)
-
-
 def test_empty_lists_say_what_to_do(people):
     with visiting(people, "rival") as rival:
         assert "dbdp.register_dataset" in rival.get("/datasets").text
@@ -309,7 +302,7 @@ def test_empty_lists_say_what_to_do(people):
 def test_the_document_names_tests_that_there_are():
     here = Path(__file__).parent
     named = set(re.findall(r"`(test_\w+)`", (here.parents[1] / "docs" / "web.md").read_text()))
-    files = [*here.glob("test_*.py"), here.parent / "security" / "test_planted_names.py"]
+    files = [*here.glob("test_*.py"), here.parent / "rights" / "test_planted_names.py"]
     there = set(re.findall(r"^def (test_\w+)", "".join(each.read_text() for each in files), re.M))
     assert len(named) > 15
     assert named <= there

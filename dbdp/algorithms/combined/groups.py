@@ -106,22 +106,10 @@ class GroupsPlan:
 def groups_plan(request: GroupsRequest, facts: Facts, sizes: Sequence[int], *, is_private: bool = False) -> GroupsPlan:
     """Return the plan of a training by groups, from public facts only.
 
-    Parameters
-    ----------
-    facts : Facts
-        Facts of the dataset, with the rows of all groups.
-    sizes : Sequence[int]
-        The public number of rows of each group.
-    is_private : bool
-        Whether neighbours may differ in a record's key.
+    `facts` has the rows of all groups, `sizes` the public number of rows of each. With `is_private` neighbours may
+    differ in a record's key. Raise ValueError if a group with rows cannot be planned, or no group has rows, or the
+    models together are too large.
 
-    Raises
-    ------
-    ValueError
-        If a group with rows cannot be planned, or no group has rows, or the models together are too large.
-
-    Notes
-    -----
     Proof that all groups cost what the most expensive one costs (privacy.md §11.10). Every slot's key is public, and
     the same in neighbours: they differ in one record of one group g, or in none that is trained on. The models of all
     other groups are functions of equal rows and of randomness of their own, independent of g's: they have one law in

@@ -29,23 +29,13 @@ class CountPlan(ABC):
     its place among the rows, which neighbours share. So a neighbour with `moved` other records has counts that
     differ in `cells` groups, in each by moved·step in all: with two, those that the new records add to and those
     that the old ones added to; with one, a single count. `CountLaplace` and `CountGaussian` assume exactly that.
-
-    Attributes
-    ----------
-    rows : int
-        Public number of records.
-    moved : int
-        Largest number of records in which neighbours differ.
-    has_public_rows : bool
-        Whether the number of records is public; else `rows` is that of slots, and shares are of the counted records.
-    step : int
-        Largest change of a count by one record.
     """
 
     epsilon: float
     delta: float
-    rows: int
-    moved: int = field(default=1, kw_only=True)
+    rows: int  # public number of records
+    moved: int = field(default=1, kw_only=True)  # largest number of records in which neighbours differ
+    # Whether the number of records is public; else `rows` is that of slots, and shares are of the counted records.
     has_public_rows: bool = field(default=True, kw_only=True)
     algorithm: ClassVar[str]
 
@@ -115,12 +105,7 @@ class CountPlan(ABC):
         It simulates the noise on the noisy counts, which is post-processing. `figures` must not clip counts
         below 0, since clipping would hide the noise.
 
-        Parameters
-        ----------
-        figures : Callable[[np.ndarray], np.ndarray]
-            Maps counts to figures (f,), NaN for one that is undefined.
-        noisy : np.ndarray
-            Noisy counts, of the plan's shape.
+        `figures` maps counts of the plan's shape to figures (f,), NaN for one that is undefined.
         """
         return half_widths(figures, noisy, self._simulated())
 

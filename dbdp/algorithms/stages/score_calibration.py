@@ -38,14 +38,8 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
     Newton's method on the sum of penalised likelihoods of each class against the rest. A cell of n rows, of which h
     are the class's, has the residual h - np of variance np(1 - p) + σ²(p² + (1 - p)²), and says as much as that leaves.
 
-    Parameters
-    ----------
-    table : np.ndarray, shape (K, 2, NODES)
-        Rows of the other classes and of the class, by score, with noise.
-    scale : float
-        σ, the standard deviation of the noise of a cell.
-    has_offset : bool
-        Whether the model has an intercept; else its offsets are 0.
+    `table`, shape (K, 2, NODES), has the rows of the other classes and of the class, by score, with noise of standard
+    deviation σ = `scale` in a cell. A model without an intercept has no offset: its offsets are 0.
     """
     outputs = len(table)
     shift = _shift(table) if has_offset else _no_shift(outputs)

@@ -57,7 +57,9 @@ class SelfEvaluation:
         """
         table = self.table(rows, released.models)
         found = table.calibration(has_offset=constant is not None) if self.calibrates else none(self.outputs)
-        shown = {"calibration": {"offsets": found.offsets.tolist(), "slope": found.slope}} if self.calibrates else {}
+        shown = (
+            {"score_calibration": {"offsets": found.offsets.tolist(), "slope": found.slope}} if self.calibrates else {}
+        )
         figures = {**released.figures, **shown, "evaluation": table.evaluation(found)}
         return replace(applied(found, released, constant), figures=figures)
 

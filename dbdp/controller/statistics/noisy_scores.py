@@ -34,12 +34,8 @@ from dbdp.sessions.session import LedgerCharge, Session
 def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return a noisy score of a released model on a dataset, the figures derived from it, and the receipt.
 
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the request, the model, the dataset or the budget does not allow it.
-    ChargedError
-        After the charge: the server failed, or the counting was cancelled.
+    Raise ValueError before anything is spent: the request, the model, the dataset or the budget does not allow it.
+    Raise ChargedError after the charge: the server failed, or the counting was cancelled.
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = released_model(session, model)
@@ -54,10 +50,7 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Return accuracy, fraction of the majority class and AUC of a classifier, each with its error, for one charge.
 
-    Raises
-    ------
-    ValueError, ChargedError
-        As `score` does.
+    Raise ValueError, ChargedError as `score` does.
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = released_model(session, model)

@@ -35,12 +35,8 @@ MOST_REGULARISATION = 1e6
 def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
     """Release the noisy second moment of a dataset's rows and labels, and store it; return its id and receipt.
 
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the guarantee, the dataset or the budget does not allow it.
-    ChargedError
-        After the charge: the server failed, or the summary was cancelled.
+    Raise ValueError before anything is spent: the guarantee, the dataset or the budget does not allow it. Raise
+    ChargedError after the charge: the server failed, or the summary was cancelled.
     """
     dataset = datasets.load(session, name)
     plan = plan_of(dataset, epsilon, delta)
@@ -84,14 +80,9 @@ def linreg(
 ) -> dict[str, Any]:
     """Return the least squares of a column by others, in their units, from a summary alone.
 
-    Parameters
-    ----------
-    target : str
-        A column of one coordinate, or a coordinate such as `column=category`.
-    features : Sequence[str] | None
-        Columns or coordinates; None is all other columns.
-    regularisation : float | None
-        λ of λ‖β‖² beside the mean squared error, for columns scaled to [-1, 1]; None follows from the noise.
+    The target is a column of one coordinate, or a coordinate such as `column=category`; features are columns or
+    coordinates, None for all other columns. The regularisation is λ of λ‖β‖² beside the mean squared error, for columns
+    scaled to [-1, 1]; None follows from the noise.
     """
     summary = stored_summaries.load(session, number)
     joint = _joint(summary)

@@ -22,14 +22,14 @@ from dbdp.privacy import sensitivity
 from dbdp.registry.border import ServerSession
 from dbdp.sessions import support
 from dbdp.sessions.errors import PREFIX, PUBLIC_SQLSTATE, ChargedError
-from dbdp.sessions.inside import advisory_locks
+from dbdp.sessions.inside import advisory_locks, callers
 from dbdp.sessions.inside.backend import check_has_postmaster, check_meters, unmetered
-from dbdp.sessions.inside.callers import Transactions
+from dbdp.sessions.inside.planner import PLANNED
 from dbdp.sessions.server import read_any_error
 
 read_any_error()
 session = ServerSession(plpy)
-_transactions = Transactions(session)
+_transactions = callers.Transactions(session)
 _LONGEST_ERROR = 4000  # characters
 
 
@@ -111,7 +111,15 @@ def _locks_released() -> AbstractContextManager[None]:
     return advisory_locks.preserved(session)
 
 
-_EVERYWHERE = (unmetered, session.in_own_memory, session.cursors.noted, _locks_released)
+def _in_own_memory() -> AbstractContextManager[None]:
+    """Give statements the default `work_mem`, whatever the session has set.
+
+    So a list of datasets or of locks needs no temporary file, which `temp_file_limit` might refuse.
+    """
+    return session.setting("work_mem", PLANNED["work_mem"])
+
+
+_EVERYWHERE = (unmetered, _in_own_memory, session.cursors.noted, _locks_released)
 
 
 def _shown(error: Exception) -> tuple[str, str]:
@@ -134,7 +142,7 @@ def in_own_transaction() -> Iterator[None]:
 
     It is not its own while code of others may run in it with the caller's rights.
     """
-    if session.acts_as_owner():  # within another interface, which was checked
+    if callers.acts_as_owner(session):  # within another interface, which was checked
         yield
         return
     support.check_transaction(session.query(support.TRANSACTION)[0])
@@ -164,8 +172,8 @@ def check_caller() -> None:
     reads or maintains a table and evaluates the owner's functions (for an analyst who trains, or a superuser who runs
     ANALYZE), and in a SECURITY DEFINER function.
     """
-    if session.is_restricted():
+    if callers.is_restricted():
         raise PermissionError(
             "dbdp was called by a function that the server runs to read or to maintain a table; call it directly"
         )
-    session.check_caller()
+    callers.check_role(session)

@@ -48,6 +48,7 @@ from dbdp.registry.results import reports
 from dbdp.registry.spending import budgets, identities, ledger, names, rights
 from dbdp.registry.tables import reading, records
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
+from dbdp.sessions.inside import guarded_reads
 
 
 @interface()
@@ -293,13 +294,13 @@ def table_rows(source: str, vector: str | None, limit: int | None) -> list[dict[
 @interface()
 def resume(name: str) -> Iterator[bytes]:
     """dbdp_internal.resume, with the caller's rights."""
-    return session.resume(name)
+    return guarded_reads.resumed(name)
 
 
 def receive(name: str, piece: bytes | None) -> bool:
     """dbdp_internal.receive, as the owner of a table that is read, for each of its pages or rows."""
     try:
-        call = session.receiver(name)
+        call = guarded_reads.receiver(name)
     except ValueError as error:
         text = str(error)
     else:

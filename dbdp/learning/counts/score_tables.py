@@ -53,11 +53,7 @@ def against_the_rest(scores: np.ndarray) -> np.ndarray:
 def table(scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Return the parts of rows by score, shape (outputs, 2, NODES), int64; a row adds PARTS for each output.
 
-    Parameters
-    ----------
-    scores : np.ndarray, shape (n, outputs)
-    classes : np.ndarray, shape (n,)
-        The row's class, from 0; with one output, 1 is the class of the score.
+    Scores have the shape (n, outputs). Classes (n,) count from 0; with one output, 1 is the class of the score.
     """
     outputs = scores.shape[1]
     inner, beyond = counted(scores)

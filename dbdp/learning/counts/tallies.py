@@ -135,6 +135,42 @@ class Scores:
         return score_tables.table(counted, true).ravel()
 
 
+OCTAVES = 13  # of residuals in packed labels: (1, 2], (1/2, 1], …, [0, 2⁻¹¹]
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Rows by the residual, score less label: those at most 0, then the others, each by octaves from 2 down."""
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (2·OCTAVES,); rows without a label are not counted."""
+        numbers = labels.astype(np.float64)
+        residuals = np.nan_to_num(scores[:, 0]) - numbers
+        present = ~np.isnan(numbers)
+        exponents = np.frexp(np.clip(np.abs(residuals[present]), 2.0**-OCTAVES, 1.75))[1]  # 2^(e - 1) ≤ |r| < 2^e
+        octaves = np.clip(1 - exponents, 0, OCTAVES - 1)
+        return np.bincount(OCTAVES * (residuals[present] > 0) + octaves, minlength=2 * OCTAVES)
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Sums over the rows of squared error / bound², label², label, and 1, in steps of 1/STEPS.
+
+    The prediction is clipped to [-1, 1], and its error to ±bound; a zero row, whose label is NaN here, adds nothing.
+    """
+
+    bound: float
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (4,)."""
+        present = ~np.isnan(labels)
+        true = np.clip(labels[present].astype(np.float64), -1.0, 1.0)
+        errors = np.clip(np.nan_to_num(scores[present, 0]), -1.0, 1.0) - true
+        squares = np.minimum(np.square(errors / self.bound), 1.0)
+        sums = np.stack([squares, np.square(true), true, np.ones(len(true))])
+        return np.rint(sums * STEPS).astype(np.int64).sum(axis=1)
+
+
 @dataclass(frozen=True)
 class Errors:
     """Sum over the rows of |prediction - label|^power, in steps of 1/STEPS; both are clipped to [-1, 1].
@@ -158,9 +194,9 @@ class Errors:
         return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
 
 
-Tally = Confusion | Correct | Labels | ScoreBins | Scores | Errors
+Tally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors
 _KINDS: dict[str, type[Tally]] = {
-    kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Scores, Errors)
+    kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Scores, Residuals, Squares, Errors)
 }
 
 
@@ -178,14 +214,9 @@ def tally_from(data: dict[str, Any]) -> Tally:
 def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, Any]) -> np.ndarray:
     """Return the tally of packed rows by their labels and a model's scores; a zero row has no label.
 
-    Parameters
-    ----------
-    vectors : np.ndarray, shape (P,)
-        The linear models, one after the other, or the parameters of a network.
-    rows : np.ndarray, shape (n, stride)
-        The rows.
-    described : dict[str, Any]
-        `tally` as `as_data` describes it, the description of the `network` or None, and the number of `outputs`.
+    Vectors (P,) are the linear models, one after the other, or the parameters of a network; rows have the shape (n,
+    stride). Described are `tally` as `as_data` describes it, the description of the `network` or None, and the number
+    of `outputs`.
     """
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)

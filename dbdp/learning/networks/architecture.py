@@ -137,10 +137,7 @@ class Network:
         The products and sums of Σ wg err by ≤ γ_b·b·clip in all, b rows, γ_b = bu / (1 - bu) (privacy.md §14.2):
         their errors are not those of the summands, and the noise has to cover them.
 
-        Raises
-        ------
-        ValueError
-            If `clip` is below LEAST_CLIP.
+        Raise ValueError if `clip` is below LEAST_CLIP.
         """
         if not clip >= LEAST_CLIP:
             raise ValueError(f"clip = {clip} of a gradient must be at least {LEAST_CLIP:g}; 0.1 to 10 suits most data")

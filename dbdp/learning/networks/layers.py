@@ -33,17 +33,7 @@ class Gradients(Protocol):
 
 
 class Layer(Protocol):
-    """The interface of a layer.
-
-    Attributes
-    ----------
-    fan_in : int
-        Number of inputs that one output depends on.
-    parameters : int
-        Number of parameters, biases included.
-    peak_numbers : int
-        Largest number of values that one row needs in memory at a time.
-    """
+    """The interface of a layer."""
 
     @property
     def inputs(self) -> int: ...
@@ -52,16 +42,19 @@ class Layer(Protocol):
     def outputs(self) -> int: ...
 
     @property
-    def fan_in(self) -> int: ...
+    def fan_in(self) -> int:
+        """Number of inputs that one output depends on."""
 
     @property
-    def parameters(self) -> int: ...
+    def parameters(self) -> int:
+        """Number of parameters, biases included."""
 
     @property
     def biases(self) -> int: ...
 
     @property
-    def peak_numbers(self) -> int: ...
+    def peak_numbers(self) -> int:
+        """Largest number of values that one row needs in memory at a time."""
 
     def forward(self, parameters: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, Any]:
         """Return the outputs, and the values that `backward` needs."""

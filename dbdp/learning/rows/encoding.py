@@ -392,17 +392,9 @@ def _norms(features: np.ndarray, least: float) -> np.ndarray:
 def pack(features: np.ndarray, labels: np.ndarray, least: float = 1.0) -> np.ndarray:
     """Return packed rows whose stored norm is at most 1 as real numbers (privacy.md §14.1).
 
-    Parameters
-    ----------
-    features : np.ndarray
-        Shape (n, d), float64; changed in place.
-    labels : np.ndarray
-        Shape (n,); a row whose label is not finite becomes the zero row.
-    least : float
-        1 divides the rows that are longer than 1 by their norm; 0 divides every row by its norm.
+    Features, shape (n, d), float64, are changed in place. A row whose label, shape (n,), is not finite becomes the zero
+    row. `least` = 1 divides the rows that are longer than 1 by their norm; 0 divides every row by its norm.
 
-    Notes
-    -----
     With M = max(least, max|x_i|) and u = x / M, x / max(least, ‖x‖) is u / max(1, ‖u‖): no sum overflows and no path
     depends on a value (least = 0: ‖u‖ ≥ 1, since one |u_i| is 1; a row of zeros stays). Proof of the norm: its
     computed value errs by at most a factor 1 + (d + 8)u, the product and the cast to float32 by 1 + 2⁻²⁴ and √d·2⁻¹⁵⁰;

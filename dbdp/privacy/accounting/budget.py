@@ -35,8 +35,6 @@ _FINE = 1e-9  # relative precision of `largest_epsilon`
 class Budget:
     """The total that a dataset's releases may spend; fixed at registration.
 
-    Notes
-    -----
     Neighbours are replace-one. Proof for mode renyi. Under Q the process Π (p_i/q_i)^α e^{-(α-1)c_i}
     has conditional mean at most its last value, since each charge c_i is fixed by the history; with
     Σ c_i ≤ B surely, D_α(P‖Q) ≤ B for all releases together, which is (B + κ(α), δ₀)-DP. The leaks
@@ -91,20 +89,9 @@ class Budget:
     def allowance(self, epsilon: float, order: float | None = None) -> "Budget":
         """Return the budget of an allowance: releases within it are (ε_s, δ)-DP by themselves.
 
-        Parameters
-        ----------
-        epsilon : float
-            ε_s, at most ε.
-        order : float | None
-            The order of what was already charged to the allowance (mode renyi); None chooses the best one of ε_s.
+        ε_s is at most ε. `order` is that of the charges so far (mode renyi); None chooses the best one of ε_s. Raise
+        ValueError if ε_s is out of range, above ε, or too small to be counted.
 
-        Raises
-        ------
-        ValueError
-            If ε_s is out of range, above ε, or too small to be counted.
-
-        Notes
-        -----
         privacy.md §13. Proof. The charges and leaks of its own releases are what Σc_i and Σδ_i of the mode's theorem
         are about, at α_s, which is fixed before the first of them. They stay within the limits of (ε_s, δ) in the same
         mode: Σc_i ≤ B(ε_s), and Σδ_i ≤ fδ₁ ≤ δ₁, f = ε_s/ε ≤ 1; in mode basic Σε_i ≤ ε_s and Σδ_i ≤ fδ. ∎ A leak is

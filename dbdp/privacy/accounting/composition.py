@@ -48,10 +48,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     sound, and δ(1 - 10⁻⁹) covers the rounding of κ (§14.5). At equal (ε, δ) this ρ is 1.1 to 2 times the
     one of ρ + 2√(ρ ln(1/δ)) = ε.
 
-    Raises
-    ------
-    ValueError
-        If ε or δ is out of range, δ is 0, or ε is too small for δ.
+    Raise ValueError if ε or δ is out of range, δ is 0, or ε is too small for δ.
     """
     check_epsilon_delta(epsilon, delta)
     if delta == 0:

@@ -106,10 +106,7 @@ def padded_samples(
     M ≥ min(n, ⌈μ + 8√μ + 32⌉), μ = nq, for T draws of a run that is to be (ε, δ)-DP. With δ = 0, M = n: no
     row is cut.
 
-    Parameters
-    ----------
-    weight : float
-        The ε of the charged budget: the leak is computed for the larger of both ε (privacy.md §13).
+    `weight` is the ε of the charged budget: the leak is computed for the larger of both ε (privacy.md §13).
     """
     mean = rows * probability
     least = min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 32))

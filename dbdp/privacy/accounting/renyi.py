@@ -58,10 +58,7 @@ def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     analytic formula. Proof: αρ + κ(α) ≤ ε at one α with ρ = Δ²/2σ²; the rounded value is checked below,
     with a δ that leaves a margin for the evaluation.
 
-    Raises
-    ------
-    ValueError
-        If ε is too small for δ.
+    Raise ValueError if ε is too small for δ.
     """
     target = delta * (1 - 1e-9)
     order = best_order(epsilon, target)

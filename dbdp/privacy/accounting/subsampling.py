@@ -67,10 +67,7 @@ def poisson_gaussian_multiplier(epsilon: float, delta: float, probability: float
     Proof. T·D_α + κ(α) ≤ ε at one order α (§2, §13); any order is sound, here the best of those of
     `least_epsilon`. The search begins with every eighth of them. The result is rounded up, and checked.
 
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range, or no noise suffices.
+    Raise ValueError if a parameter is out of range, or no noise suffices.
     """
     _check_probability(probability)
     if not (0 < epsilon < math.inf and 0 < delta < 1 and steps >= 1):

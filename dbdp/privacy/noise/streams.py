@@ -23,23 +23,10 @@ _SPAN = 2**62  # noise exceeds this in absolute value with probability at most 2
 def draw(law: str, steps: int, updates: int, dimension: int) -> np.ndarray:
     """Return the noise of several updates, in steps of the grid, shape (updates, dimension): exactly rounded.
 
-    Parameters
-    ----------
-    law : str
-        "gaussian": independent round(steps·Z), Z standard normal; "spherical_laplace": each row is a rounded vector
-        with density ∝ exp(-‖z‖₂/steps).
-    steps : int
-        The scale of the noise divided by the grid.
-    updates, dimension : int
-        Rows and columns.
+    Law "gaussian": independent round(steps·Z), Z standard normal; "spherical_laplace": each row is a rounded vector
+    with density ∝ exp(-‖z‖₂/steps). `steps` is the scale of the noise divided by the grid. Raise ValueError if the law
+    is unknown, or the noise might not fit in 64 bits.
 
-    Raises
-    ------
-    ValueError
-        If the law is unknown, or the noise might not fit in 64 bits.
-
-    Notes
-    -----
     Proof that the law is that of the rounded real numbers, for uniform bits. Every number begins with a word
     of 64 bits and has as many more as are needed. The compiled code computes x̂ from the words; |x̂ - x| ≤ e
     for every x whose numbers begin with them, where e counts each rounding of correctly rounded operations,

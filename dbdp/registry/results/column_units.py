@@ -25,19 +25,8 @@ def in_column_units(
     This is an affine map with public constants, and so post-processing. With the encoding `unit` the decision is then
     divided by the norm of the row, see `decisions`.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declaration that the models were trained with.
-    models : np.ndarray, shape (outputs, dimension) or (dimension,)
-        Linear models over packed rows.
-    projection : RandomProjection | None
-        The projection with which the rows were packed.
-
-    Returns
-    -------
-    tuple of np.ndarray
-        Coefficients, shape (outputs, features), and intercepts, shape (outputs,); for one model without `outputs`.
+    Models over packed rows have the shape (outputs, dimension), coefficients (outputs, features) and intercepts
+    (outputs,); for one model all are without `outputs`. Declaration and projection are those of the training.
     """
     if projection:
         features = declaration.dimension - declaration.intercept
@@ -60,19 +49,8 @@ def in_packed_coordinates(declaration: Declaration, coefficients: np.ndarray, in
     intercept, so that the signs and the order of the scores stay. So a packed row has the predicted class of the row,
     unless scores differ by less than the rounding to float32.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The model's declaration.
-    coefficients : np.ndarray, shape (features,) or (outputs, features)
-        In the units of the columns.
-    intercepts : np.ndarray, shape (outputs,)
-        In the unit of the label.
-
-    Returns
-    -------
-    np.ndarray, shape (outputs, dimension)
-        The models over packed rows.
+    Coefficients have the shape (features,) or (outputs, features), intercepts, in the unit of the label, (outputs,);
+    the result has (outputs, dimension).
     """
     models, offsets, size = _per_packed_label(declaration, np.atleast_2d(coefficients).astype(np.float64), intercepts)
     if declaration.vector:
@@ -112,12 +90,8 @@ def centred(
     intercept loses it. No such row decides which number that is: noise does, and a single coefficient would say
     nothing. Without an intercept nothing changes.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declaration that the models were trained with.
-    coefficients, intercepts : np.ndarray, shapes (outputs, features) and (outputs,)
-        Results of `in_column_units`; for one model without `outputs`.
+    Coefficients, shape (outputs, features), and intercepts (outputs,) are results of `in_column_units`; for one model
+    without `outputs`.
     """
     if declaration.vector or not declaration.intercept:
         return coefficients, intercepts
@@ -141,14 +115,8 @@ def standard_errors(
     They are those of `centred` coefficients. `in_column_units` is affine, and `centred` linear: the linear part maps
     each row of R, and the squares of a column add up to a variance.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declaration that the models were trained with.
-    root : np.ndarray | None
-        R, shape (m, dimension), see `dbdp.algorithms.plan.Released`; None if it is not known.
-    projection : RandomProjection | None
-        The projection with which the rows were packed.
+    The root is R, shape (m, dimension), see `dbdp.algorithms.plan.Released`; None if it is not known. Declaration and
+    projection are those of the training.
     """
     if root is None or len(declaration.feature_names) > MOST_MAPPED:
         return {}
@@ -210,21 +178,9 @@ def decisions(
 ) -> np.ndarray:
     """Return the decisions of linear models in the units of the columns, as the prediction in SQL computes them.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The model's declaration.
-    features : np.ndarray, shape (n, features)
-        One coordinate for each coefficient: numbers at their positions, bins and categories as 0 and 1.
-    coefficients : np.ndarray, shape (features,) or (outputs, features)
-        In the units of the columns.
-    intercepts : np.ndarray, shape (outputs,)
-        In the unit of the label.
-
-    Returns
-    -------
-    np.ndarray, shape (n, outputs)
-        The decisions; for a label that is a number, within its bounds.
+    Features (n, features) are one coordinate for each coefficient: numbers at their positions, bins and categories as 0
+    and 1. Coefficients have the shape (features,) or (outputs, features), intercepts, in the unit of the label,
+    (outputs,). Decisions (n, outputs) of a label that is a number are within its bounds.
     """
     scores: np.ndarray = features @ np.atleast_2d(coefficients).T + intercepts
     if declaration.encoding == UNIT:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dbdp.checks import is_number
+
 _FIRST = (  # of a receipt
     *("dataset", "algorithm", "epsilon", "delta", "rows", "predicted_loss", "noise_scale", "charge", "warning"),
 )
@@ -17,9 +19,22 @@ class ReceiptData(dict[str, Any]):
         first = {name: self[name] for name in _FIRST if name in self}
         if "dataset" in first:
             first["dataset"] = dataset_shown(first["dataset"])
+        first |= evaluated(self)
         others = {name: value for name, value in self.items() if name not in first}
         folded = f"<details><summary>all {len(self)} entries</summary>{html_table(others, '')}</details>"
         return html_table(first, "receipt") + (folded if others else "")
+
+
+def evaluated(receipt: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures of a model on its own training rows as text, each with its ±; empty without them."""
+    figures = receipt.get("evaluation")
+    if not isinstance(figures, Mapping):  # a client may have written anything
+        return {}
+    return {
+        f"{name.replace('_', ' ')} (training rows)": f"{figure['value']:.3g} ± {figure['plus_minus']:.2g}"
+        for name, figure in figures.items()
+        if isinstance(figure, Mapping) and all(map(is_number, (figure.get("value"), figure.get("plus_minus"))))
+    }
 
 
 def dataset_shown(name: str) -> str:

@@ -65,16 +65,8 @@ class NetworkScorer:
     Classes count from 0; of equal scores the first class wins. A row that cannot be packed and a score that is not
     finite give None.
 
-    Parameters
-    ----------
-    network : Network
-        The released network.
-    parameters : np.ndarray, shape (P,)
-        Its parameters.
-    classes : list[str]
-        The label's classes; empty for a binary label.
-    pack : Packer
-        Converts the bytes of an array or a row to a packed row, shape (1, stride), or None.
+    Parameters have the shape (P,); classes are empty for a binary label. `pack` converts the bytes of an array or a row
+    to a packed row, shape (1, stride), or None.
     """
 
     def __init__(self, network: "Network", parameters: np.ndarray, classes: list[str], pack: Packer) -> None:
@@ -115,16 +107,8 @@ def scorer(
 ) -> NetworkScorer:
     """Return the scorer of a network.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declaration that the network was trained with.
-    data : dict[str, Any]
-        The network as `as_data` describes it.
-    parameters : str
-        The bytes of the array of parameters, in base64.
-    packer : Callable[[Declaration, RandomProjection | None], Packer]
-        Returns the function that packs a row.
+    `data` is the network as `as_data` describes it, `parameters` the bytes of their array in base64. `packer` returns
+    the function that packs a row.
     """
     network, projection = parsed(data)
     check(declaration, network, projection)
@@ -139,19 +123,9 @@ def scorer(
 def packed(declaration: Declaration, numbers: np.ndarray, projection: RandomProjection | None) -> np.ndarray:
     """Return many rows packed as for a training, for `Network.scores`.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declaration that the network was trained with.
-    numbers : np.ndarray, shape (n, columns) or (n, length)
-        float64: the numbers of the columns, with a category's place among the declared ones, -1 for none; or arrays.
-    projection : RandomProjection | None
-        That of the network.
-
-    Returns
-    -------
-    np.ndarray, shape (n, stride)
-        float32.
+    Numbers, float64, shape (n, columns), are those of the columns, with a category's place among the declared ones, -1
+    for none; or arrays (n, length). Declaration and projection are the network's. Packed rows are float32, shape (n,
+    stride).
     """
     encoder: VectorEncoder | ColumnEncoder = _column_encoder(declaration, projection)
     if declaration.vector:

@@ -42,12 +42,9 @@ def written(value: Any) -> str:
 def weights(session: Session, number: int) -> list[dict[str, Any]]:
     """Return the coefficients and intercepts of a linear model, with their standard errors.
 
-    Returns
-    -------
-    list of dict
-        `feature`, `class` (None unless the label has several), `coefficient` in the units of
-        `ReleasedModel.coefficients`, of a category or a bin as in `centred`, and `standard_error`, None where the
-        receipt does not have that of each; the intercept is the feature INTERCEPT.
+    Each has `feature`, `class` (None unless the label has several), `coefficient` in the units of
+    `ReleasedModel.coefficients`, of a category or a bin as in `centred`, and `standard_error`, None where the receipt
+    does not have that of each; the intercept is the feature INTERCEPT.
     """
     row = _released(session, number)
     if row["coefficients"] is None:

@@ -18,6 +18,7 @@ from dbdp.registry import datasets
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.spending import identities, names, rights
 from dbdp.registry.spending.odometers import OF_ALLOWANCE, OF_DATASET, Account, Amounts, NotCoveredError, Price
+from dbdp.sessions.inside import waiting
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import LedgerCharge, Session
 
@@ -34,16 +35,13 @@ def record_charge(
 ) -> LedgerCharge:
     """Advance the odometers and write the ledger's row (as dbdp_owner); without a price its cost is computed here.
 
-    Raises
-    ------
-    ValueError
-        Before anything is spent: the plan has no algorithm or guarantee, the caller may not use the name, or the
-        budget does not cover it.
+    Raise ValueError before anything is spent: the plan has no algorithm or guarantee, the caller may not use the name,
+    or the budget does not cover it.
     """
     if not isinstance(plan.get("algorithm"), str):
         raise ValueError(f"algorithm of the plan is {plan.get('algorithm')!r}; give the algorithm's name")
     identities.check_confirmed(session)
-    session.synchronous_standbys()  # raises before the charge if the standbys could not be awaited after it
+    waiting.synchronous_standbys(session)  # raises before the charge if the standbys could not be awaited after it
     if price is None:
         price = Price.of(dataset.budget, Release.from_data(plan.get("guarantee")))
     price.release.event.check_parts()

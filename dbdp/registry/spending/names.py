@@ -14,7 +14,7 @@ from dbdp.sessions.errors import LOCK_NOT_AVAILABLE
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
-_MOST_WAIT = 2000  # milliseconds that a reservation waits for another transaction's
+_MOST_WAIT = "2000"  # milliseconds that a reservation waits for another transaction's
 
 
 class Version(NamedTuple):
@@ -63,7 +63,7 @@ def reserve(session: SpiSession, dataset: RegisteredDataset, name: Any) -> Versi
         return UNNAMED
     checks.model_name(name)
     try:
-        with session.waiting_at_most(_MOST_WAIT):
+        with session.setting("lock_timeout", _MOST_WAIT):
             _check_spelling(session, name)
             session.query(_RESERVE, name, dataset.id, spelling.folded(name))
             rows = session.query(_NEXT, name, dataset.id)

@@ -69,12 +69,7 @@ class Account:
     def after(self, session: Session, price: Price) -> Amounts:
         """Return the odometers after a release.
 
-        Raises
-        ------
-        NotCoveredError
-            If they would be above a limit.
-        ValueError
-            If the amount spent is unknown.
+        Raise NotCoveredError if they would be above a limit. Raise ValueError if the amount spent is unknown.
         """
         spent, costs = self._spent(session), price.at(self.budget)
         limits = self.budget.charge_limit, self.budget.leak_limit

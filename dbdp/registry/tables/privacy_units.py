@@ -16,6 +16,7 @@ from dbdp.privacy.shuffling import KeyedOrder
 from dbdp.registry.declarations import Unit
 from dbdp.registry.tables import reading
 from dbdp.registry.tables.reading import Record
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 
 KEY_BYTES = 32
@@ -69,24 +70,9 @@ def slots(
     are a uniformly random subset of them: of one unit more it is the same, or has that unit in place of one of them
     (privacy.md §18).
 
-    Parameters
-    ----------
-    session : SpiSession
-        Reads the table as its owner.
-    source : str
-        Qualified, quoted name of the table.
-    unit : Unit
-        The unit of privacy, with r = `max_rows`.
-    types : Mapping[str, str]
-        Types of the table's columns.
-    record : Record
-        What is read of each row.
-    key : bytes | None
-        Determines which rows are selected, and the order; None draws a fresh one.
-    memory : int
-        Bytes that reading may use.
-    capacity : int | None
-        Largest number of units that are read; None for all.
+    The session reads the table (a qualified, quoted name) as its owner; `types` are those of its columns. The key
+    determines which rows are selected, and the order; None draws a fresh one. Reading may use `memory` bytes. At most
+    `capacity` units are read, None for all.
     """
 
     def read() -> Iterator[bytes]:
@@ -96,7 +82,7 @@ def slots(
             for first in range(0, len(flat), most):
                 yield _records(session, source, tables, record, flat[first : first + most])
 
-    return session.in_one_snapshot(read())
+    return guarded_reads.in_one_snapshot(session, read())
 
 
 def _records(session: SpiSession, source: str, tables: Sequence[int], record: Record, entries: np.ndarray) -> bytes:
@@ -165,20 +151,13 @@ def _marked(stored: np.ndarray, marks: np.ndarray) -> np.ndarray:
 class _Least:
     """The entries with the least marks of each of the least units that are not below a bound; None is above all units.
 
-    Attributes
-    ----------
-    beyond : bytes | None
-        The least unit that did not fit, None if all fit; the units below it are complete.
-
-    Notes
-    -----
     A unit is dropped only while `units` lesser ones are stored, and from then on `beyond` is at most that unit: its
     later entries are ignored, and the next pass begins at `beyond`. An entry of a stored unit is dropped only while r
     lesser entries of it are stored.
     """
 
     def __init__(self, low: bytes | None, units: int, rows: int, marks: KeyedOrder) -> None:
-        self.beyond: bytes | None = None
+        self.beyond: bytes | None = None  # the least unit that did not fit, None if all fit; those below are complete
         self._marks, self._seen = marks, 0
         self._low, self._units, self._rows = _ABOVE_ALL if low is None else low, units, rows
         self._held = [np.zeros(0, ENTRY)]

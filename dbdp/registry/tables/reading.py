@@ -8,6 +8,7 @@ in the server, where search_path is pinned to pg_catalog.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Row
 
@@ -99,30 +100,11 @@ def records(
     product does not depend on any row. Before it is received, fewer than `batch_size` records are there: more were
     yielded.
 
-    Parameters
-    ----------
-    session : SpiSession
-        Reads the table as its owner.
-    source : str
-        Qualified, quoted name of the table.
-    record : Record
-        What is read of each row.
-    most : int
-        Public number of records that are kept at most: how often the server is asked depends on it, and not on how
-        many there are, or on how many pages.
-    memory : int
-        Bytes that reading may use.
-    one_order : bool
-        Whether the order must be the same in every session: table by table, whatever the memory.
-    within : tuple[int, int]
-        First page that is read, and the one after the last.
-    keep : Keep
-        Called with the records of each page, or row, in their order: returns those that are kept.
-
-    Raises
-    ------
-    PermissionError
-        If this role may not read the table.
+    The session reads the table (a qualified, quoted name) as its owner, with `memory` bytes. `most` is the public
+    number of records that are kept at most: how often the server is asked depends on it, and not on how many there are,
+    or on how many pages. With `one_order` the order is the same in every session: table by table, whatever the memory.
+    `within` has the first page that is read, and the one after the last. `keep` gets the records of each page, or row,
+    in their order, and returns those that are kept. Raise PermissionError if this role may not read the table.
     """
     size, held = batch_size(record, memory) * len(record.blank), bytearray()
 
@@ -180,7 +162,7 @@ def _scan(
         return piece is not None and receive(piece or record.blank)
 
     sql = what.format(**names), where.format(**names)
-    return session.scan(source, asked, *sql, received, blank, pages, source, *record.parameters)
+    return guarded_reads.scan(session, source, asked, *sql, received, blank, pages, source, *record.parameters)
 
 
 def _room(memory: int) -> int:
@@ -213,14 +195,14 @@ def counted_by_pages(session: SpiSession, source: str, pages: int) -> list[int]:
     """Return the number of rows on each so many pages, in the order of storage."""
     first, last = EVERY_PAGE
     sql = _COUNT_BY_PAGES.format(value="count(*)", source=source, where="true", first=first, last=last)
-    batches = session.batches_of(source, _MOST_ROWS, sql, b"", pages, source)
+    batches = guarded_reads.batches_of(session, source, _MOST_ROWS, sql, b"", pages, source)
     return [row["raw"] for batch in batches for row in batch]
 
 
 def stored_at(session: SpiSession, source: str, record: Record, table: int, places: Sequence[str]) -> bytes:
     """Return the records of the rows at increasing places (ctid) of one table, joined in that order."""
     sql = _BY_PLACES.format(record=record.sql, source=source)
-    with session.reading(source):
+    with guarded_reads.reading(session, source):
         return bytes(session.query(sql, record.blank, list(places), table, *record.parameters)[0]["raw"])
 
 
@@ -252,7 +234,7 @@ def shown(session: SpiSession, source: str, vector: str | None, most: int | None
         )
     column = vector and session.query("select quote_ident($1) as name", vector)[0]["name"]
     features = f"dbdp_internal.array_bytes(t.{column}::float8[])" if column else "record_send(t.*)"
-    with session.reading(source):
+    with guarded_reads.reading(session, source):
         rows = session.query(_SHOWN.format(features=features, source=source), most)
     row_type = 0 if column else kind["row_type"]
     return [row | {"row_type": row_type} for row in rows]

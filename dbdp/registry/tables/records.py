@@ -29,6 +29,7 @@ from dbdp.registry.datasets import RegisteredDataset, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.tables import privacy_units, reading
 from dbdp.registry.tables.reading import Record
+from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
@@ -125,7 +126,7 @@ def _slots(
         return privacy_units.slots(session, *public, key=key, memory=memory, capacity=dataset.capacity)
     if dataset.capacity is not None:
         drawn = _drawn(session, dataset, record, key, memory)
-        return session.in_one_snapshot(_filled(drawn, record, dataset.rows, memory))
+        return guarded_reads.in_one_snapshot(session, _filled(drawn, record, dataset.rows, memory))
     ordered = key is not None
     return reading.records(session, dataset.source, record, most=dataset.rows, memory=memory, one_order=ordered)
 
@@ -226,8 +227,8 @@ def read_by_group(
         pieces = reading.records(session, dataset.source, numbered, most=sum(sizes), memory=memory)
     else:
         drawn = _drawn_by_group(session, dataset, column, dict(zip(groups, sizes, strict=True)), numbered, memory)
-        pieces = session.in_one_snapshot(
-            _filled(drawn, numbered, sum(sizes), memory)
+        pieces = guarded_reads.in_one_snapshot(
+            session, _filled(drawn, numbered, sum(sizes), memory)
         )  # none: in pieces of public sizes
     for raw in pieces:
         yield np.frombuffer(raw, layout)

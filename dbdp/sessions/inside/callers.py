@@ -9,7 +9,7 @@ may run now.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dbdp.sessions.inside.backend import active_portal, backend
+from dbdp.sessions.inside.backend import LOCAL_USER, active_portal, backend, identity, is_role_taken
 from dbdp.sessions.session import Row, Session
 
 Lock = tuple[str, int, str]  # of a transaction on a relation, in a mode
@@ -302,3 +302,37 @@ def _refusal(row: Row) -> str:
         f"this transaction {used}, where code of another role (a view, a trigger, a rule, a default, a policy, an "
         "index, a type) could call dbdp with your privileges; call dbdp in a separate transaction"
     )
+
+
+_OWNER = "select r.oid::pg_catalog.int8 as number from pg_catalog.pg_roles as r where r.rolname = 'dbdp_owner'"
+_IN_FORCE = "select current_user::pg_catalog.text as code, session_user::pg_catalog.text as session"
+
+
+def is_restricted() -> bool:
+    """Return whether the caller is code of a table's owner, run while the server reads or maintains the table."""
+    return identity()[1].value & ~LOCAL_USER != 0
+
+
+def check_role(session: Session) -> None:
+    """Raise PermissionError for code that runs with the rights of another role than the session's.
+
+    Allowed are the role that logged in; the role of SET ROLE, outside SECURITY DEFINER functions, whose owner may
+    be a group; and dbdp_owner, as which only an interface runs that has checked its own caller.
+    """
+    allowed = backend().GetSessionUserId(), dbdp_owner(session)
+    if identity()[0].value not in allowed and not is_role_taken():
+        row = session.query(_IN_FORCE)[0]
+        raise PermissionError(
+            f"dbdp was called by code that runs with the rights of {row['code']!r}, in a session of "
+            f"{row['session']!r}; call it directly, as the role that logged in, and grant that role what it needs"
+        )
+
+
+def acts_as_owner(session: Session) -> bool:
+    """Return whether the caller is an interface that acts as dbdp_owner."""
+    return identity()[0].value == dbdp_owner(session)
+
+
+def dbdp_owner(session: Session) -> int:
+    """Return the number of the role dbdp_owner."""
+    return int(session.query(_OWNER)[0]["number"])

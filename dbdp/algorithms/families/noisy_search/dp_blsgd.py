@@ -115,10 +115,7 @@ def accounting_of(request: Request, own: Sampled, probability: float, order: flo
     functions of the past. The costs surely add up to at most `limit`, at the one order α that was fixed
     before: D_α ≤ ε - κ(α) for the run, which is (ε, δ)-DP by the conversion. ∎
 
-    Raises
-    ------
-    ValueError
-        If ε is too small for δ, or for that many steps.
+    Raise ValueError if ε is too small for δ, or for that many steps.
     """
     limit = (request.epsilon - conversion(order, request.delta * _SLACK)) * _SLACK
     if limit <= 0:

@@ -175,15 +175,7 @@ class SearchDescent:
 
 
 class Run:
-    """A descent in progress. All its attributes are public, or functions of released values.
-
-    Attributes
-    ----------
-    multiplier, epsilon, clip, loss_limit, first_step : float
-        Values for the next accesses.
-    searched : int
-        Number of searches so far.
-    """
+    """A descent in progress. All its attributes are public, or functions of released values."""
 
     def __init__(self, plan: SearchDescent, rows: Rows) -> None:
         """Begin with the planned values."""
@@ -191,9 +183,10 @@ class Run:
         self.filter, self.batches = Filter(plan.accounting.limit), plan.batches(rows)
         self.adaptation = plan.adaptation()
         self.model = plan.objective.initial()
+        # Values for the next accesses.
         self.multiplier, self.epsilon = plan.accounting.multiplier, plan.accounting.epsilon
         self.clip, self.loss_limit, self.first_step = plan.clip, plan.loss_limit, plan.first_step
-        self.searched = 0
+        self.searched = 0  # number of searches so far
         self._taken: list[float] = []
 
     def affords(self, multiplier: float, epsilon: float | None = None) -> bool:

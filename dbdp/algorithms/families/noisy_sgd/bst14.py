@@ -72,10 +72,7 @@ def published_multiplier(request: Request, batches: Batches) -> float:
     (ln(1 + q(e^ε₂ - 1)), qδ₁)-DP (`subsampling.amplified`), and ln(1 + q(e^x - 1)) ≤ 2qx for x ≤ 1; T = k⌈m/b⌉ of
     them compose to ε, with (Tq + 1)δ₁ ≤ δ, which is checked.
 
-    Raises
-    ------
-    ValueError
-        If there are too few rows.
+    Raise ValueError if there are too few rows.
     """
     delta1 = request.delta / (settings.epochs_of(request) * batches.rows)
     q = batches.probability or 1.0

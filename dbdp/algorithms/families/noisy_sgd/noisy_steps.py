@@ -276,12 +276,8 @@ def sampled_plan(
 ) -> NoisyWhileTraining:
     """Return the plan of SGD over Poisson mini-batches, by default without a regulariser.
 
-    Parameters
-    ----------
-    network_step, linear_step : float, float | None
-        η of the constant schedule if the request does not set it; None for `step_of`.
-    multiplier : Callable[[Request, Batches], float] | None
-        Returns σ/C*; by default the least that is (ε, δ)-DP.
+    `network_step` and `linear_step` are η of the constant schedule if the request does not set it; None for `step_of`.
+    `multiplier` returns σ/C*, by default the least that is (ε, δ)-DP.
     """
     batches = poisson(request, facts)
     regularisation = settings.regularisation_of(request, 0.0)

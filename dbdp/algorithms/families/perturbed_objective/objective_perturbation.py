@@ -253,10 +253,7 @@ def error_of(perturbation: Perturbation, descent: AcceleratedDescent, radius: fl
     2·radius/‖f‖: 2(A + B‖f‖)·2·radius/‖f‖ ≤ 2e. It errs itself by (P + 6)u·radius. ∎ So f and the noisy result are an
     adaptive composition (§13) of the perturbed minimum with noise that covers 2e.
 
-    Raises
-    ------
-    ValueError
-        If e is above half the radius.
+    Raise ValueError if e is above half the radius.
     """
     parameters, scale = descent.objective.parameters, descent.rows * descent.regularisation
     furthest = 2 * (radius + descent.reach)

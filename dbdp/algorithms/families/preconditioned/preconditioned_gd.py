@@ -24,7 +24,8 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 )
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
-from dbdp.algorithms.rows import Progress, Rows, silent
+from dbdp.algorithms.rows import Pace, Progress, Rows, silent
+from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
@@ -35,6 +36,9 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
+RESIDUAL_SHARE = 0.06  # of μ², for the residuals of numbers
+RESIDUAL_SIGNAL = 20  # of nμ/d: with less, the passes of a second descent cost more than its clip gains
+LEAST_PASSES = 8  # that two descents share
 MOST_SHARED = 0.99  # of μ², for everything but the steps
 MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
 FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
@@ -53,7 +57,7 @@ class Settings(OwnSettings):
         1e-6, 0.99, "fraction of μ² for the second moment; by default .3, .15 or .2, and 0 with a summary"
     )
     evaluation_share: float | None = automatic(
-        0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .1"
+        0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
     clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4")
 
@@ -85,7 +89,9 @@ def usual_passes(signal: float, facts: Facts) -> int:
     """Return T: more steps have more noise each, which a strong signal affords, and several classes need (§16.6)."""
     if facts.outputs > 1:
         return 40 if signal > STRONG_OF_SEVERAL else 20
-    return 16 if signal > FAIR or not facts.is_classifier else 10
+    if not facts.is_classifier:
+        return 18 if signal >= RESIDUAL_SIGNAL else 16
+    return 16 if signal > FAIR else 10
 
 
 def usual_clip(signal: float, facts: Facts) -> float:
@@ -117,8 +123,13 @@ def usual_moment_share(facts: Facts) -> float:
 
 
 def usual_evaluation_share(facts: Facts) -> float:
-    """Return the share of μ² for the table of scores: what it costs the steps is next to nothing (§21.3)."""
-    return 0.1 if facts.is_classifier else 0.0
+    """Return the share of μ² for the table of scores: what it costs the steps is next to nothing (§21.3).
+
+    Softmax with its one clip is hardly biased, so that several classes need less of it.
+    """
+    if not facts.is_classifier:
+        return 0.0
+    return 0.05 if facts.outputs == 1 else 0.02
 
 
 def predicted_loss(signal: float, facts: Facts) -> str:
@@ -161,10 +172,7 @@ def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPla
     (§13), and that is at most 1/z², z the analytic multiplier of (ε, δ). With a summary, which was released and
     charged before, μ_A = 0. ∎
 
-    Raises
-    ------
-    ValueError
-        If the request cannot be planned: the message names the value, the limit and the remedy.
+    Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
     if request.delta == 0:
         raise ValueError(
@@ -187,6 +195,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         multiplier=multiplier,
         moment_share=_moment_share(request, facts, own),
         evaluation_share=_evaluation_share(request, facts, own),
+        residual_share=_residual_share(signal, request, facts, own),
         passes=own.passes or usual_passes(signal, facts),
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
@@ -217,6 +226,19 @@ def _evaluation_share(request: Request, facts: Facts, own: Settings) -> float:
             f"evaluation_share = {share} is above {rest:g}, what moment_share and the steps leave; reduce one of them"
         )
     return share
+
+
+def _residual_share(signal: float, request: Request, facts: Facts, own: Settings) -> float:
+    """Return the share of μ² for residuals: for numbers, where a signal is left after it and no clip is given."""
+    is_chosen = own.clip is None and not facts.is_classifier and signal >= RESIDUAL_SIGNAL
+    if not is_chosen or (own.passes is not None and own.passes < LEAST_PASSES):
+        return 0.0
+    return min(RESIDUAL_SHARE, (MOST_SHARED - _moment_share(request, facts, own)) / 2)
+
+
+def first_passes(passes: int) -> int:
+    """Return how many of the passes come before the table of residuals."""
+    return round(0.45 * passes)
 
 
 def _step_given(size: float) -> float:
@@ -256,7 +278,8 @@ class PreconditionedDescent:
     facts: Facts
     multiplier: float  # z = 1/μ of the whole run
     moment_share: float  # share of μ² for the second moment, 0 if a summary has it
-    evaluation_share: float  # share of μ² for the table of scores; each of the steps has an equal part of the rest
+    evaluation_share: float  # share of μ² for the table of scores
+    residual_share: float  # share of μ² for residuals of numbers; each of the steps has an equal part of the rest
     passes: int  # T
     clip: float  # c: gradients in x̃ are clipped to C = c·√d_eff
     step_size: float  # η, in x̃
@@ -270,12 +293,17 @@ class PreconditionedDescent:
     @property
     def step_multiplier(self) -> float:
         """σ_g/2C = 1/μ_g, rounded up."""
-        return self.multiplier * math.sqrt(self.passes / (1 - self.moment_share - self.evaluation_share)) * ROOM
+        return self.multiplier * math.sqrt(self.passes / self._steps_share) * ROOM
+
+    @property
+    def _steps_share(self) -> float:
+        return 1 - self.moment_share - self.evaluation_share - self.residual_share
 
     @property
     def averaged(self) -> int:
         """How many of the iterates, the last ones, make up the model."""
-        return -(-self.passes // 2)
+        last = self.passes - first_passes(self.passes) if self.residual_share else self.passes
+        return -(-last // 2)
 
     def described(self) -> dict[str, Any]:
         """Return what `explain` shows of it."""
@@ -288,7 +316,7 @@ class PreconditionedDescent:
             "optimiser": "preconditioned gradient descent",
             "parameters": self.objective.parameters,
             "moment_share": self.moment_share,
-            "evaluation_share": self.evaluation_share,
+            **self._shares,
             "clip": self.clip,
             "step_size": self.step_size,
             "momentum": MOMENTUM,
@@ -298,6 +326,11 @@ class PreconditionedDescent:
             **({"radius": self.radius} if self.radius < math.inf else {}),
         }
 
+    @property
+    def _shares(self) -> dict[str, float]:
+        shares = {"evaluation_share": self.evaluation_share, "residual_share": self.residual_share}
+        return {name: share for name, share in shares.items() if share or name == "evaluation_share"}
+
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
         """Return the noisy models as one vector, shape (P,)."""
         return self.released(rows, progress).models.ravel()
@@ -305,30 +338,72 @@ class PreconditionedDescent:
     def released(self, rows: Rows, progress: Progress) -> Released:
         """Return the noisy models after a public number of passes, and what follows from the second moment."""
         rows.pack()
-        way, before = self._preconditioner(rows), self._passes_before
+        way = self._preconditioner(rows)
         rows.transform(way.matrix)
-        progress("pass", before, self._all_passes)
-        largest = self.clip * math.sqrt(way.effective_dimension)
-        noise, step = self._step_noise(largest / way.scale), self.step_size * way.scale**2 / self.facts.rows
-        model, moved, total = np.zeros((3, self.objective.parameters))
-        for done in range(self.passes):
-            gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest / way.scale, noise=noise)
-            moved = MOMENTUM * moved - step * gradients
-            model = model + moved
-            if done >= self.passes - self.averaged:
-                total += model
-            progress("pass", before + done + 1, self._all_passes)
-        mean = (total / self.averaged).reshape(-1, self.facts.dimension)
-        released = Released(
-            projected(mean @ way.matrix, self.radius),
-            {"effective_dimension": way.effective_dimension, "clip_norm": largest},
-            step * noise.noise_scale * accumulated_noise(self.passes, self.averaged) * way.matrix,
-        )
+        pace = Pace(progress, self._passes_before, self._all_passes)
+        if self.residuals is not None:
+            return self._released_of_numbers(rows, way, pace)
+        start = np.zeros(self.objective.parameters)
+        model, noise = self._descended(rows, way, start, self.clip, self.passes, pace)
+        released = self._in_rows(way, model, noise, self.clip)
         if self.evaluation is None:
             return released
         released = self.evaluation.evaluated(rows, released, way.constant if self.facts.intercept else None)
-        progress("pass", self._all_passes, self._all_passes)
+        pace()
         return replace(released, models=projected(released.models, self.radius))
+
+    def _released_of_numbers(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
+        """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
+        residuals = self.residuals
+        if residuals is None:
+            raise AssertionError("a descent with a clip that is given has no table of residuals")
+        passes = first_passes(self.passes)
+        start, before = self._descended(rows, way, np.zeros(self.objective.parameters), self.clip, passes, pace)
+        table = residuals.table(rows, self._in_rows(way, start, before, self.clip).models)
+        pace()
+        later = self.passes - passes
+        clip = table.clip(self._noise_of_prediction(way, later), self.clip)
+        model, noise = self._descended(rows, way, start, clip, later, pace)
+        released = self._in_rows(way, model, noise, clip)
+        evaluation = residuals.evaluation(rows, released.models, table.bound)
+        pace()
+        return replace(released, figures={**released.figures, "evaluation": evaluation})
+
+    def _descended(
+        self, rows: Rows, way: Preconditioner, start: np.ndarray, clip: float, passes: int, pace: Pace
+    ) -> tuple[np.ndarray, float]:
+        """Return the mean of the last half of the iterates in x̃/s, (P,), and the deviation of its noise in each."""
+        largest = clip * math.sqrt(way.effective_dimension) / way.scale
+        noise, step = self._step_noise(largest), self.step_size * way.scale**2 / self.facts.rows
+        averaged = -(-passes // 2)
+        model, moved, total = start, np.zeros_like(start), np.zeros_like(start)
+        for done in range(passes):
+            gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest, noise=noise)
+            moved = MOMENTUM * moved - step * gradients
+            model = model + moved
+            if done >= passes - averaged:
+                total += model
+            pace()
+        return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
+
+    def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
+        """Return models over packed rows, with noise of that deviation in x̃/s."""
+        models = model.reshape(-1, self.facts.dimension) @ way.matrix
+        figures = {"effective_dimension": way.effective_dimension}
+        figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)
+        return Released(projected(models, self.radius), figures, noise * way.matrix)
+
+    def _noise_of_prediction(self, way: Preconditioner, passes: int) -> float:
+        """Return about the deviation that noise gives a prediction, for a clip c of 1: E‖x̃‖² is about d_eff."""
+        accumulated = accumulated_noise(passes, -(-passes // 2)) * self.step_size
+        return 2 * self.step_multiplier * way.effective_dimension * accumulated / self.facts.rows
+
+    @property
+    def residuals(self) -> ResidualRelease | None:
+        """The table of residuals and the sums, half of their share each, if they have one."""
+        if not self.residual_share:
+            return None
+        return ResidualRelease(self.facts.dimension, self.multiplier * math.sqrt(2 / self.residual_share) * ROOM)
 
     @property
     def evaluation(self) -> SelfEvaluation | None:
@@ -346,7 +421,7 @@ class PreconditionedDescent:
 
     @property
     def _all_passes(self) -> int:
-        return self._passes_before + self.passes + bool(self.evaluation_share)
+        return self._passes_before + self.passes + bool(self.evaluation_share) + 2 * bool(self.residual_share)
 
     @property
     def _passes_before(self) -> int:

@@ -138,10 +138,7 @@ def charge_of(request: Request, selections: int) -> tuple[float, float]:
     pure r, and r²/8-zCDP. Selections depend on earlier ones, and both kinds of cost add up: Σr ≤ ε, or
     Σr²/8 ≤ ρ, which the tight conversion turns into (ε, δ). Which r is larger is public.
 
-    Raises
-    ------
-    ValueError
-        If ε is too small for that many selections.
+    Raise ValueError if ε is too small for that many selections.
     """
     pure = request.epsilon / selections
     each = math.sqrt(8 * concentrated(request) / selections) * (1 - 1e-12)

@@ -87,15 +87,7 @@ def stand_in() -> str:
 def one_hot(text: str) -> tuple[np.ndarray, np.ndarray]:
     """Return features, scaled to [0, 1] and one-hot, in rows of norm at most 1, and labels.
 
-    Parameters
-    ----------
-    text : str
-        The table as CSV text.
-
-    Returns
-    -------
-    tuple of arrays, shapes (n, 108) and (n,)
-        Features and labels.
+    The text is CSV. The arrays have the shapes (n, 108) and (n,).
     """
     rows = list(csv.DictReader(io.StringIO(text)))
     values = {name: np.array([row[name] for row in rows]) for name in COLUMNS}

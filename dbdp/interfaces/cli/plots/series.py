@@ -175,12 +175,7 @@ class ScoringRows:
     def score(self, coefficients: Any, intercepts: Any) -> float:
         """Return the score of a linear model: the share of correctly classified rows, or the error in label units.
 
-        Parameters
-        ----------
-        coefficients : array, shape (outputs, features)
-            Coefficients of the model.
-        intercepts : array, shape (outputs,)
-            Intercepts of the model.
+        Coefficients have the shape (outputs, features), intercepts (outputs,).
         """
         scores = decisions(self.declaration, self.features, np.array(coefficients), np.array(intercepts))
         if self.measure == ERROR:

@@ -15,22 +15,8 @@ from dbdp.registry.declarations import Declaration
 def design_matrix(declaration: Declaration, X: Any) -> np.ndarray:
     """Return the matrix that coefficients multiply: clipped numbers on their scales or as bins, then indicators.
 
-    Parameters
-    ----------
-    declaration : Declaration
-        The declared columns.
-    X : array, shape (n, columns), or (n, length) for an array column
-        Rows, in the order of `declaration.columns`.
-
-    Returns
-    -------
-    array, shape (n, features)
-        float64.
-
-    Raises
-    ------
-    ValueError
-        If X has another shape.
+    Rows X, shape (n, columns), are in the order of `declaration.columns`; of an array column (n, length). The matrix is
+    float64, shape (n, features). Raise ValueError if X has another shape.
     """
     rows = shaped(declaration, X)
     if declaration.vector:

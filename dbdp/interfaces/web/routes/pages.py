@@ -130,6 +130,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         coefficients=coefficients,
         chart=charts.coefficients(coefficients),
         attacks=charts.attacks(rows[0]["receipt"]),
+        calibration=charts.calibration(rows[0]["receipt"]),
         most=_MOST_COEFFICIENTS,
         predictors=predictors,
         may_grant=may["grants"] and rows[0]["own"],

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
+from dbdp.checks import is_number
 from dbdp.interfaces.web.views.rendering import number, percent
 from dbdp.sessions.session import Row
 
@@ -161,6 +162,42 @@ def roc(score: Mapping[str, Any]) -> Chart | None:
         curve=_points([(x(wrong), y(right)) for wrong, right in points]),
         guide=(x(0.0), y(0.0), x(1.0), y(1.0)),
     )
+
+
+def calibration(receipt: Mapping[str, Any]) -> Chart | None:
+    """Return the chart of what a model says of classes and what is so; None for a receipt without the curve."""
+    pairs = _curve(receipt)
+    if len(pairs) < 2:
+        return None
+    x, y = _linear(0.0, 1.0, LEFT, WIDTH - RIGHT), _linear(0.0, 1.0, _HEIGHT - BOTTOM, TOP)
+    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
+    return Chart(
+        "calibration",
+        "Frequency of the class in the rows of the training against the probability that the model gives: "
+        + ", ".join(f"{percent(observed)} at {percent(predicted)}" for predicted, observed in pairs)
+        + "; on the dashed line both are equal.",
+        "predicted probability",
+        "observed frequency",
+        [Tick(x(value), number(value)) for value in ticks],
+        [Tick(y(value), number(value)) for value in ticks],
+        curve=_points([(x(predicted), y(observed)) for predicted, observed in pairs]),
+        dots=[(x(predicted), y(observed)) for predicted, observed in pairs],
+        guide=(x(0.0), y(0.0), x(1.0), y(1.0)),
+    )
+
+
+def _curve(receipt: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the points of a receipt's calibration curve; those that are none, as a client may write, are left out."""
+    evaluation = receipt.get("evaluation")
+    points = evaluation.get("calibration") if isinstance(evaluation, dict) else None
+    found = []
+    for point in points if isinstance(points, list) else []:
+        predicted, observed = (
+            point.get(name) if isinstance(point, dict) else None for name in ("predicted", "observed")
+        )
+        if is_number(predicted) and is_number(observed) and 0 <= predicted <= 1 and 0 <= observed <= 1:
+            found.append((predicted, observed))
+    return found
 
 
 def attacks(receipt: Mapping[str, Any]) -> Chart | None:

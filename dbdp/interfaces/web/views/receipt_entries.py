@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbdp.interfaces.web.views.rendering import number
+from dbdp.registry.results.html import evaluated
 
 _SECTIONS = {
     "Guarantee": {
@@ -38,6 +39,10 @@ _SECTIONS = {
         "intercept_standard_error": ("standard error of the intercept", "upper limit, from only the noise for privacy"),
         "predicted_loss": ("predicted loss", "what the noise is expected to cost"),
         "warning": ("warning", ""),
+    },
+    "Evaluation": {
+        "evaluation": ("of itself", "figures of the model on the rows of its training, with their ± by the noise"),
+        "score_calibration": ("calibration of scores", "offsets and slope that made its probabilities right"),
     },
     "Cost": {
         "mode": ("mode", "how charges of the dataset add up"),
@@ -104,6 +109,8 @@ def _entry(name: str, value: Any, meaning: str) -> Entry:
 
 
 def _short(value: list[Any] | dict[str, Any]) -> str:
+    if figures := evaluated({"evaluation": value}):
+        return ", ".join(f"{name.removesuffix(' (training rows)')}: {figure}" for name, figure in figures.items())
     if isinstance(value, dict):
         shown = value if len(value) <= _MOST_SHOWN else {}
         if shown and all(isinstance(each, int | float) for each in shown.values()):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from people import People
+from people import People, refused
 
 from dbdp.registry import datasets
 from dbdp.sessions.client import ClientSession
@@ -14,21 +14,17 @@ pytestmark = pytest.mark.security
 
 @pytest.fixture
 def people(connection: psycopg.Connection) -> Iterator[People]:
-    """Roles that are gone at the end."""
+    """Roles that are gone at the end: at first Berta, the owner of dataset d."""
     made = People(connection)
+    made.create("berta", "owner")
+    made.register("berta", "d")
     yield made
     made.leave()
-
-
-def refused(text: str) -> "pytest.RaisesExc[psycopg.Error]":
-    return pytest.raises(psycopg.Error, match=text)
 
 
 @pytest.mark.attack("reused-name")
 def test_a_renamed_owner_keeps_its_dataset(people):
     """She grants and trains under her new name; a new role of her former name has nothing, not even a sight of it."""
-    people.create("berta", "owner")
-    people.register("berta", "d")
     people.rename("berta", "bertha")
     people.create("berta", "owner")
     people.create("xenia", "analyst")
@@ -47,8 +43,6 @@ def test_a_renamed_owner_keeps_its_dataset(people):
 @pytest.mark.attack("reused-name")
 def test_a_dataset_is_own_to_its_role_by_any_name(people):
     """A client opens the files of its own datasets: those of a former role of the name are another's."""
-    people.create("berta", "owner")
-    people.register("berta", "d")
     assert own(people, "berta", "d")
     people.rename("berta", "bertha")
     people.create("berta", "analyst")
@@ -64,9 +58,7 @@ def own(people: People, name: str, dataset: str) -> bool:
 @pytest.mark.attack("recreated-role")
 def test_role_created_again_has_nothing_of_the_former(people):
     """Neither allowance nor spending, models, name of a model or grants of prediction; the owner sees a former role."""
-    people.create("berta", "owner")
     people.create("xenia", "analyst")
-    people.register("berta", "d")
     people.grant("berta", "d", "xenia", 10)
     own, of_owner = people.train("xenia", "d", 2.5, "named"), people.train("berta", "d", 1, "of_owner")
     people.call("berta", "select dbdp.grant_prediction(%s, %s)", of_owner, people.full("xenia"))
@@ -92,8 +84,6 @@ def test_role_created_again_has_nothing_of_the_former(people):
 @pytest.mark.attack("swapped-names")
 def test_two_roles_that_swap_names_keep_their_allowances(people):
     """Alice, who spent a half, goes on with a half under the name of bob."""
-    people.create("berta", "owner")
-    people.register("berta", "d")
     for name in ("alice", "bob"):
         people.create(name, "analyst")
         people.grant("berta", "d", name, 10)
@@ -114,10 +104,8 @@ def test_two_roles_that_swap_names_keep_their_allowances(people):
 @pytest.mark.attack("reused-name")
 def test_a_renamed_team_keeps_its_grants(people):
     """Its members train and predict; members of a new team of the former name do not."""
-    people.create("berta", "owner")
     people.create("team", "team")
     people.create("carol", "analyst", "team")
-    people.register("berta", "d")
     people.grant("berta", "d", "team")
     model = people.train("berta", "d")
     people.call("berta", "select dbdp.grant_prediction(%s, %s)", model, people.full("team"))
@@ -133,9 +121,7 @@ def test_a_renamed_team_keeps_its_grants(people):
 @pytest.mark.attack("rename-inside")
 def test_an_open_session_follows_its_role_through_a_rename(people, server_url):
     """Within a transaction too: who is renamed meanwhile trains, is charged, and stores a version of its name."""
-    people.create("berta", "owner")
     people.create("xenia", "analyst")
-    people.register("berta", "d")
     people.grant("berta", "d", "xenia", 10)
     train = "select model from dbdp.dp_logreg(%s, epsilon => 2.5, epochs => 1, batch_size => 20, name => %s)"
     given = (people.full("d"), people.full("named"))
@@ -159,10 +145,8 @@ def test_an_open_session_follows_its_role_through_a_rename(people, server_url):
 @pytest.mark.attack("new-table-owner")
 def test_a_new_owner_of_a_table_does_not_have_the_dataset(people):
     """ALTER TABLE OWNER and REASSIGN OWNED move the table; the dataset stays with the role that registered it."""
-    for name in ("berta", "carla"):
-        people.create(name, "owner")
-    for dataset in ("d", "e"):
-        people.register("berta", dataset)
+    people.create("carla", "owner")
+    people.register("berta", "e")
     table, berta, carla = f"{people.full('of_d')}.t", people.full("berta"), people.full("carla")
     people.connection.execute(f"alter table {table} owner to {carla}")
     assert (people.datasets("berta"), people.datasets("carla")) == ({"d", "e"}, set())
@@ -176,9 +160,7 @@ def test_a_new_owner_of_a_table_does_not_have_the_dataset(people):
 @pytest.mark.attack("successor")
 def test_successor_has_rights_if_a_superuser_says_so(people):
     """By a role without a login, which is granted to the successor; nobody else decides."""
-    for name in ("berta", "carla"):
-        people.create(name, "owner")
-    people.register("berta", "d")
+    people.create("carla", "owner")
     model = people.train("berta", "d")
     people.connection.execute(f"reassign owned by {people.full('berta')} to {people.full('carla')}")
     people.drop("berta")
@@ -201,9 +183,7 @@ def test_successor_has_rights_if_a_superuser_says_so(people):
 @pytest.mark.attack("mark-name")
 def test_a_role_of_the_name_of_a_mark_is_not_the_marked_role(people):
     """A role may be called `former xenia`: it has nothing of xenia, and xenia's allowance can still be revoked."""
-    people.create("berta", "owner")
     people.create("xenia", "analyst")
-    people.register("berta", "d")
     people.grant("berta", "d", "xenia", 10)
     people.drop("xenia")
     mark = people.full("former xenia")
@@ -219,8 +199,6 @@ def test_a_role_of_the_name_of_a_mark_is_not_the_marked_role(people):
 @pytest.mark.attack("mark-name")
 def test_a_name_of_63_bytes_is_shown_with_its_mark(people):
     """The mark stays, and the end of the name goes."""
-    people.create("berta", "owner")
-    people.register("berta", "d")
     long = "ä" * 25 + people.ending
     people.connection.execute(f'create role "{long}" in role dbdp_analyst')
     people.call("berta", "select dbdp.grant_training(%s, %s)", people.full("d"), long)
@@ -235,9 +213,7 @@ def test_a_name_of_63_bytes_is_shown_with_its_mark(people):
 @pytest.mark.attack("rights-without-role")
 def test_check_ledger_names_rights_without_a_role(people):
     """They are no fault: the ledger agrees."""
-    people.create("berta", "owner")
     people.create("xenia", "analyst")
-    people.register("berta", "d")
     people.grant("berta", "d", "xenia", 10)
     sql = "select ok, finding from dbdp.check_ledger()"
     assert people.call("berta", sql) == [(True, None)]

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from scipy import interpolate, optimize, special
+from textbook import gaussian_delta
 
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 from dbdp.privacy.accounting.events import (
@@ -102,15 +103,11 @@ def test_no_adversary_within_an_allowance_exceeds_its_epsilon(part, mode):
     assert allowance.epsilon == part * budget.epsilon
     assert allowance.delta / 10 <= Adversary(allowance).delta() <= allowance.delta * (1 + 1e-12)
     assert Adversary(allowance, factor=2.0).delta() > allowance.delta
-
-
-def test_no_adversary_exceeds_an_allowance_at_an_earlier_order():
-    """Nor one whose allowance counts at the order of earlier charges."""
-    budget = Budget.of(epsilon=2.0, delta=0.05)
-    allowance = budget.allowance(1.6, budget.order)
-    assert allowance.order == budget.order != budget.allowance(1.6).order
-    assert allowance.delta / 10 <= Adversary(allowance).delta() <= allowance.delta
-    assert Adversary(allowance, factor=2.0).delta() > allowance.delta
+    if mode == "renyi":  # one that counts at the order of earlier charges, too
+        earlier = budget.allowance(1.6, budget.order)
+        assert earlier.order == budget.order != allowance.order
+        assert earlier.delta / 10 <= Adversary(earlier).delta() <= earlier.delta
+        assert Adversary(earlier, factor=2.0).delta() > earlier.delta
 
 
 @pytest.mark.parametrize("mode", ["renyi", "gaussian"])
@@ -322,8 +319,7 @@ def test_many_small_gaussians_are_one_on_the_grid():
     """Nineteen, one after the other: the last unit is left."""
     budget = Budget.of(epsilon=1.0, delta=1e-3, mode="gaussian")
     mean = math.sqrt(0.95 * budget.charge_limit / CHARGE_UNITS)
-    expected = special.ndtr(mean / 2 - 1 / mean) - math.e * special.ndtr(-mean / 2 - 1 / mean)
-    assert without_stops(budget, Offers(budget).gaussian(0.05)) == pytest.approx(expected, rel=1e-3)
+    assert without_stops(budget, Offers(budget).gaussian(0.05)) == pytest.approx(gaussian_delta(1.0, mean), rel=1e-3)
 
 
 # --- a filter of privacy loss distributions -----------------------------------------------------------------
@@ -334,15 +330,12 @@ def test_a_filter_that_convolves_losses_is_exceeded_by_a_choice():
     first, promised = 0.5, 1e-6  # randomised response: the loss is ±0.5
     up = special.expit(first)
 
-    def gaussian_delta(mean, epsilon):
-        return special.ndtr(mean / 2 - epsilon / mean) - math.exp(epsilon) * special.ndtr(-mean / 2 - epsilon / mean)
-
     def convolved(second):
         """δ(1) of both releases, for the δ(ε) of the second."""
         return up * second(1 - first) + (1 - up) * second(1 + first)
 
-    mean = optimize.brentq(lambda m: convolved(lambda left: gaussian_delta(m, left)) - promised, 0.01, 2)
-    seconds = [lambda left: gaussian_delta(mean, left), lambda _left: promised]  # a Gaussian, and a leak
+    mean = optimize.brentq(lambda m: convolved(lambda left: gaussian_delta(left, m)) - promised, 0.01, 2)
+    seconds = [lambda left: gaussian_delta(left, mean), lambda _left: promised]  # a Gaussian, and a leak
     assert [convolved(second) for second in seconds] == pytest.approx([promised] * 2, rel=1e-6)
     assert convolved(lambda left: max(second(left) for second in seconds)) > 1.35 * promised
 
@@ -354,7 +347,6 @@ def test_one_number_for_each_release_is_not_exceeded():
     mean, up = math.sqrt(square), special.expit(0.1)
 
     def second(left):
-        gaussian = special.ndtr(mean / 2 - left / mean) - math.exp(left) * special.ndtr(-mean / 2 - left / mean)
-        return max(gaussian, budget.leak_limit / LEAK_UNITS)
+        return max(gaussian_delta(left, mean), budget.leak_limit / LEAK_UNITS)
 
     assert up * second(0.9) + (1 - up) * second(1.1) <= 1e-6

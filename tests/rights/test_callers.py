@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, attempt, refused
-from pairs import others_slow
+from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, allow, attempt, refused
+from pairs import each_value_quick, others_slow
 
 pytestmark = pytest.mark.security
 
@@ -561,7 +561,7 @@ CHANGES = {
     "a corrected declaration": "select dbdp.redeclare('{d}', 'because', positive => '0', negative => '1')",
 }
 SPENDING = {
-    "train": "select dbdp.dp_logreg('{d}', 1, batch_size => 20)",
+    "train": "select dbdp.dp_logreg('{d}', 1, batch_size => 20, epochs => 2)",
     "tune": """select dbdp.dp_tune('{d}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
     "groups": "select * from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20)",
     "score": "select dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
@@ -570,6 +570,7 @@ SPENDING = {
     "summarize": "select dbdp.dp_summarize('{d}', 1, 1e-6)",
 }
 LEVELS = ["read committed", "repeatable read"]  # a serializable transaction spends nothing: test_environments
+STATES = dict(zip(LEVELS, ("DP001", "40001"), strict=True))
 Odometers = Callable[[], list[tuple[int]]]
 
 
@@ -588,132 +589,111 @@ def old(session: psycopg.Connection, level: str) -> None:
     session.execute("select count(*) from dbdp.datasets_details")
 
 
+def check_bound(
+    session: psycopg.Connection, level: str, sql: str, change: Callable[[], object], read: Odometers, state: str | None
+) -> None:
+    """Spend in a transaction, which is the control; after the change the same transaction spends nothing."""
+    old(session, level)
+    before = read()
+    session.execute(sql)
+    assert read() != before
+    session.execute("savepoint s")
+    change()
+    before = read()
+    if state is None:
+        session.execute(sql)
+    else:
+        with refused(*state.split()):
+            session.execute(sql)
+    assert (read() == before) == (state is not None)
+    session.execute("rollback")
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.attack("old-snapshots")
 def test_change_of_rights_binds_earlier_transactions(arena, analyst, owner, dataset, odometers, change, level):
-    """The control: the same transaction trains before the change."""
-    old(analyst, level)
-    analyst.execute(TRAIN, (dataset,))
-    analyst.execute("savepoint s")
-    owner.execute(CHANGES[change].format(d=dataset, a=arena.names["analyst"]))
-    before = odometers()
-    if level == "read committed" and change == "a corrected declaration":  # it is read anew, and holds
-        analyst.execute(TRAIN, (dataset,))
-    else:
-        with refused("DP001" if level == "read committed" else "40001"):
-            analyst.execute(TRAIN, (dataset,))
-        assert odometers() == before
-    analyst.execute("rollback")
+    state: str | None = STATES[level]
+    if change == "a dropped dataset":  # dbdp_owner's right to read it goes at once
+        state = "DP001 40001"
+    if level == "read committed" and change == "a corrected declaration":  # it is read again, and holds
+        state = None
+    sql = CHANGES[change].format(d=dataset, a=arena.names["analyst"])
+    check_bound(analyst, level, SPENDING["train"].format(d=dataset), lambda: owner.execute(sql), odometers, state)
 
 
-@pytest.mark.parametrize("spending", SPENDING)
-@pytest.mark.parametrize("change", ["a revoked allowance", "a lowered allowance"])
+@pytest.mark.parametrize(
+    ("spending", "change"), each_value_quick(list(SPENDING), ["a revoked allowance", "a lowered allowance"])
+)
 @pytest.mark.attack("old-snapshots")
 def test_an_old_snapshot_spends_by_no_interface(arena, analyst, owner, dataset, odometers, change, spending):
-    """The control: it spends before."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
-    sql = SPENDING[spending].format(d=dataset, m=model)
-    old(analyst, "repeatable read")
-    before = odometers()
-    analyst.execute(sql)
-    assert odometers() != before
-    owner.execute(CHANGES[change].format(d=dataset, a=arena.names["analyst"]))
-    before = odometers()
-    with refused("40001"):
-        analyst.execute(sql)
-    assert odometers() == before
+    spend, sql = (
+        SPENDING[spending].format(d=dataset, m=model),
+        CHANGES[change].format(d=dataset, a=arena.names["analyst"]),
+    )
+    check_bound(analyst, "repeatable read", spend, lambda: owner.execute(sql), odometers, "40001")
 
 
 @pytest.mark.attack("old-snapshots")
 def test_a_client_with_an_old_snapshot_charges_nothing(arena, owner, dataset, odometers):
     """A data owner with an allowance that may read the table, as a client does: dbdp_internal.charge."""
-    rival = arena.session("rival")
-    owner.execute(f"grant select on {dataset} to {arena.names['rival']}")
-    owner.execute("select dbdp.grant_training(%s, %s)", (dataset, arena.names["rival"]))
+    name, rival = arena.names["rival"], arena.session("rival")
+    owner.execute(f"grant select on {dataset} to {name}")
+    allow(owner, dataset, name)
     charge = f"select {ACTS['charge'].format(d=dataset)}"
-    old(rival, "repeatable read")
-    before = odometers()
-    rival.execute(charge)
-    assert odometers() != before
-    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, arena.names["rival"]))
-    before = odometers()
-    with refused("40001"):
-        rival.execute(charge)
-    assert odometers() == before
+    revoke = f"select dbdp.revoke_training('{dataset}', '{name}')"
+    check_bound(rival, "repeatable read", charge, lambda: owner.execute(revoke), odometers, "40001")
+
+
+@pytest.fixture
+def team(arena: Arena, admin: psycopg.Connection, owner: psycopg.Connection, dataset: str) -> Iterator[str]:
+    """A group that may train on the dataset, with the stranger as its member."""
+    name = f"team_{secrets.token_hex(4)}"
+    admin.execute(f"create role {name} in role dbdp_analyst; grant {name} to {arena.names['stranger']}")
+    allow(owner, dataset, name)
+    yield name
+    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, name))
+    admin.execute(f"drop owned by {name}; drop role {name}")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.attack("old-snapshots")
-def test_a_membership_that_was_revoked_ends_at_once(arena, admin, owner, dataset, odometers, level):
-    team = f"team_{secrets.token_hex(4)}"
-    admin.execute(f"create role {team} in role dbdp_analyst; grant {team} to {arena.names['stranger']}")
-    owner.execute("select dbdp.grant_training(%s, %s)", (dataset, team))
+def test_a_membership_that_was_revoked_ends_at_once(arena, admin, dataset, odometers, team, level):
+    stranger = arena.names["stranger"]
+    change = f"grant dbdp_analyst to {stranger}; revoke {team} from {stranger}"
     with arena.login("stranger") as member:
-        old(member, level)
-        member.execute(TRAIN, (dataset,))
-        admin.execute(f"grant dbdp_analyst to {arena.names['stranger']}; revoke {team} from {arena.names['stranger']}")
-        before = odometers()
-        with refused("DP001"):
-            member.execute(TRAIN, (dataset,))
-        assert odometers() == before
-    admin.execute(f"revoke dbdp_analyst from {arena.names['stranger']}")
-    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, team))
-    admin.execute(f"drop owned by {team}; drop role {team}")
+        train = SPENDING["train"].format(d=dataset)
+        check_bound(member, level, train, lambda: admin.execute(change), odometers, "DP001")
+    admin.execute(f"revoke dbdp_analyst from {stranger}")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.attack("old-snapshots")
-def test_own_allowance_binds_a_group_member_at_once(arena, admin, owner, dataset, odometers, level):
+def test_own_allowance_binds_a_group_member_at_once(arena, owner, dataset, odometers, team, level):
     """A lower one than the group's, which the member's old snapshot does not show; also one that is granted again."""
-    team, member = f"team_{secrets.token_hex(4)}", arena.names["stranger"]
-    admin.execute(f"create role {team} in role dbdp_analyst; grant {team} to {member}")
-    owner.execute("select dbdp.grant_training(%s, %s)", (dataset, team))
+    member = arena.names["stranger"]
+    grant = f"select dbdp.grant_training('{dataset}', '{member}', 1e-3)"
     for _ in range(2):
         with arena.login("stranger") as session:
-            old(session, level)
-            session.execute(TRAIN, (dataset,))  # by the group's
-            owner.execute("select dbdp.grant_training(%s, %s, 1e-3)", (dataset, member))
-            before = odometers()
-            with refused("DP001" if level == "read committed" else "40001"):
-                session.execute(TRAIN, (dataset,))
-            assert odometers() == before
+            train = SPENDING["train"].format(d=dataset)
+            check_bound(session, level, train, lambda: owner.execute(grant), odometers, STATES[level])
         owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, member))
-    owner.execute("select dbdp.revoke_training(%s, %s)", (dataset, team))
-    admin.execute(f"drop owned by {team}; drop role {team}")
-
-
-@pytest.mark.attack("old-snapshots")
-def test_a_grant_of_prediction_that_was_revoked_scores_nothing(arena, analyst, owner, dataset, odometers):
-    model = owner.execute(TRAIN, (dataset,)).fetchone()[0]
-    owner.execute("select dbdp.grant_prediction(%s, %s)", (model, arena.names["analyst"]))
-    score = SPENDING["score"].format(d=dataset, m=model)
-    old(analyst, "repeatable read")
-    analyst.execute(score)
-    owner.execute("select dbdp.revoke_prediction(%s, %s)", (model, arena.names["analyst"]))
-    before = odometers()
-    with refused("40001"):
-        analyst.execute(score)
-    assert odometers() == before
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("what", ["a model", "a summary"])
 @pytest.mark.attack("old-snapshots")
-def test_a_grant_of_a_summary_that_was_revoked_trains_nothing(arena, analyst, owner, dataset, odometers, level):
-    """The control: the same transaction trains with it before the revocation."""
-    grantee = arena.names["analyst"]
-    (summary,) = owner.execute("select summary from dbdp.dp_summarize(%s, 1, 1e-6)", (dataset,)).fetchone()
-    owner.execute("select dbdp.grant_prediction(%s, %s)", (summary, grantee))
-    train = f"select model from dbdp.dp_train('{dataset}', 1, 1e-6, summary => {summary})"
-    old(analyst, level)
-    analyst.execute(train)
-    analyst.execute("savepoint s")
-    owner.execute("select dbdp.revoke_prediction(%s, %s)", (summary, grantee))
-    before = odometers()
-    with refused("DP001" if level == "read committed" else "40001"):
-        analyst.execute(train)
-    assert odometers() == before
-    analyst.execute("rollback")
+def test_a_grant_that_was_revoked_releases_nothing(arena, analyst, owner, dataset, odometers, what, level):
+    """Of prediction with a model, which is scored, or with a summary, with which a model is trained."""
+    summarize, grantee = "select summary from dbdp.dp_summarize(%s, 1, 1e-6)", arena.names["analyst"]
+    number = owner.execute(TRAIN if what == "a model" else summarize, (dataset,)).fetchone()[0]
+    owner.execute("select dbdp.grant_prediction(%s, %s)", (number, grantee))
+    spend = SPENDING["score"].format(d=dataset, m=number)
+    if what == "a summary":
+        spend = f"select model from dbdp.dp_train('{dataset}', 1, 1e-6, summary => {number})"
+    revoke = f"select dbdp.revoke_prediction({number}, '{grantee}')"
+    check_bound(analyst, level, spend, lambda: owner.execute(revoke), odometers, STATES[level])
 
 
 @pytest.mark.attack("open-revocation")

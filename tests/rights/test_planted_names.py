@@ -3,20 +3,18 @@
 The server's log has every statement that a client sends, whichever part of dbdp sends it, psycopg and psql included.
 """
 
-import json
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import click
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy
 import traps
 from click.testing import CliRunner
+from planted import World, every_command
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import tuple_row
 from servers import temporary_cluster
@@ -24,7 +22,6 @@ from site_of_tests import csrf_of, served
 
 import dbdp
 from dbdp.algorithms import Request
-from dbdp.deployment.cluster import Cluster
 from dbdp.deployment.extension import installer, search_path
 from dbdp.deployment.extension.source import ExtensionSource
 from dbdp.interfaces.cli.demo import adult
@@ -37,11 +34,8 @@ from dbdp.sessions.client import ClientSession
 
 pytestmark = [pytest.mark.security, pytest.mark.slow]  # CI runs it
 
-PASSWORD = "of the tests alone"
 TOKEN = "t" * 32
 FIRST, BEHIND = "traps, pg_catalog, public", '"$user", public, dbdp'  # copies are met first; pairs fit better
-ROWS = "(a float8, b float8, y text, g text)"
-FILLED = "select i / 200.0, (i * 7 % 200) / 200.0, (i % 2)::text, chr(97 + i % 2) from generate_series(1, 200) as i"
 REGISTRATION = {"label": "y", "positive": "1", "epsilon": 1000, "delta": 1e-3, "mode": "basic"}
 NOTHING_OF_OURS = {"server psql", "reproduce"}  # the user's own session; benchmarks of a clone, which are not installed
 UNPLANTED = {"row_number", "over", "values", "in", "and", "or", "as", "join", "exists", "from", "filter", "any", "all"}
@@ -51,130 +45,6 @@ def path_of(connection: psycopg.Connection) -> str:
     """The search_path of a connection."""
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
         return cursor.execute("select pg_catalog.current_setting('search_path')", prepare=False).fetchone()[0]
-
-
-class World:
-    """A private server with traps, an owner `alice`, an analyst `bob`, and a superuser."""
-
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.cluster, self.folder = cluster, folder
-        self.urls = {
-            role: make_conninfo(cluster.url, dbname="dbdp", **({"user": role, "password": PASSWORD} if role else {}))
-            for role in ("alice", "bob", "")
-        }
-        self.admin = self.session()
-        self.admin.execute(f"create role alice login in role dbdp_data_owner password '{PASSWORD}'")
-        self.admin.execute(f"create role bob login in role dbdp_analyst password '{PASSWORD}'")
-        self.admin.execute("grant create on schema public to alice; grant usage on schema public to public")
-        self.admin.execute(f"create table public.rows_of_alice {ROWS}; alter table public.rows_of_alice owner to alice")
-        self.admin.execute(f"insert into public.rows_of_alice {FILLED}")
-        for name, content in self.files.items():
-            (folder / name).write_text(content)
-
-    files: ClassVar = {
-        "features.json": json.dumps({"a": [0, 1], "b": [0, 1]}),
-        "corrected.json": json.dumps({"a": [0, 2], "b": [0, 1]}),
-        "candidates.json": json.dumps([{"regularisation": 0.1}, {"regularisation": 0.01}]),
-        "public.csv": "a,b,y\n" + "".join(f"{i / 50},{1 - i / 50},{i % 2}\n" for i in range(50)),
-    }
-
-    def session(self, dbname: str = "dbdp") -> psycopg.Connection:
-        """A session of the superuser that meets no trap."""
-        url = make_conninfo(self.cluster.url, dbname=dbname, options="-c search_path=pg_catalog")
-        return psycopg.connect(url, autocommit=True)
-
-    def plant(self, dbname: str) -> None:
-        """Plant traps in a database; operators for pairs also where CREATE on the database is enough."""
-        with self.session(dbname) as admin:
-            traps.plant(admin, "traps", copies=True)
-            for schema in ("public", "postgres", "alice", "bob"):
-                traps.plant(admin, schema, copies=False)
-
-    def set_path(self, path: str, dbname: str = "dbdp") -> None:
-        """Set the path for the database and for the role, which overrides it."""
-        self.admin.execute(f"alter database {dbname} set search_path = {path}")
-        for role in ("alice", "bob", "postgres"):
-            self.admin.execute(f"alter role {role} set search_path = {path}")
-
-    def commands(self) -> dict[str, list[list[Any]]]:
-        """Arguments of each command, in an order in which they work; the role comes first, None without a server."""
-        return self._that_train() | self._that_use_models() | self._that_draw_and_end()
-
-    def _that_train(self) -> dict[str, list[list[Any]]]:
-        features, candidates = self.folder / "features.json", self.folder / "candidates.json"
-        options = ["--features", features, "--delta", 1e-3, "--epsilon", 1000, "--positive", "1"]
-        quick = ["--epsilon", 1, "--epochs", 1]
-        return {
-            "version": [[None]],
-            "server start": [[None]],
-            "server status": [[None]],
-            "server url": [[None]],
-            "doctor": [["postgres"], ["alice"], ["bob"], ["postgres", "--json"]],
-            "confirm-roles": [["postgres"], ["postgres", "--all"]],
-            "register": [["alice", "d", "rows_of_alice", "--label", "y", "--public-column", "g", *options]],
-            "redeclare": [["alice", "d", "--reason", "r", "--features", self.folder / "corrected.json"]],
-            "renew": [["alice", "d", "--reason", "r"]],
-            "raise-capacity": [["alice", "d", 1000, "--reason", "r"]],
-            "answer-at-multiples": [["alice", "d", "--reason", "r", *given] for given in (["--seconds", 1], [])],
-            "grant-training": [["alice", "d", "bob"]],
-            "train": [
-                *([role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))),
-                *([role, "d", "--epsilon", 1, "--delta", 1e-6] for role in ("alice", "bob")),
-            ],
-            "train-groups": [["alice", "d", "--group-by", "g", "--group", "a", "--group", "b", *quick]],
-            "tune": [["alice", "d", "--candidates", candidates, *quick]],
-        }  # fmt: skip
-
-    def _that_use_models(self) -> dict[str, list[list[Any]]]:
-        return {
-            "explain": [[None, "--rows", 10, "--features", 2, "--epsilon", 1], ["alice", "d", "--epsilon", 1]],
-            "datasets": [["alice"], ["bob"]],
-            "models": [["alice"], ["bob"]],
-            "budget": [["alice", "d"]],
-            "ledger": [["alice", "d"]],
-            "check-ledger": [["alice"], ["postgres"]],
-            "allowances": [["alice"]],
-            "score": [["alice", "MODEL", "d", "--epsilon", 1]],
-            "evaluate": [["alice", "MODEL", "d", "--epsilon", 1]],
-            "weights": [["alice", "MODEL"]],
-            "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
-            "class-balance": [["alice", "d", "--epsilon", 1]],
-            "bounds": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
-            "predict": [["alice", "MODEL", "rows_of_alice"]],
-            "grant-prediction": [["alice", "MODEL", "bob"]],
-            "revoke-prediction": [["alice", "MODEL", "bob"]],
-            "baseline": [["alice", "d"]],
-            "check-declaration": [["alice", "d"]],
-            "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
-        }
-
-    def _that_draw_and_end(self) -> dict[str, list[list[Any]]]:
-        picture, public, features = (self.folder / name for name in ("x.png", "public.csv", "features.json"))
-        return {
-            "plot noise": [["alice", picture, "--dataset", "d"]],
-            "plot budget": [["alice", "d", picture]],
-            "plot loss": [["alice", "d", picture]],
-            "plot utility": [
-                ["alice", picture, "--dataset", "d", "--on", "rows_of_alice", "--yes", "--epsilon", 1, "--repeats", 1],
-                ["postgres", picture, "--csv", public, "--label", "y", "--features", features, "--positive", "1",
-                 "--epsilon", 1, "--repeats", 1],
-            ],
-            "demo": [["postgres"]],
-            "revoke-training": [["alice", "d", "bob"]],
-            "install": [["another", "--dry-run"], ["another"]],
-            "uninstall": [["another", "--yes"]],
-            "web": [],
-            "server psql": [],
-            "reproduce": [],
-            "server stop": [],
-        }  # fmt: skip
-
-
-def every_command() -> Iterator[str]:
-    for name in app.list_commands(None):
-        command = app.get_command(None, name)
-        inner = command.list_commands(None) if isinstance(command, click.Group) else []
-        yield from (f"{name} {each}" for each in inner) if inner else (name,)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from attacker import DECLARED, REGISTER, ROWS, TRAIN, Arena, allow, attempt
-from pairs import others_slow
+from pairs import each_value_quick, others_slow
 
 pytestmark = pytest.mark.security
 
@@ -32,16 +32,7 @@ grant insert on {s}.seen to public
 """
 PLANNED = {  # what is evaluated where a query on the table is planned
     "an index on an expression": "create index on {t} (({s}.spy(1) + y))",
-    "the predicate of an index": "create index on {t} (y) where {s}.spy(2) = y",
     "a CHECK constraint": "alter table {t} add check ({s}.spy(3) + y > -9)",
-    "extended statistics": "create statistics {s}.{n}_st on (y + {s}.spy(4)), x from {t}",
-}
-OTHER = {  # what could run, but is not what a query needs
-    "a default": "alter table {t} add z int default {s}.spy(5)",
-    "a generated column": "alter table {t} add z int generated always as ({s}.spy(6) + y) stored",
-    "a trigger": "create trigger tr after insert or update or truncate on {t} execute function {s}.spy_trigger()",
-    "a rule on changes": "create rule ru as on update to {t} do also select {s}.spy(7)",
-    "a policy": "create policy po on {t} using ({s}.spy(8) = 1)",
 }
 
 
@@ -74,32 +65,6 @@ def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
         f"as $f$ select '{body}' $f$"
     )
     owner.execute("truncate seen")
-
-
-@pytest.mark.parametrize("place", PLANNED)
-@pytest.mark.attack("planner")
-def test_planned_code_runs_as_the_owner_or_not_at_all(arena, admin, owner, spied, place):
-    """As its owner; or, as CHECK constraints, which our plans do without whatever the session has set, not at all.
-
-    The control: a plain query of another role runs the spy with that role's rights.
-    """
-    plant(arena, owner, spied, PLANNED[place])
-    admin.execute("set role dbdp_owner; set constraint_exclusion = on")
-    admin.execute(f"select count(*) from {arena.names['owner']}.{spied} where y > 0")
-    assert ran_as(owner) == {"dbdp_owner"}
-    owner.execute("truncate seen")
-    with arena.login("analyst") as fresh:  # the server evaluates an index once in a session
-        fresh.execute("set constraint_exclusion = on")
-        fresh.execute(TRAIN, (spied,))
-    assert ran_as(owner) == (set() if place == "a CHECK constraint" else {arena.names["owner"]})
-
-
-@pytest.mark.parametrize("place", OTHER)
-@pytest.mark.attack("defaults")
-def test_what_a_query_does_not_need_does_not_run(arena, owner, analyst, spied, place):
-    plant(arena, owner, spied, OTHER[place])
-    analyst.execute(TRAIN, (spied,))
-    assert ran_as(owner) == set()
 
 
 INTERFACES = {
@@ -300,7 +265,9 @@ def test_a_session_hears_again_after_code_of_an_owner(arena, owner, loud, ending
                 fresh.cancel_safe()
             time.sleep(0.1)
         assert running.result() == ("22012" if ending == "fails" else "57014")
+        fresh.execute("reset application_name")  # the code ends from here on, so that all of it is said
         assert heard(fresh, "do $$ begin raise notice 'heard'; end $$") == ["NOTICE"]
+        fresh.execute("reset application_name")
         assert heard(fresh, sql.replace("null, 9", "null, -1")) == []
         assert attempt(fresh, "select 1 / 0") == "22012"
 
@@ -462,8 +429,10 @@ LENT = {  # how a session has a cursor open while it calls
 }
 
 
-@pytest.mark.parametrize("call", ["dbdp.dp_logreg('{n}', 1)", "dbdp.dp_class_balance('{n}', 1)", "{rows}"])
-@pytest.mark.parametrize("lent", LENT)
+@pytest.mark.parametrize(
+    ("call", "lent"),
+    each_value_quick(["dbdp.dp_logreg('{n}', 1)", "dbdp.dp_class_balance('{n}', 1)", "{rows}"], list(LENT)),
+)
 @pytest.mark.attack("cursors")
 def test_code_of_an_owner_reads_from_no_cursor_of_the_reader(arena, owner, spied, lent, call):
     """The control: such code reads a cursor that the same session has open where no interface of dbdp is asked."""
@@ -550,12 +519,16 @@ def test_table_replaced_while_waiting_gains_no_rights(arena, owner, spied, swap)
         "alter table {t} drop x",
         "delete from {t} where y = 0",
         "revoke select on {t} from dbdp_owner",
+        'delete from {t}; create rule "_RETURN" as on select to {t} do instead '
+        "select '{{1, 2, 3}}'::float8[] as x, 1 as y, 'a' as g where spy(1) = 1; grant select on {t} to dbdp_owner",
     ],
 )
 @pytest.mark.attack("changed-table")
 def test_source_changed_after_registration_is_refused(arena, owner, analyst, spied, spent, change):
     """A source that changes after registration is refused or still the same table."""
-    owner.execute(change.format(t=spied, n=spied))
+    if attempt(owner, change.format(t=spied, n=spied)):
+        assert "_RETURN" in change
+        pytest.skip("this PostgreSQL makes no view of a table")
     state = attempt(analyst, TRAIN, spied)
     if "rename" in change:  # it is followed under its new name; a new column holds what the owner says it holds
         assert state is None
@@ -604,6 +577,11 @@ TYPES = {  # of the label column: a type with code, what the class is written as
         "create type {s}.odd as enum ('0', '1'); create function {s}.out_of({s}.odd) returns text language plpgsql "
         "immutable as $$ begin perform {s}.act(); return '1'; end $$; create cast ({s}.odd as text) with function "
         "{s}.out_of({s}.odd)",
+        "1",
+    ),
+    "an enum with a cast from text": (
+        "create type {s}.odd as enum ('0', '1'); create function {s}.into(text) returns {s}.odd language plpgsql "
+        "as $$ begin perform {s}.act(); return '1'; end $$; create cast (text as {s}.odd) with function {s}.into(text)",
         "1",
     ),
     "a type with an operator": (
@@ -698,23 +676,6 @@ def test_table_of_a_registering_group_is_read(arena, admin, owner):
     owner.execute("select dbdp.drop_dataset(%s)", (f"team_{schema}",))
     owner.execute("drop table of_team")
     admin.execute(f"drop owned by team_{schema}; drop role team_{schema}")
-
-
-@pytest.mark.attack("event-triggers")
-def test_no_owner_makes_event_triggers_or_changes_defaults(owner):
-    """No owner makes event triggers or changes the defaults of others."""
-    refused = [
-        "create event trigger e on ddl_command_end execute function act()",
-        "alter default privileges for role dbdp_owner grant all on tables to public",
-        "grant dbdp_owner to current_user",
-        "alter extension dbdp drop function dbdp_internal.charge(text, json)",
-        "create or replace function dbdp_internal.charge(text, json) returns pg_lsn "
-        "language sql as 'select null::pg_lsn'",
-        "create function dbdp_internal.mine() returns int language sql as 'select 1'",
-        "create function dbdp.mine() returns int language sql as 'select 1'",
-        "alter function dbdp.dp_logreg reset all",
-    ]
-    assert {attempt(owner, statement) for statement in refused} <= {"42501"}
 
 
 ODD = {  # statements of a table's owner that raise an error with bytes that are not UTF-8

@@ -1,0 +1,1 @@
+"""Counts over packed rows, by their labels and by scores."""
