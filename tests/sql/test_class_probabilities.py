@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from released import stored
 from scipy.special import expit, softmax
 from scored import PARALLEL
 from test_prediction_by_name import named
@@ -43,13 +44,6 @@ SHAPES = {
 }
 
 
-def stored(connection: psycopg.Connection, name: str, coefficients: Any, receipt: dict[str, Any]) -> int:
-    """Store a linear model with these numbers and this receipt, as an owner's client does."""
-    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], %s) ->> 'id'"
-    given = (name, np.asarray(coefficients).tolist(), INTERCEPTS.tolist(), json.dumps(receipt))
-    return int(connection.execute(sql, given).fetchone()[0])
-
-
 def of_features(
     connection: psycopg.Connection, register: Register, features: dict[str, Any], receipt: dict[str, Any]
 ) -> tuple[int, np.ndarray]:
@@ -58,7 +52,7 @@ def of_features(
     name = register("t", features=features, positive=None, classes=CLASSES)
     width = 3 if features is ARRAY else 6
     coefficients = np.random.default_rng(3).normal(size=(3, width)) * 3 if width > 3 else WEIGHTS
-    return stored(connection, name, coefficients, receipt), coefficients
+    return stored(connection, name, coefficients.tolist(), INTERCEPTS.tolist(), **receipt), coefficients
 
 
 def decisions(connection: psycopg.Connection, features: dict[str, Any], coefficients: np.ndarray) -> np.ndarray:
@@ -93,7 +87,7 @@ def predicted(connection: psycopg.Connection, model: int | str, argument: str, t
 
 @pytest.mark.parametrize("receipt", [SOFTMAX, APART], ids=["softmax", "apart"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_probabilities_in_every_form_are_those_of_numpy(connection, schema, register, shape, receipt):
+def test_every_form_has_the_probabilities_of_numpy(connection, schema, register, shape, receipt):
     features, argument = SHAPES[shape]
     model, coefficients = of_features(connection, register, features, receipt)
     truth = expected(decisions(connection, features, coefficients), receipt)
@@ -132,7 +126,7 @@ def test_parallel_workers_find_the_same_probabilities(connection, schema, regist
 
 @pytest.mark.parametrize("receipt", [{"algorithm": "bolt_on", "loss": "huber_svm"}, {}], ids=["svm", "unknown"])
 @pytest.mark.parametrize("argument", ["x", "to_jsonb(x)"])
-def test_a_loss_without_probabilities_is_refused_with_another(connection, schema, register, receipt, argument):
+def test_a_loss_without_probabilities_is_refused(connection, schema, register, receipt, argument):
     model, _ = of_features(connection, register, ARRAY, receipt)
     for reference in (model, str(model)):
         with pytest.raises(psycopg.Error) as error:
@@ -145,7 +139,7 @@ def test_a_loss_without_probabilities_is_refused_with_another(connection, schema
     assert connection.execute(f"select dbdp.predict_class({model}, {argument}) from t").fetchone()[0] in CLASSES
 
 
-def test_the_receipt_of_a_tuning_has_the_loss_of_the_chosen_candidate():
+def test_the_loss_of_a_tuning_is_that_of_the_chosen_candidate():
     plans = [{"loss": "logistic"}, {"loss": "huber_svm"}]
     exist = [class_probabilities.exist({"plans": plans, "chosen": chosen}) for chosen in (0, 1, None)]
     assert exist == [True, False, True]
