@@ -9,7 +9,7 @@ from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
-from dbdp.algorithms.settings import NOISE_WINS, check_request, warning_of
+from dbdp.algorithms.settings import NOISE_WINS, check_request, reason_of_loss, warning_of
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import group_privacy
@@ -96,7 +96,8 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
         release: AnyPlan = PERTURBED_ONCE[request.algorithm].plan(request, facts)
     else:
         release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
-    return _with_details(release, warning_of(request, facts, ALGORITHMS[request.algorithm].OPTIONS.least_signal))
+    warning = warning_of(request, facts, ALGORITHMS[request.algorithm].OPTIONS.least_signal)
+    return _with_details(release, warning | reason_of_loss(request, facts))
 
 
 def _automatic(request: Request, facts: Facts) -> AnyPlan:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.words import own_names
+from dbdp.learning.losses import HuberRegression, Logistic, Squared
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
@@ -17,6 +18,7 @@ from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 AUTO = "auto"  # the algorithm is chosen from public facts: `dbdp.algorithms.catalogue`
+LEAST_SQUARES = (AUTO, "preconditioned_gd")  # with delta > 0 they minimise the squared loss without a ball
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Request:
     epsilon, delta : float
         The stand-alone guarantee of this release. delta = 0 is pure ε.
     algorithm, loss, schedule, mechanism, calibration : str, str | None
-        Names of the algorithm and its parts.
+        Names of the algorithm and its parts. The default loss suits the dataset's label.
     huber_width : float | None
         Half-width h of huber_svm, or δ of huber_regression.
     positive_weight : float
@@ -122,7 +124,7 @@ class Request:
     epsilon: float
     delta: float = 0.0
     algorithm: str = AUTO
-    loss: str = "logistic"
+    loss: str | None = None
     huber_width: float | None = None
     positive_weight: float = 1.0
     epochs: int | None = None
@@ -156,6 +158,19 @@ class Request:
             object.__setattr__(self, "settings", json.dumps(self.settings))
         if self.pairs is not None:
             object.__setattr__(self, "pairs", pairs.as_text(self.pairs))
+
+    def loss_on(self, *, is_classifier: bool) -> str:
+        """Return the name of the loss: the given one, else the logistic loss of classes and least squares of numbers.
+
+        Other algorithms need the models in a ball for the squared loss, of which radius nothing is known: theirs is
+        Huber's, which is the squared loss for residuals of up to `huber_width`.
+        """
+        if self.loss is not None:
+            return self.loss
+        if is_classifier:
+            return Logistic.name
+        is_free = self.delta > 0 and self.algorithm in LEAST_SQUARES and self.huber_width is None
+        return Squared.name if is_free else HuberRegression.name
 
     @property
     def projection(self) -> RandomProjection | None:
@@ -260,13 +275,17 @@ class NoisyWhileTraining:
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data: the request's options, and the details that follow from them."""
-        return {
+        loss = self.request.loss_on(is_classifier=self.facts.is_classifier)
+        named = {
             "algorithm": self.request.algorithm,
-            "loss": self.request.loss if self.request.network is None else "cross_entropy",
+            "loss": loss if self.request.network is None else "cross_entropy",
+        }
+        return {
+            **named,
             **self.facts.relation,
             "features": self.facts.dimension,
             **({"classes": self.facts.outputs} if self.facts.outputs > 1 else {}),
-            **self.request.given,
+            **(self.request.given | named),
             **self.details,
             "epsilon": self.guarantee.epsilon,
             "delta": self.guarantee.delta,

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.checks import between, model_name, one_of, positive, whole
-from dbdp.learning.losses import Loss, loss_named
+from dbdp.learning.losses import Logistic, Loss, Squared, loss_named
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.schedules import NONE, Averaging, Constant, Decreasing, InverseTime, Schedule, SquareRoot
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -89,11 +89,12 @@ def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
 
 def loss_of(request: Request, facts: Facts) -> Loss:
     """Return the loss; raise ValueError unless it fits the dataset's label."""
-    radius = request.radius if request.loss == "squared" else None
-    loss = loss_named(request.loss, width=request.huber_width, radius=radius, positive_weight=request.positive_weight)
+    name = request.loss_on(is_classifier=facts.is_classifier)
+    radius = request.radius if name == Squared.name else None
+    loss = loss_named(name, width=request.huber_width, radius=radius, positive_weight=request.positive_weight)
     if loss.is_classifier and not facts.is_classifier:
         raise ValueError(
-            f"loss {loss.name!r} is for classes, but this label is a number; use huber_regression or squared"
+            f"loss {loss.name!r} is for classes, but this label is a number; use squared or huber_regression"
         )
     if not loss.is_classifier and facts.outputs > 1:
         raise ValueError(
@@ -152,6 +153,18 @@ _PURE_SQUARED = (
     "the squared loss at delta = 0 is learned with much more noise than by preconditioned_gd, which needs a delta "
     "above 0, or than the loss huber_regression; choose one of these"
 )
+
+
+_PURE_HUBER = "for a pure guarantee the squared loss needs much more noise; it is the squared loss of small residuals"
+_BALL = "this algorithm needs a ball for the squared loss; it is the squared loss of small residuals"
+
+
+def reason_of_loss(request: Request, facts: Facts) -> dict[str, str]:
+    """Return why a number is learned by Huber's loss, if none was given; else nothing."""
+    is_given = request.loss is not None or request.huber_width is not None
+    if is_given or facts.is_classifier or request.loss_on(is_classifier=False) == Squared.name:
+        return {}
+    return {"loss_chosen_because": _BALL if request.delta else _PURE_HUBER}
 
 
 NOISE_WINS = "the noise will probably dominate"
@@ -291,7 +304,9 @@ def objective_of(request: Request, facts: Facts) -> Objective:
     from dbdp.learning.networks.architecture import network_named  # only a training of one needs it
 
     remedy = "it minimises its cross-entropy; leave it out, or leave network out"
-    refuse_given(request, "huber_width", "loss", "positive_weight", of=f"network {request.network!r}", remedy=remedy)
+    names = ("huber_width", "loss", "positive_weight")
+    plain = replace(request, loss=None) if request.loss == Logistic.name else request
+    refuse_given(plain, *names, of=f"network {request.network!r}", remedy=remedy)
     if not facts.is_classifier:
         raise ValueError(f"network {request.network!r} is for classes, but this label is a number; drop network")
     return network_named(request.network, inputs=facts.dimension, outputs=facts.outputs, intercept=facts.intercept)

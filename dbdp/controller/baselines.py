@@ -5,7 +5,7 @@ is charged and nothing is stored: the results are not private, and must not be p
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.rows import Layout
 from dbdp.controller.facts import facts, paired
 from dbdp.controller.packed_rows import PackedRows, packed_rows
+from dbdp.learning.losses import Squared
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.registry import datasets
 from dbdp.registry.datasets import RegisteredDataset
@@ -78,6 +79,8 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     """
     dataset, request = paired(_own(session, name), request)
     public = facts(dataset, request)
+    if request.loss is None and request.huber_width is None and not public.is_classifier:
+        request = replace(request, loss=Squared.name)  # no noise depends on the loss
     objective = settings.objective_of(request, public)
     if not isinstance(objective, Linear):
         raise ValueError(f"the baseline is a linear model, not network {request.network!r}; leave network out")

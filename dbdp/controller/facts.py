@@ -41,6 +41,15 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
     )
 
 
+def check_regression(dataset: RegisteredDataset) -> None:
+    """Raise ValueError for a dataset of classes, on which no regression is trained."""
+    if dataset.declaration.kind != "real":
+        raise ValueError(
+            f"dp_linreg is for numeric labels, but {dataset.declaration.label!r} of dataset {dataset.name!r} has "
+            "classes; use dp_logreg or dp_svm, or register it with label_bounds"
+        )
+
+
 def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
     """Return the dataset with the pairs of columns of a request, and the request that names each of them."""
     if request.pairs is None and request.pair_cells is not None:

@@ -173,7 +173,7 @@ comment on function dbdp.dp_svm is
 
 create or replace function dbdp.dp_linreg(
   dataset text,
-@options without loss positive_weight@
+@options without positive_weight@
 ) returns dbdp.released
 language plpython3u
 set client_min_messages = error
@@ -183,7 +183,7 @@ as $body$
 @refusing functions.dp_linreg@
 $body$;
 comment on function dbdp.dp_linreg is
-'dp_train with the Huber regression loss, for a label that is a number';
+'dp_train for a label that is a number: least squares, or loss => ''huber_regression''';
 
 create or replace function dbdp.dp_explain(
   dataset text,

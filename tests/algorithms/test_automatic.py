@@ -31,6 +31,26 @@ def test_the_algorithm_follows_from_the_options(options, algorithm):
     assert chosen(**options).request.algorithm == algorithm
 
 
+@pytest.mark.parametrize(
+    ("options", "facts", "loss"),
+    [
+        ({}, Facts(10_000, 20), "logistic"),
+        ({}, Facts(10_000, 20, 3), "logistic"),
+        ({}, Facts(10_000, 20, is_classifier=False), "squared"),
+        ({"algorithm": "preconditioned_gd"}, Facts(10_000, 20, is_classifier=False), "squared"),
+        ({"huber_width": 0.5}, Facts(10_000, 20, is_classifier=False), "huber_regression"),
+        ({"delta": 0.0}, Facts(10_000, 20, is_classifier=False), "huber_regression"),
+        ({"algorithm": "bolt_on"}, Facts(10_000, 20, is_classifier=False), "huber_regression"),
+        ({}, Facts(10_000, 5000, is_classifier=False), "huber_regression"),
+    ],
+)
+def test_the_loss_follows_from_the_label(options, facts, loss):
+    explained = chosen(facts, **options).explain()
+    assert explained["loss"] == loss
+    is_reduced = loss == "huber_regression" and "huber_width" not in options
+    assert ("loss_chosen_because" in explained) == is_reduced
+
+
 def test_the_plan_is_that_of_the_algorithm_and_has_the_reason():
     explained = chosen().explain()
     assert "n·μ/d" in explained.pop("chosen_because")

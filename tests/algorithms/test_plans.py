@@ -576,8 +576,8 @@ REFUSED = [
     ({"loss": "squared", "is_classifier": False, "radius": 0.0}, r"radius = 0.0 must be between 1e-06 and 1e\+06"),
     ({"loss": "huber_svm", "huber_width": 1.5}, r"width = 1.5 must be between 1e-06 and 1"),
     (
-        {"is_classifier": False},
-        r"'logistic' is for classes, but this label is a number; use huber_regression or squared",
+        {"loss": "logistic", "is_classifier": False},
+        r"'logistic' is for classes, but this label is a number; use squared or huber_regression",
     ),
     (
         {"loss": "squared", "outputs": 3},

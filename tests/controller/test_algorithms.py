@@ -40,7 +40,7 @@ LEFT_OUT = {  # what an interface decides by its name
     "dp_explain": set(),
     "dp_logreg": {"loss", "huber_width"},
     "dp_svm": {"loss"},
-    "dp_linreg": {"loss", "positive_weight"},
+    "dp_linreg": {"positive_weight"},
 }
 OWN_LENGTH = {name for name, few in FEW.items() if "epochs" not in few}
 MOST_UPDATES, ENOUGH = 1000, 10  # that rrpsgd may make, and that suffice: it stops at any with equal probability
@@ -357,7 +357,7 @@ def test_classes_are_learned_one_against_the_rest(connection, database, datasets
 
 def test_settings_are_a_mapping_or_json_in_python(database, datasets):
     estimator = dbdp.LogisticRegression(**BASE, algorithm="dp_agd", settings={"splits": 4}, progress=False)
-    assert estimator.request == Request(**BASE, algorithm="dp_agd", settings='{"splits": 4}')
+    assert estimator.request == Request(**BASE, algorithm="dp_agd", loss="logistic", settings='{"splits": 4}')
     assert clone(estimator).settings == {"splits": 4}
     assert estimator.fit(database, datasets["binary"]).receipt_["splits"] == 4
 

@@ -134,7 +134,7 @@ def test_a_regression_of_classes_is_refused_before_the_charge(database, connecti
         estimator(epsilon=1, database=database).fit(name)
     with pytest.raises(psycopg.Error, match=told):
         connection.execute("select dbdp.dp_train(%s, epsilon => 1, loss => %s)", (name, loss))
-    with pytest.raises(psycopg.Error, match="loss 'huber_regression' is for numeric labels"):
+    with pytest.raises(psycopg.Error, match="dp_linreg is for numeric labels"):
         connection.execute("select dbdp.dp_linreg(%s, epsilon => 1)", (name,))
     refused = run("train", name, "--epsilon", "1", "--loss", loss, "--url", server_url)
     assert refused.returncode == 1

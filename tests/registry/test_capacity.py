@@ -239,7 +239,7 @@ RELEASED = {
     "clip_norm",
     "standard_errors",
     "intercept_standard_error",
-    "calibration",
+    "score_calibration",
     "evaluation",
 }
 DECLARED = {"label": "ill", "positive": "true", "features": {"age": [0, 100], "smoker": ["true", "false"]}}

@@ -60,10 +60,10 @@ def test_an_empty_plan_begins_with_what_can_be_planned(owner, people, as_owner):
 @pytest.mark.parametrize(
     ("facts", "epsilon", "delta", "loss"),
     [
-        ({"epsilon": 4, "delta": 1e-5, "units": 25000, "is_number": False}, "1", "1e-06", "logistic"),
-        ({"epsilon": 0.5, "delta": 1e-3, "units": 100000, "is_number": True}, "0.5", "1e-06", "huber_regression"),
-        ({"epsilon": 2, "delta": 1e-3, "units": 999999, "is_number": False}, "1", "1e-07", "logistic"),
-        ({"epsilon": 2, "delta": 0, "units": 10, "is_number": False}, "1", "0", "logistic"),
+        ({"epsilon": 4, "delta": 1e-5, "units": 25000, "is_number": False}, "1", "1e-06", ""),
+        ({"epsilon": 0.5, "delta": 1e-3, "units": 100000, "is_number": True}, "0.5", "1e-06", ""),
+        ({"epsilon": 2, "delta": 1e-3, "units": 999999, "is_number": False}, "1", "1e-07", ""),
+        ({"epsilon": 2, "delta": 0, "units": 10, "is_number": False}, "1", "0", ""),
     ],
 )
 def test_what_a_plan_begins_with_follows_from_public_facts(facts, epsilon, delta, loss):

@@ -13,7 +13,8 @@ import numpy as np
 from dbdp.algorithms.plan import Released
 from dbdp.learning.counts import score_tables
 
-PRIOR = 0.5  # standard deviation of each offset, and of the slope: a noisy table moves a model no further
+PRIOR = 0.5  # standard deviation of the offset, and of the slope: a noisy table moves a model no further
+PRIOR_OF_SEVERAL = 0.15  # of several classes, whose log-odds move by the offsets only on average
 LEAST_SLOPE = 0.02  # above 0, so that no order of scores is turned
 _STEPS = 60
 _LONGEST_STEP = 0.5
@@ -44,7 +45,7 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
     outputs = len(table)
     shift = _shift(table) if has_offset else _no_shift(outputs)
     start = np.append(np.zeros(outputs), 1.0)
-    inverse = np.eye(outputs + 1) / PRIOR**2
+    inverse = np.eye(outputs + 1) / (PRIOR if outputs == 1 else PRIOR_OF_SEVERAL) ** 2
     found, information = start, np.zeros_like(inverse)
     for _ in range(_STEPS):
         slopes, information = _residuals(table, scale, shift, found)

@@ -42,7 +42,7 @@ app = Commands()
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 Reason = Annotated[str, option(help="Why, for the record.")]
-Loss = Annotated[str, option(help=HELP["loss"])]
+Loss = Annotated[str | None, option(help=HELP["loss"])]
 Granted = Annotated[str, Argument("Number of a model, name@version, or a name with all its versions.")]
 Regularisation = Annotated[float | None, option(help=HELP["regularisation"])]
 
@@ -223,7 +223,7 @@ def bounds(
 @app.command()
 def baseline(
     dataset: str,
-    loss: Loss = "logistic",
+    loss: Loss = None,
     regularisation: Regularisation = None,
     as_json: AsJson = False,
     url: Url = None,

@@ -23,6 +23,7 @@ import numpy as np
 from dbdp.algorithms.rows import RecursiveStages
 from dbdp.algorithms.scores.metrics import ScoreRequest
 from dbdp.controller import requests
+from dbdp.controller.facts import check_regression
 from dbdp.controller.statistics import noisy_scores, summary_requests
 from dbdp.deployment import about as runtime
 from dbdp.interfaces.sql.answers import in_lines, released, shown
@@ -363,9 +364,8 @@ def dp_svm(dataset: str, *values: Any) -> dict[str, Any]:
 @refusing(in_own_transaction, session.as_owner)
 def dp_linreg(dataset: str, *values: Any) -> dict[str, Any]:
     """dbdp.dp_linreg, as dbdp_owner."""
-    return released(
-        requests.train(session, dataset, training_request(values, loss="huber_regression", positive_weight=1.0))
-    )
+    check_regression(datasets.load(session, dataset))
+    return released(requests.train(session, dataset, training_request(values, positive_weight=1.0)))
 
 
 @refusing(session.as_owner)

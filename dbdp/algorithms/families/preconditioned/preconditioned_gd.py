@@ -8,6 +8,7 @@ all of them. Shapes: the K models are one vector of P = K·d parameters.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -265,9 +266,10 @@ class PreconditionedPlan(NoisyWhileTraining):
 
     method: "PreconditionedDescent"
 
-    def run(self, rows: Rows, progress: Progress = silent) -> Released:
-        """Pack the rows, train, and return the noisy models, with what follows from the released second moment."""
-        return self.method.released(rows, progress)
+    @property
+    def run(self) -> Callable[..., Released]:
+        """The method's `released`, which packs the rows and trains."""
+        return self.method.released
 
 
 @dataclass(frozen=True)
@@ -335,8 +337,8 @@ class PreconditionedDescent:
         """Return the noisy models as one vector, shape (P,)."""
         return self.released(rows, progress).models.ravel()
 
-    def released(self, rows: Rows, progress: Progress) -> Released:
-        """Return the noisy models after a public number of passes, and what follows from the second moment."""
+    def released(self, rows: Rows, progress: Progress = silent) -> Released:
+        """Pack the rows; return the noisy models after a public number of passes, and what follows from the moment."""
         rows.pack()
         way = self._preconditioner(rows)
         rows.transform(way.matrix)

@@ -13,7 +13,7 @@ from dbdp.controller.training_options import help_of, options
 from dbdp.learning.losses import LOSSES
 
 _FIRST = ("epsilon", "delta", "algorithm", "name")
-_CHOICES = {"algorithm": (AUTO, *ALGORITHMS), "loss": tuple(LOSSES)}
+_CHOICES = {"algorithm": (AUTO, *ALGORITHMS), "loss": ("", *LOSSES)}
 _LARGEST = 2**31  # bound of SQL's int
 
 
@@ -62,13 +62,11 @@ def suggested(fields: list[Field], facts: Mapping[str, Any]) -> list[Field]:
     """Return the fields of an empty form with values to begin with, from public facts of the dataset.
 
     ε is 1, or the budget's if that is less; δ the power of ten at or below 1/(10 n) and a tenth of the budget's δ, or 0
-    if that is 0; the loss suits the label.
+    if that is 0.
     """
     most = min(0.1 / max(facts["units"], 1), facts["delta"] / 10)
     delta = 10.0 ** math.floor(math.log10(most) + 1e-9) if most > 0 else 0.0
     texts = {"epsilon": f"{min(1.0, facts['epsilon']):g}", "delta": f"{delta:g}"}
-    if facts["is_number"]:
-        texts["loss"] = "huber_regression"
     return [replace(field, text=texts.get(field.name, field.text)) for field in fields]
 
 

@@ -54,6 +54,7 @@ _SECTIONS = {
     "Training": {
         "algorithm": ("algorithm", ""),
         "loss": ("loss", "the function that is minimised"),
+        "loss_chosen_because": ("reason for the loss", "if none was given"),
         "network": ("network", ""),
         "features": ("features", "coordinates of the model, with the intercept"),
         "epochs": ("epochs", "passes over the data"),
