@@ -211,3 +211,16 @@ def test_clients_show_the_probability_of_the_predicted_class(
     truth = expected(decisions(connection, FEATURES, coefficients), receipt)
     assert shown.answers == [CLASSES[k] for k in truth.argmax(axis=1)]
     assert shown.probabilities == pytest.approx(truth.max(axis=1).tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("options", ["", ", algorithm => 'bolt_on'", ", algorithm => 'dp_sgd', network => 'mlp:2'"])
+def test_a_group_without_rows_has_equal_probabilities(connection, schema, register, options):
+    """Its receipt has the loss, and a linear model the same decision for every class."""
+    connection.execute(TABLE.format(name="t"))
+    name = register("t", features=ARRAY, positive=None, classes=CLASSES, public_columns=["ward"])
+    sql = f"select model from dbdp.dp_train_groups(%s, 'ward', array['A', 'Z'], 1, 1e-6{options})"
+    known, empty = (model for (model,) in connection.execute(sql, (name,)).fetchall())
+    assert predicted(connection, known, "x").std() > 0
+    found = predicted(connection, empty, "x")
+    assert found.shape == (60, 3)
+    assert "network" in options or np.abs(found - 1 / 3).max() < 1e-15
