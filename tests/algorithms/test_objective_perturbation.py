@@ -808,7 +808,7 @@ REFUSED = {
     "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
     "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),
     "small epsilon": ({"epsilon": 1e-8}, "too small to be divided"),
-    "a number": ({"loss": "logistic", "is_classifier": False}, "use huber_regression"),
+    "a number": ({"loss": "logistic", "is_classifier": False}, "use squared or huber_regression"),
 }
 
 
