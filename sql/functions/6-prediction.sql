@@ -36,6 +36,7 @@ begin atomic
     'intercepts', m.intercepts,
     'network', m.network,
     'parameters', pg_catalog.encode(dbdp_internal.array_bytes(m.parameters), 'base64'),
+    'receipt', m.receipt, -- which probabilities the classes have
     'columns', (
       select pg_catalog.json_object_agg(
         a.attname,
@@ -277,6 +278,7 @@ comment on function dbdp_internal.fits(text, oid, bytea, text, float8) is 'inter
   predict, predict, binary, boolean, whether a released model predicts the positive class;
   predict_probability, probability, binary, float8, the probability of the positive class by a released model;
   predict_class, predict_class, classes, text, the class that a released model of a label with classes predicts;
+  predict_probabilities, probabilities, probabilities, jsonb, the probability of each class by a released model of a label with classes;
   predict_value, predict_value, real, float8, the number that a released model of a label with bounds predicts
 do@
 

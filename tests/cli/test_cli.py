@@ -170,6 +170,24 @@ def test_ledger_and_budget_on_the_command_line(server_url, connection, declared,
     connection.execute("select dbdp.drop_dataset('books'); alter table books rename to ward")
 
 
+def test_predict_shows_a_class_next_to_its_probability(server_url, connection):
+    connection.execute(
+        "create table kinds as select i % 30 as age, (array['a', 'b', 'c'])[i % 3 + 1] as class "
+        "from generate_series(1, 300) as i"
+    )
+    declared = "features => '{\"age\": [0, 29]}', classes => array['a', 'b', 'c'], epsilon => 9, delta => 1e-5"
+    connection.execute(f"select dbdp.register_dataset('kinds', 'kinds', 'class', {declared})")
+    for loss, more in {"logistic": {"probability"}, "huber_svm": set()}.items():
+        train = "select model from dbdp.dp_train('kinds', 1, loss => %s)"
+        model = connection.execute(train, (loss,)).fetchone()[0]
+        done = called("predict", str(model), "kinds", "--limit", "3", "--json", "--url", server_url)
+        assert done.exit_code == 0, done.exception
+        rows = json.loads(done.stdout)
+        assert all(set(row) == {"age", "class", "predicted_class"} | more for row in rows)
+        assert all(1 / 3 <= row["probability"] <= 1 for row in rows if more)
+    connection.execute("select dbdp.drop_dataset('kinds'); drop table kinds")
+
+
 def test_every_command_takes_a_name_with_blanks_and_dots(server_url, connection, tmp_path):
     connection.execute(
         'create schema "My.Place"; grant usage on schema "My.Place" to dbdp_owner;'

@@ -19,6 +19,7 @@ TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1)"
 # A query calls these for each row, where a setting would cost as much as predicting: sql/functions/6-prediction.sql.
 PER_ROW = {"predict", "predict_probability", "predict_stored", "probability", "probability_stored"}
 PER_ROW |= {"predict_class", "predict_class_stored", "predict_value", "predict_value_stored"}
+PER_ROW |= {"predict_probabilities", "probabilities", "probabilities_stored"}
 PER_ROW |= {"knows", "fits", "try_learn", "model_description"}
 # Aggregates, and functions of the server itself, look nothing up.
 IN_C = {

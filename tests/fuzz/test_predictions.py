@@ -15,10 +15,10 @@ REFUSALS = ("38000", "42883", "22003", "22P02", "22P05")  # 38000: of the functi
 FORGED = 10**6
 FUNCTIONS_BY_KIND = {
     "binary": ("predict", "predict_probability"),
-    "classes": ("predict_class",),
+    "classes": ("predict_class", "predict_probabilities"),
     "real": ("predict_value",),
 }
-INTERFACES = ("predict", "predict_probability", "predict_class", "predict_value")
+INTERFACES = ("predict", "predict_probability", "predict_class", "predict_probabilities", "predict_value")
 ARRAYS = {"float8[]": arrays(FLOATS, 3), "float4[]": arrays(REALS, 3), "numeric[]": arrays(NUMERICS, 3)}
 ARRAYS |= {"int4[]": arrays(st.sampled_from(["0", "1", "-1", "2147483647"]), 3)}
 KINDS = ("double precision", "real", "numeric", "integer", "text", "fuzz_word", "boolean", "character(4)", "fuzz_mood")

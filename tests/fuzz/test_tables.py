@@ -14,7 +14,7 @@ from dbdp.interfaces.python.client.connecting import connect
 
 INTERFACES = {
     "positive": ("predict", "predict_probability"),
-    "classes": ("predict_class",),
+    "classes": ("predict_class", "predict_probabilities"),
     "label_bounds": ("predict_value",),
 }
 CASES = tables().flatmap(lambda table: st.tuples(st.just(table), sound_requests(table.kind)))

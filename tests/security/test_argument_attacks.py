@@ -149,7 +149,7 @@ def test_every_option_of_a_training_is_attacked(analyst):
     }  # that one is the owner's
 
 
-PREDICTING = ("predict", "predict_probability", "predict_class", "predict_value")
+PREDICTING = ("predict", "predict_probability", "predict_class", "predict_probabilities", "predict_value")
 
 
 @pytest.mark.parametrize("function", PREDICTING)

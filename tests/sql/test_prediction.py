@@ -766,13 +766,18 @@ def array_models(connection: psycopg.Connection, register: Register) -> dict[str
         name = register(f"v_{kind}", **declared)
         weights = [1.0, -1.0, 0.5]
         outputs = 3 if kind == "classes" else 1
-        coefficients = [[weight * factor for weight in weights] for factor in (1.0, -1.0, 0.25)][:outputs]
-        made[kind] = stored(connection, name, coefficients if outputs > 1 else weights, [0.125, 0.25, 0.5][:outputs])
+        coefficients: Any = [[weight * factor for weight in weights] for factor in (1.0, -1.0, 0.25)]
+        given = coefficients if outputs > 1 else weights
+        made[kind] = stored(connection, name, given, [0.125, 0.25, 0.5][:outputs], loss="logistic")
     return made
 
 
 LABELED = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
-RIGHT = {"binary": ("predict", "predict_probability"), "classes": ("predict_class",), "real": ("predict_value",)}
+RIGHT = {
+    "binary": ("predict", "predict_probability"),
+    "classes": ("predict_class", "predict_probabilities"),
+    "real": ("predict_value",),
+}
 
 
 @pytest.mark.parametrize("argument", ["x", "v"])

@@ -73,7 +73,10 @@ def test_predictions_refuse_as_other_functions_do(connection):
         assert "Traceback" not in shown.context
 
 
-@pytest.mark.parametrize("call", ["predict", "predict_probability", "predict_class", "predict_value"])
+PREDICTING = ["predict", "predict_probability", "predict_class", "predict_probabilities", "predict_value"]
+
+
+@pytest.mark.parametrize("call", PREDICTING)
 def test_a_prediction_says_what_it_needs(connection, call):
     for given in ("", "'illness'", "3", "3::bigint", "null", "array[1, 2]", "r", "to_jsonb(r)", "model => 'illness'"):
         shown = refusal(connection, f"select dbdp.{call}({given}) from (select 1 as z) as r")

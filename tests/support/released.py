@@ -1,15 +1,18 @@
 """Models: what a training in SQL released, and ones with given numbers."""
 
+import json
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 
-def stored(connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float]) -> int:
-    """Store a model with these numbers, as an owner's client does; return its number."""
-    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], '{}') ->> 'id'"
-    return int(connection.execute(sql, (name, coefficients, intercepts)).fetchone()[0])
+def stored(
+    connection: psycopg.Connection, name: str, coefficients: Any, intercepts: list[float], **receipt: Any
+) -> int:
+    """Store a model with these numbers, and entries of its receipt, as an owner's client does; return its number."""
+    sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], %s) ->> 'id'"
+    return int(connection.execute(sql, (name, coefficients, intercepts, json.dumps(receipt))).fetchone()[0])
 
 
 def released(connection: psycopg.Connection, training: str, parameters: Any = ()) -> list[dict[str, Any]]:

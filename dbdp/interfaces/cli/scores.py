@@ -152,14 +152,25 @@ def predict(
     """Show rows of a table, each with a prediction: probability of the positive class, class, or value.
 
     The column of predictions is `probability`, `class` or `value`; `predicted_probability` etc. if the table has a
-    column of that name.
+    column of that name. A class has its probability next to it, if the model gives one.
     """
     from dbdp.interfaces.python.client.database import quoted
 
     with opened(url) as database:
         predicted = database.predictions(model, quoted(database, table), most=limit)
     answer = {"binary": "probability", "classes": "class"}.get(predicted.kind, "value")
-    while any(answer in row for row in predicted.rows):
-        answer = f"predicted_{answer}"
-    rows = [row | {answer: value} for row, value in zip(predicted.rows, predicted.answers, strict=True)]
+    predictions = {answer: predicted.answers}
+    if predicted.probabilities is not None:
+        predictions["probability"] = predicted.probabilities
+    rows = predicted.rows
+    for name, values in predictions.items():
+        column = _free_name(name, rows)
+        rows = [row | {column: value} for row, value in zip(rows, values, strict=True)]
     show(rows, as_json, f"model {model} on {table}")
+
+
+def _free_name(name: str, rows: list[dict[str, Any]]) -> str:
+    """Return a name for a column that no row has."""
+    while any(name in row for row in rows):
+        name = f"predicted_{name}"
+    return name

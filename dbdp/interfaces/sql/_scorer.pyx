@@ -1,11 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Scorers, compiled and without NumPy: those of a session, and in `_rows.pxi` those of linear models."""
 
+import json
 from array import array
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_FromStringAndSize
-from libc.math cimport INFINITY, asinh, exp, fabs, sqrt
+from libc.math cimport INFINITY, asinh, exp, fabs, log1p, sqrt
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy
 
@@ -27,6 +28,10 @@ cdef class Scorer:
 
     cdef double decision(self, bytes features):
         return NOTHING
+
+    cdef list probabilities(self, bytes features):
+        """Return the probability of each class, or None."""
+        return None
 
     def __call__(self, bytes features not None):
         cdef double decision = self.decision(features)
@@ -93,6 +98,50 @@ cdef class ClassScorer(Scorer):
         return best
 
 
+cdef class ProbabilitiesScorer(Scorer):
+    """The probabilities of the classes: the softmax of the decisions, or of their logarithms.
+
+    With `apart`, each class was learned against the rest. Its logistic probability is then divided by the sum of all,
+    which is the softmax of the logarithms of the logistic probabilities.
+    """
+
+    cdef list _scorers
+    cdef bint _apart
+
+    def __init__(self, list scorers, list classes, bint apart):
+        if len(scorers) != len(classes):
+            raise ValueError(f"{len(scorers)} scorers do not fit {len(classes)} classes")
+        for scorer in scorers:
+            if not isinstance(scorer, Scorer):
+                raise TypeError("a class is scored by a compiled scorer")
+        self._scorers, self.classes, self._apart = scorers, classes, apart
+
+    cdef list probabilities(self, bytes features):
+        cdef double decision, largest = -INFINITY, total = 0.0
+        cdef list decisions = []
+        for scorer in self._scorers:
+            decision = (<Scorer> scorer).decision(features)
+            if decision != decision:
+                return None
+            decision = min(max(decision, -MOST_DECISION), MOST_DECISION)
+            if self._apart:
+                decision = min(decision, 0.0) - log1p(exp(-fabs(decision)))
+            largest = max(largest, decision)
+            decisions.append(decision)
+        decisions = [exp(<double> each - largest) for each in decisions]
+        for each in decisions:
+            total += <double> each
+        return [<double> each / total for each in decisions]
+
+
+cdef double MOST_DECISION = 1e300  # beyond it differences of decisions could be NaN
+
+
+cdef object _object_of(Scorer scorer, list probabilities):
+    """Return the probabilities by class as a JSON object, or None."""
+    return None if probabilities is None else json.dumps(dict(zip(scorer.classes, probabilities)))
+
+
 cdef class CalledScorer(Scorer):
     """A scorer of a network: calls a Python function."""
 
@@ -104,6 +153,9 @@ cdef class CalledScorer(Scorer):
     cdef double decision(self, bytes features):
         decision = self._decide(features)
         return NOTHING if decision is None else <double> decision
+
+    cdef list probabilities(self, bytes features):
+        return self._decide.probabilities(features)
 
 
 cdef class EncodedScorer(Scorer):
@@ -118,6 +170,10 @@ cdef class EncodedScorer(Scorer):
     cdef double decision(self, bytes features):
         encoded = self._encode(features)
         return NOTHING if encoded is None else self._scorer.decision(encoded)
+
+    cdef list probabilities(self, bytes features):
+        encoded = self._encode(features)
+        return None if encoded is None else self._scorer.probabilities(encoded)
 
 
 ctypedef unsigned int (*number_function)()
@@ -210,14 +266,18 @@ cdef class Scorers:
         self._forget_other_roles()
         return (model, row_type) in self._known
 
-    cdef double _decision(self, long long model, long long row_type, bytes features):
+    cdef bint _has_scorer(self, long long model, long long row_type):
+        """Set `_last` to the scorer of a model for rows of a type; return whether there is one."""
         self._forget_other_roles()
         if self._last is None or model != self._last_model or row_type != self._last_row_type:
             scorer = self._known.get((model, row_type))
             if scorer is None:
-                return NOTHING
+                return False
             self._last, self._last_model, self._last_row_type = scorer, model, row_type
-        return self._last.decision(features)
+        return True
+
+    cdef double _decision(self, long long model, long long row_type, bytes features):
+        return self._last.decision(features) if self._has_scorer(model, row_type) else NOTHING
 
     def probability(self, long long model, long long row_type, bytes features not None):
         """Return the probability of the positive class, as text, or None."""
@@ -236,6 +296,11 @@ cdef class Scorers:
         """Return the class that a ClassScorer chooses, or None."""
         cdef double chosen = self._decision(model, row_type, features)
         return None if chosen != chosen else _class_of(self._last, chosen)
+
+    def probabilities(self, long long model, long long row_type, bytes features not None):
+        """Return the probabilities by class, as a JSON object, or None."""
+        if self._has_scorer(model, row_type):
+            return _object_of(self._last, self._last.probabilities(features))
 
     def probability_named(self, str name, long long row_type, bytes features not None, double statement):
         """As `probability`, by name."""
@@ -257,6 +322,11 @@ cdef class Scorers:
         if self._has_number(name, statement):
             return self.label(self._last_number, row_type, features)
 
+    def probabilities_named(self, str name, long long row_type, bytes features not None, double statement):
+        """As `probabilities`, by name."""
+        if self._has_number(name, statement):
+            return self.probabilities(self._last_number, row_type, features)
+
     cdef _forget_rows_of_other_commands(self, double statement):
         cdef unsigned int command = 0, subtransaction = 0
         if self._current_command != NULL:
@@ -268,19 +338,23 @@ cdef class Scorers:
         self._known = {key: scorer for key, scorer in self._known.items() if key[1] == 0}
         self._stored.clear()
 
-    cdef double _decision_stored(self, long long model, bytes row, double statement):
+    cdef bint _has_scorer_stored(self, long long model, bytes row, double statement):
+        """Set `_last_stored` to the scorer of a model for a row as it is stored; return whether there is one."""
         cdef unsigned int row_type
         if PyBytes_GET_SIZE(row) < 8:
-            return NOTHING
+            return False
         self._forget_other_roles()
         memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
         self._forget_rows_of_other_commands(statement)
         if self._last_stored is None or model != self._stored_model or row_type != self._stored_row_type:
             self._last_stored = self._stored.get((model, row_type))
             if self._last_stored is None:
-                return NOTHING
+                return False
             self._stored_model, self._stored_row_type = model, row_type
-        return self._last_stored.decision(row)
+        return True
+
+    cdef double _decision_stored(self, long long model, bytes row, double statement):
+        return self._last_stored.decision(row) if self._has_scorer_stored(model, row, statement) else NOTHING
 
     def probability_stored(self, long long model, bytes row not None, double statement):
         """Return the probability for a row as it is stored, as text, or None."""
@@ -299,6 +373,11 @@ cdef class Scorers:
         """Return the class for a row as it is stored, or None."""
         cdef double chosen = self._decision_stored(model, row, statement)
         return None if chosen != chosen else _class_of(self._last_stored, chosen)
+
+    def probabilities_stored(self, long long model, bytes row not None, double statement):
+        """Return the probabilities by class for a row as it is stored, as a JSON object, or None."""
+        if self._has_scorer_stored(model, row, statement):
+            return _object_of(self._last_stored, self._last_stored.probabilities(row))
 
     def probability_stored_named(self, str name, bytes row not None, double statement):
         """As `probability_stored`, by name."""
@@ -319,6 +398,11 @@ cdef class Scorers:
         """As `label_stored`, by name."""
         if self._has_number(name, statement):
             return self.label_stored(self._last_number, row, statement)
+
+    def probabilities_stored_named(self, str name, bytes row not None, double statement):
+        """As `probabilities_stored`, by name."""
+        if self._has_number(name, statement):
+            return self.probabilities_stored(self._last_number, row, statement)
 
 
 include "_rows.pxi"

@@ -1,8 +1,8 @@
 """Prediction with a released model, for arrays and for rows, inside the server.
 
 `dbdp.predict` is called once for each row, so scorers are compiled. The kind of a model is that of its dataset's
-label, `binary`, `classes` or `real`, and each kind has its own functions. A network is scored by NumPy, which is
-loaded with the first one.
+label, `binary`, `classes` or `real`, and each kind has its own functions. The probabilities of classes are a fourth
+kind, since they need other scorers. A network is scored by NumPy, which is loaded with the first one.
 """
 
 import ctypes
@@ -20,6 +20,7 @@ from dbdp.interfaces.sql import json_rows, outcomes, row_columns, threads
 from dbdp.interfaces.sql._scorer import MOST_KNOWN
 from dbdp.learning.rows.features import SCALED
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.results import class_probabilities
 
 Scorer = Callable[[bytes], float | None]
 
@@ -33,8 +34,10 @@ def _functions_of_server() -> tuple[Any, ...]:
     return tuple(ctypes.cast(each, ctypes.c_void_p).value for each in functions)
 
 
-_scorers: dict[str, Any] = {kind: compiled.Scorers(*_functions_of_server()) for kind in ("binary", "classes", "real")}
-_binary_kind, _classes_kind, _real_kind = _scorers.values()
+_PROBABILITIES = "probabilities"
+_KINDS = ("binary", "classes", "real", _PROBABILITIES)
+_scorers: dict[str, Any] = {kind: compiled.Scorers(*_functions_of_server()) for kind in _KINDS}
+_binary_kind, _classes_kind, _real_kind, _probabilities_kind = _scorers.values()
 predict, predict_named = _binary_kind.predict, _binary_kind.predict_named
 predict_stored, predict_stored_named = _binary_kind.predict_stored, _binary_kind.predict_stored_named
 probability, probability_named = _binary_kind.probability, _binary_kind.probability_named
@@ -43,9 +46,12 @@ predict_class, predict_class_named = _classes_kind.label, _classes_kind.label_na
 predict_class_stored, predict_class_stored_named = _classes_kind.label_stored, _classes_kind.label_stored_named
 predict_value, predict_value_named = _real_kind.value, _real_kind.value_named
 predict_value_stored, predict_value_stored_named = _real_kind.value_stored, _real_kind.value_stored_named
+probabilities, probabilities_named = _probabilities_kind.probabilities, _probabilities_kind.probabilities_named
+probabilities_stored = _probabilities_kind.probabilities_stored
+probabilities_stored_named = _probabilities_kind.probabilities_stored_named
 _FUNCTIONS = {
     "binary": "dbdp.predict or dbdp.predict_probability",
-    "classes": "dbdp.predict_class",
+    "classes": "dbdp.predict_class or dbdp.predict_probabilities",
     "real": "dbdp.predict_value",
 }
 _LABELS = {"binary": "a label with two values", "classes": "one of several classes", "real": "a number"}
@@ -179,14 +185,25 @@ def _learned(model: int | None, row_type: int, description: str | None, kind: st
         raise ValueError(f"model {model} does not exist; see dbdp.models")
     described = json.loads(description)
     declaration = Declaration.of_stored(described["declaration"])
-    if declaration.kind != kind:
-        raise ValueError(f"model {model} predicts {_LABELS[declaration.kind]}; call {_FUNCTIONS[declaration.kind]}")
+    _check_kind(model, declaration, described, kind)
     make = _of_json if row_type == json_rows.TYPE else _scorers_of
     if len(_names) >= 4 * MOST_KNOWN:
         forget()
     _names[model] = described.get("name"), described.get("version")
-    _scorers[kind].add(model, row_type, *make(declaration, described, row_type))
+    _scorers[kind].add(model, row_type, *make(declaration, described | {"kind": kind}, row_type))
     return declaration
+
+
+def _check_kind(model: int, declaration: Declaration, described: dict[str, Any], kind: str) -> None:
+    """Raise ValueError for a model of another label, or without the probabilities that were asked for."""
+    if declaration.kind != ("classes" if kind == _PROBABILITIES else kind):
+        raise ValueError(f"model {model} predicts {_LABELS[declaration.kind]}; call {_FUNCTIONS[declaration.kind]}")
+    receipt = described.get("receipt") or {}
+    if kind == _PROBABILITIES and not described["network"] and not class_probabilities.exist(receipt):
+        raise ValueError(
+            f"the loss of model {model} is {class_probabilities.loss_of(receipt) or 'unknown'!r}, which gives no "
+            "probabilities; call dbdp.predict_class, or train a model with loss => 'logistic'"
+        )
 
 
 def _of_json(declaration: Declaration, described: dict[str, Any], row_type: int) -> tuple[Scorer, ...]:
@@ -236,11 +253,19 @@ def _of_network(declaration: Declaration, described: dict[str, Any], row_type: i
 
 
 def _of_classes(declaration: Declaration, described: dict[str, Any], make: Callable[..., Any]) -> tuple[Scorer, ...]:
-    """Return the scorers, in each form, that choose the class with the largest decision; one norm would divide all."""
-    declaration = replace(declaration, encoding=SCALED)
+    """Return the scorers, in each form, that choose the class with the largest decision, or that have probabilities.
+
+    The norm of the row would divide all decisions, which changes probabilities, but not the class.
+    """
+    classes = list(declaration.classes)
+    if described["kind"] == _PROBABILITIES:
+        is_apart = not class_probabilities.are_softmax(described["receipt"])
+        scorer = partial(compiled.ProbabilitiesScorer, classes=classes, apart=is_apart)
+    else:
+        declaration, scorer = replace(declaration, encoding=SCALED), partial(compiled.ClassScorer, classes=classes)
     outputs = zip(described["coefficients"], described["intercepts"], strict=True)
     single = [make(declaration, described | {"coefficients": c, "intercept": i}) for c, i in outputs]
-    return tuple(compiled.ClassScorer(list(form), list(declaration.classes)) for form in zip(*single, strict=True))
+    return tuple(scorer(list(form)) for form in zip(*single, strict=True))
 
 
 def _check_array(declaration: Declaration) -> None:

@@ -77,13 +77,26 @@ class NetworkScorer:
 
     def __call__(self, features: bytes) -> float | None:
         """Return the decision for the bytes of an array or a row."""
+        scores = self._scores(features)
+        if scores is None:
+            return None
+        return float(np.argmax(scores) if self.classes else scores[0])
+
+    def probabilities(self, features: bytes) -> list[float] | None:
+        """Return the probability of each class: the softmax of the scores."""
+        scores = self._scores(features)
+        if scores is None:
+            return None
+        exponentials = np.exp(scores - scores.max())
+        probabilities: list[float] = (exponentials / exponentials.sum()).tolist()
+        return probabilities
+
+    def _scores(self, features: bytes) -> np.ndarray | None:
         row = self._pack(features)
         if row is None or row[0, -1] == 0.0:
             return None
-        scores = self._network.scores(self._parameters, row)[0]
-        if not np.isfinite(scores).all():
-            return None
-        return float(np.argmax(scores) if self.classes else scores[0])
+        scores: np.ndarray = self._network.scores(self._parameters, row)[0]
+        return scores if np.isfinite(scores).all() else None
 
 
 def scorer(

@@ -11,18 +11,18 @@ from dbdp.sessions.session import Row
 
 # Predictions for rows that the server reads, by internal functions: the table's owner defines the type of a row.
 _PREDICTED = """
-select r.shown,
-       coalesce(
-           {predictor}($4::int8, r.row_type, r.features),
-           case
-               when dbdp_internal.knows($4::int8, r.row_type, {kind}) then null
-               when dbdp_internal.learn(
-                   $4::int8, r.row_type, dbdp_internal.model_description($4::int8, r.row_type), {kind})
-               then {predictor}($4::int8, r.row_type, r.features)
-           end
-       ) as answer
+select r.shown, {answer} as answer, {probabilities} as probabilities
 from dbdp_internal.table_rows($1::text::regclass, $2, $3::int8) as r
 """
+_ANSWER = """coalesce(
+    {predictor}($4::int8, r.row_type, r.features),
+    case
+        when dbdp_internal.knows($4::int8, r.row_type, {kind}) then null
+        when dbdp_internal.learn(
+            $4::int8, r.row_type, dbdp_internal.model_description($4::int8, r.row_type), {kind})
+        then {predictor}($4::int8, r.row_type, r.features)
+    end
+)"""
 _PREDICTORS = {"binary": "probability", "classes": "predict_class", "real": "predict_value"}
 
 
@@ -38,11 +38,19 @@ class Predictions:
         The rows, each with the JSON values of its columns by name.
     answers : list, shape (n,)
         For each row the probability of the positive class (binary), the name of a class (classes) or a number (real).
+    probabilities : list of float, shape (n,), or None
+        For each row the probability of the class in `answers`. None if the label does not have several classes, or the
+        model's loss gives no probabilities.
     """
 
     kind: str
     rows: list[Row]
     answers: list[Any]
+    probabilities: list[float | None] | None = None
+
+
+def _answer(predictor: str, kind: str) -> sql.Composed:
+    return sql.SQL(_ANSWER).format(predictor=sql.Identifier("dbdp_internal", predictor), kind=sql.Literal(kind))
 
 
 class ScoringCalls(Calls):
@@ -66,19 +74,28 @@ class ScoringCalls(Calls):
             Rows, as `table_rows` returns them, and predictions.
         """
         from dbdp.registry.declarations import Declaration
+        from dbdp.registry.results import class_probabilities
 
         query = (
-            "select id, declaration::text as declaration from dbdp.model "
+            "select id, declaration::text as declaration, receipt from dbdp.model "
             "where id = dbdp_internal.model_number($1::text)"
         )
         found = self._of_model(query, model)
         declaration = Declaration.from_json(found["declaration"])
         vector = declaration.vector and declaration.vector.column
+        has_probabilities = declaration.kind == "classes" and class_probabilities.exist(found["receipt"])
         statement = sql.SQL(_PREDICTED).format(
-            predictor=sql.Identifier("dbdp_internal", _PREDICTORS[declaration.kind]), kind=sql.Literal(declaration.kind)
+            answer=_answer(_PREDICTORS[declaration.kind], declaration.kind),
+            probabilities=_answer("probabilities", "probabilities") if has_probabilities else sql.SQL("null"),
         )
         rows = self.query(statement.as_string(), self.table(table) or table, vector, most, found["id"])
-        return Predictions(declaration.kind, [row["shown"] for row in rows], [row["answer"] for row in rows])
+        probabilities = [row["probabilities"] and row["probabilities"].get(row["answer"]) for row in rows]
+        return Predictions(
+            declaration.kind,
+            [row["shown"] for row in rows],
+            [row["answer"] for row in rows],
+            probabilities if has_probabilities else None,
+        )
 
     def score(
         self,

@@ -14,6 +14,7 @@ from dbdp.interfaces.python.declaring import extent
 from dbdp.interfaces.python.estimators.base import Estimator, Scored
 from dbdp.interfaces.python.estimators.inputs import GivenRows, StoredLabels
 from dbdp.interfaces.python.keywords import OF_CLASSES, OF_NUMBERS, initialiser
+from dbdp.registry.results import class_probabilities
 from dbdp.registry.results.models import ReleasedModel
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Probabilistic(Classifier):
     @property
     def _is_softmax(self) -> bool:
         """Whether the classes were learned together; else each of several has a logistic probability of its own."""
-        return self.receipt_["algorithm"] == "preconditioned_gd" or self.receipt_.get("classes") == "softmax"
+        return class_probabilities.are_softmax(self.receipt_)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class.
@@ -147,13 +148,12 @@ class Probabilistic(Classifier):
             As `decision_function` does.
         """
         scores = self._scores(X)
-        if scores.shape[1] > 1 and self._is_softmax:
-            together: np.ndarray = softmax(scores, axis=1)
-            return together
-        shares: np.ndarray = expit(scores)
         if scores.shape[1] == 1:
-            return np.column_stack([1.0 - shares, shares])
-        return shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+            positive = expit(scores)
+            return np.column_stack([1.0 - positive, positive])
+        # The softmax of the logarithms of logistic probabilities scales them, also if all of them round to 0.
+        probabilities: np.ndarray = softmax(scores if self._is_softmax else -np.logaddexp(0.0, -scores), axis=1)
+        return probabilities
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Return the logarithm of the probability of each class.

@@ -1,0 +1,23 @@
+"""How the decisions of a model of several classes become probabilities, from the model's receipt."""
+
+from typing import Any
+
+_SOFTMAX, _LOGISTIC = "cross_entropy", "logistic"  # the loss of a network, and of a linear model with probabilities
+
+
+def loss_of(receipt: dict[str, Any]) -> str | None:
+    """Return the loss that a model was trained with; None if its receipt has none."""
+    plans = receipt.get("plans")  # of a tuning, which notes the chosen one
+    loss: str | None = (plans[receipt.get("chosen") or 0] if plans else receipt).get("loss")
+    return loss
+
+
+def exist(receipt: dict[str, Any]) -> bool:
+    """Return whether the loss gives probabilities."""
+    return loss_of(receipt) in (_SOFTMAX, _LOGISTIC)
+
+
+def are_softmax(receipt: dict[str, Any]) -> bool:
+    """Return whether the classes were learned together, by softmax; else each was learned against the rest."""
+    is_joint = receipt.get("algorithm") == "preconditioned_gd" or receipt.get("classes") == "softmax"
+    return is_joint or loss_of(receipt) == _SOFTMAX
