@@ -6,7 +6,7 @@ Prediction imports this module, so it imports only `checks`, `features`, `pairs`
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from dbdp.checks import is_number, whole
 from dbdp.learning.rows import pairs as pairing
 from dbdp.learning.rows.features import (
     ABSENT,
+    ASINH,
     CATEGORY,
     CENTRED,
     ENCODINGS,
@@ -37,6 +38,7 @@ MAX_BINS = 1000  # of one number: more would be nearly empty
 MAX_CLASSES = 1000  # one model for each, and a training reads the rows once for each
 MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value in the server
 KEPT = "kept"
+WIDE = 1e4  # bounds so far apart span several orders of magnitude
 MAX_UNIT_ROWS = 1000  # the noise grows by this factor: with more a model would be noise alone
 MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read together, and must fit memory whatever their rows hold
 
@@ -103,6 +105,18 @@ class Declaration:
     def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int) -> "Declaration":
         """Return the declaration with pairs of its columns; raise ValueError unless they are valid."""
         return replace(self, pairs=pairing.checked(self.parts, pairs, cells), pair_cells=cells)
+
+    def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
+        """Return the declaration with so many knots for each number, in rows that are all divided by one number.
+
+        A number with bins keeps them, and one of `indicators`, which is 0 or 1, its one coordinate. A number with bounds
+        of WIDE or more apart is on the scale `asinh`.
+        """
+        numeric = (
+            each if each.is_shared or each.column in indicators else replace(each, knots=knots, scale=_scale_of(each))
+            for each in self.numeric
+        )
+        return replace(self, numeric=tuple(numeric), encoding=CENTRED if self.kind == "real" else SCALED)
 
     @property
     def parts(self) -> tuple[Numeric | Categorical, ...]:
@@ -365,6 +379,10 @@ def _stated(declared: Any) -> Mapping[str, Any]:
     return {"bounds": declared} if _are_bounds(declared) else {}
 
 
+def _scale_of(feature: Numeric) -> str:
+    return ASINH if feature.upper - feature.lower >= WIDE else feature.scale
+
+
 def _are_categories(declared: Any) -> bool:
     listed = isinstance(declared, Sequence) and not isinstance(declared, str)
     return listed and len(declared) > 0 and all(isinstance(value, str) for value in declared)
@@ -376,19 +394,22 @@ def _are_bounds(declared: Any) -> bool:
 
 
 def _coded(column: str, declared: Mapping[str, Any]) -> Numeric:
-    """Return a numeric column that is declared with bins or a scale; raise ValueError unless both are valid."""
-    if unknown := set(declared) - {"bounds", "bins", "scale", "missing"}:
+    """Return a numeric column that is declared with bins, knots or a scale; raise ValueError unless they are valid."""
+    if unknown := set(declared) - {"bounds", "bins", "knots", "scale", "missing"}:
         raise ValueError(
-            f'feature {column!r} has {sorted(unknown)}; a number has "bounds", "bins", "scale" and "missing"'
+            f'feature {column!r} has {sorted(unknown)}; a number has "bounds", "bins" or "knots", "scale" and "missing"'
         )
-    bounds, bins, scale = declared["bounds"], declared.get("bins", 0), declared.get("scale", LINEAR)
+    bounds, scale = declared["bounds"], declared.get("scale", LINEAR)
     if not _are_bounds(bounds):
         raise ValueError(f"bounds of {column!r} are {bounds!r}; give [lower, upper]")
-    if bins != 0 or isinstance(bins, bool):
-        whole(f"bins of {column!r}", bins, 2, MAX_BINS, "or leave them out, for one coordinate")
+    parts = {name: declared[name] for name in ("bins", "knots") if declared.get(name, 0) != 0}
+    for name, number in parts.items():
+        whole(f"{name} of {column!r}", number, 2, MAX_BINS, "or leave them out, for one coordinate")
+    if len(parts) > 1:
+        raise ValueError(f"column {column!r} has bins and knots; keep the bins for steps, or the knots for a curve")
     if scale not in SCALES:
         raise ValueError(f"scale of {column!r} is {scale!r}; it must be one of {', '.join(SCALES)}")
-    return replace(_numeric(column, *bounds), bins=bins, scale=scale)
+    return replace(_numeric(column, *bounds), scale=scale, **parts)
 
 
 def _numeric(column: str, lower: float, upper: float) -> Numeric:

@@ -500,6 +500,30 @@ def test_every_finite_number_has_one_bin_and_position(bounds, bins, scale, value
         assert (np.abs((result - origin) / length) <= 1 + 1e-12).all()
 
 
+@given(
+    bounds=st.tuples(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300)).filter(lambda b: b[1] - b[0] >= 1e-100),
+    knots=st.integers(2, 12),
+    scale=st.sampled_from(["linear", "asinh"]),
+    values=st.lists(st.floats(), min_size=1, max_size=5),
+)
+def test_every_number_is_between_two_knots(bounds, knots, scale, values):
+    feature = Numeric("a", *bounds, knots=knots, scale=scale)
+    places, parts = encoding.knots_below(feature, np.array([*bounds, *values]))
+    assert ((places >= 0) & (places <= knots - 2)).all()
+    assert ((parts >= 0) & (parts <= 1)).all()
+    assert (places[:2] + parts[:2]).tolist() == pytest.approx([0, knots - 1], abs=1e-9)
+    assert list(feature.values_at_knots) == sorted(feature.values_at_knots)
+    assert len(feature.names) == len(feature.positions_of_knots) == knots
+
+
+def test_coordinates_of_knots_are_hats():
+    encoder = ColumnEncoder((Numeric("a", 0.0, 9.0, knots=4),), (), intercept=True, encoding="scaled")
+    assert encoder.radius == pytest.approx(2**0.5)
+    rows = encoder.rows(records([[0.0], [1.5], [3.0], [7.0], [99.0]]))[:, :4] * encoder.radius
+    hats = [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 0, 2 / 3, 1 / 3], [0, 0, 0, 1]]
+    assert rows == pytest.approx(np.array(hats), abs=1e-6)
+
+
 def test_the_asinh_bins_grow_away_from_zero():
     feature = Numeric("gain", 0.0, 100_000.0, bins=8, scale="asinh")
     assert np.diff([0.0, *feature.edges, 100_000.0]).tolist() == sorted(np.diff([0.0, *feature.edges, 100_000.0]))

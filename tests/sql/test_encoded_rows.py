@@ -36,6 +36,11 @@ FEATURES: dict[str, dict[str, Any]] = {
     },
 }
 FEATURES["pairs"] = FEATURES["bins"]
+FEATURES["knots"] = FEATURES["bins"] | {
+    "a": {"bounds": [-4, 4], "knots": 5},
+    "w": {"bounds": [-1e6, 1e6], "knots": 4, "scale": "asinh"},
+    "s": {"bounds": [0, 100], "knots": 2},
+}
 MEANINGS: dict[str, tuple[Any, Any]] = {  # of NULL: as a number, and as a category; None is not declared
     "required": ("required", "required"),
     "usual": (None, None),

@@ -550,11 +550,15 @@ ENDINGS = st.sampled_from(
 
 @st.composite
 def numbers_of(draw: st.DrawFn, kind: str) -> row_columns.Column:
-    """A column of numbers, linear, on a scale of its own, or in bins."""
+    """A column of numbers, linear, on a scale of its own, in bins, or between knots."""
     weights = tuple(draw(st.lists(st.floats(-10, 10), min_size=4, max_size=4)))
     affine, bend = draw(st.sampled_from([((0.0, 1.0), None), ((5.0, 20.0), None), ((1.0, 3.0), (-3.0, 0.25))]))
-    bins = (EDGES, weights) if draw(st.booleans()) else None
-    return row_columns.Column(kind, (weights[0], -100.0, 100.0), None, affine, bend, bins)
+    begins = (-math.inf, *EDGES)
+    lengths = draw(st.lists(st.floats(0.5, 50), min_size=4, max_size=4))
+    curve = map(row_columns.Interval, begins, weights, reversed(weights), (-60.0, -50.0, 0.0, 3.0), lengths)
+    steps = map(row_columns.Interval, begins, weights)
+    intervals = tuple(draw(st.sampled_from([(), tuple(steps), tuple(curve)])))
+    return row_columns.Column(kind, (weights[0], -100.0, 100.0), None, affine, bend, intervals)
 
 
 @st.composite

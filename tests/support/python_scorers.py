@@ -118,14 +118,16 @@ def _contribution(column: Column, value: bytes | None) -> tuple[float, float]:
 
 def _weighted(column: Column, number: float) -> tuple[float, float]:
     """Return the summands of a finite number in the decision and in the squared norm of the row."""
-    if column.bins is not None:
-        edges, weights = column.bins
-        return weights[bisect.bisect_right(edges, number)], 1.0
     weight, lower, upper = column.numbers
     position, (origin, length) = min(max(number, lower), upper), column.affine
     if column.bend is not None:
         centre, factor = column.bend
         position = math.asinh((position - centre) * factor)
+    if column.intervals:
+        begins = [each.begin for each in column.intervals]
+        chosen = column.intervals[bisect.bisect_right(begins, number) - 1]
+        part = min(max((position - chosen.start) / chosen.length, 0.0), 1.0)
+        return chosen.weight + chosen.rise * part, part**2 + (1 - part) ** 2
     coordinate = (position - origin) / length
     return weight * coordinate, coordinate * coordinate
 

@@ -114,14 +114,15 @@ cdef double _number(const unsigned char *data, int size, char kind) noexcept nog
 cdef class _Columns(_Linear):
     """A scorer of rows; the base class, which computes the contribution of a column; see `row_columns.Column`.
 
-    Factors are 0 if the scale is linear. The bins of all columns are stored one after the other, and the first bin of
-    each column begins at -∞. The groups of a column for pairs of columns follow one another, and so do their edges
+    Factors are 0 if the scale is linear. The intervals of all columns, bins or between knots, are stored one after the
+    other, and the first one of each column begins at -∞. The groups of a column for pairs of columns follow one another, and so do their edges
     and the weights of the pairs; see `row_columns.Crossing`.
     """
 
     cdef bytes _kinds
-    cdef double[::1] _weights, _lower, _upper, _origins, _lengths, _centres, _factors, _begins, _bin_weights
-    cdef long long[::1] _first, _bins
+    cdef double[::1] _weights, _lower, _upper, _origins, _lengths, _centres, _factors
+    cdef double[::1] _begins, _interval_weights, _rises, _starts, _interval_lengths
+    cdef long long[::1] _first, _intervals
     cdef list _lookups
     cdef double _squares  # of the row that is scored, so far
     cdef long long[::1] _first_group, _first_edge, _counts, _first_cell, _ones, _others
@@ -140,13 +141,11 @@ cdef class _Columns(_Linear):
         self._lookups = [column.lookup for column in columns]
         self._missing = array("d", [column.missing for column in columns])
         self._indicators = array("d", [NOTHING if column.indicator is None else column.indicator for column in columns])
-        bins = [column.bins or ((), ()) for column in columns]
-        self._bins = array("q", [len(weights) for _, weights in bins])
-        self._first = array("q", [sum(len(weights) for _, weights in bins[:place]) for place in range(len(bins))])
-        self._begins = array("d", [begin for edges, weights in bins if weights for begin in (-INFINITY, *edges)] or [0])
-        self._bin_weights = array("d", [weight for _, weights in bins for weight in weights] or [0])
-        if any(len(edges) + 1 != len(weights) for edges, weights in bins if weights):
-            raise ValueError("the bins of a column need one edge between each two neighbouring bins")
+        intervals = [column.intervals for column in columns]
+        self._intervals = array("q", [len(each) for each in intervals])
+        self._first = _begins([len(each) for each in intervals])
+        each = [interval for of_column in intervals for interval in of_column] or [(0.0,) * 5]
+        self._begins, self._interval_weights, self._rises, self._starts, self._interval_lengths = _transposed(each, 5)
         self._cross(crossing)
 
     cdef _cross(self, crossing):
@@ -217,12 +216,9 @@ cdef class _Columns(_Linear):
         if value - value != 0.0:
             return self._absent(column)
         self._group_number(column, value)
-        if self._bins[column]:
-            return self._of_bin(column, value)
-        position = min(max(value, self._lower[column]), self._upper[column])
-        if self._factors[column] != 0.0:
-            position = asinh((position - self._centres[column]) * self._factors[column])
-        position = (position - self._origins[column]) / self._lengths[column]
+        if self._intervals[column]:
+            return self._of_interval(column, value)
+        position = (self._position(column, value) - self._origins[column]) / self._lengths[column]
         self._squares += position * position
         return self._weights[column] * position
 
@@ -238,12 +234,25 @@ cdef class _Columns(_Linear):
             added = self._indicators[column]
         return added + self._weighted(column, self._missing[column])
 
-    cdef double _of_bin(self, long column, double value):
-        cdef long long place = self._first[column], last = place + self._bins[column] - 1
+    cdef double _position(self, long column, double value):
+        """Return a number's position on the scale of its column."""
+        cdef double clipped = min(max(value, self._lower[column]), self._upper[column])
+        if self._factors[column] == 0.0:
+            return clipped
+        return asinh((clipped - self._centres[column]) * self._factors[column])
+
+    cdef double _of_interval(self, long column, double value):
+        cdef double part
+        cdef long long place = self._first[column], last = place + self._intervals[column] - 1
         while place < last and self._begins[place + 1] <= value:
             place += 1
-        self._squares += 1.0
-        return self._bin_weights[place]
+        if self._interval_lengths[place] == INFINITY:
+            self._squares += 1.0
+            return self._interval_weights[place]
+        part = (self._position(column, value) - self._starts[place]) / self._interval_lengths[place]
+        part = min(max(part, 0.0), 1.0)
+        self._squares += part * part + (1.0 - part) * (1.0 - part)
+        return self._interval_weights[place] + self._rises[place] * part
 
 
 def _are_below(lookup, long long groups):

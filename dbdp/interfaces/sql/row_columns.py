@@ -2,7 +2,7 @@
 
 import math
 import struct
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from dbdp import checks
@@ -39,12 +39,24 @@ class Column(NamedTuple):
     affine: tuple[float, float] = (0.0, 1.0)
     # Centre and factor of the scale asinh(factor (x - centre)); see `Numeric.bend`.
     bend: tuple[float, float] | None = None
-    # The lower edges of the bins except the first, and the weight of each bin.
-    bins: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    intervals: "tuple[Interval, ...]" = ()  # the bins, or the intervals between knots, in their order
     # The number that NULL, or a number that is not finite, counts as; 0 for categories, where `lookup` has NULL under
     # None if it is one. NaN: a row with NULL has no decision.
     missing: float = math.nan
     indicator: float | None = None  # weight of the indicator of NULL
+
+
+class Interval(NamedTuple):
+    """A bin, or an interval between two knots: at a position p on the scale it adds weight + rise·(p - start)/length.
+
+    Its coordinates are there 1 - f and f, f = (p - start)/length; those of a bin, whose rise is 0, are at f = 0.
+    """
+
+    begin: float  # in the column's units; -∞ of the first one
+    weight: float
+    rise: float = 0.0
+    start: float = 0.0
+    length: float = math.inf
 
 
 class ColumnGroups(NamedTuple):
@@ -124,7 +136,7 @@ def ending(declaration: Declaration) -> Ending:
 
 def _affine(declaration: Declaration, feature: Numeric) -> tuple[float, float]:
     """Return the map of positions to coordinates if the norm is needed, else the identity; weights multiply these."""
-    return feature.affine(UNIT) if declaration.encoding == UNIT and not feature.bins else (0.0, 1.0)
+    return feature.affine(UNIT) if declaration.encoding == UNIT and not feature.is_shared else (0.0, 1.0)
 
 
 def of_coordinates(declaration: Declaration, coefficients: list[float], intercept: float) -> tuple[list[float], float]:
@@ -147,8 +159,8 @@ def columns(declaration: Declaration, weights: list[float], types: dict[str, str
         kind = _kind(numeric.column, types, _NUMBER_KINDS)
         decode = decode_numeric if kind == "c" else None
         own = tuple(next(remaining) for _ in range(numeric.width - numeric.indicator))
-        numbers, bins = (own[0], numeric.lower, numeric.upper), (numeric.edges, own) if numeric.bins else None
-        how = kind, numbers, decode, _affine(declaration, numeric), numeric.bend, bins
+        numbers, intervals = (own[0], numeric.lower, numeric.upper), _intervals(numeric, own)
+        how = kind, numbers, decode, _affine(declaration, numeric), numeric.bend, intervals
         missing = math.nan if numeric.missing is None else numeric.missing
         used[numeric.column] = Column(*how, missing, next(remaining) if numeric.indicator else None)
     for categorical in declaration.categorical:
@@ -157,6 +169,16 @@ def columns(declaration: Declaration, weights: list[float], types: dict[str, str
         weights_of = dict(zip(binary, islice(remaining, len(binary)), strict=True))
         used[categorical.column] = Column(kind, lookup=weights_of, missing=_missing(categorical))
     return [used.get(column, IGNORED) for column in types]
+
+
+def _intervals(numeric: Numeric, weights: tuple[float, ...]) -> tuple[Interval, ...]:
+    """Return the intervals of a number with bins or knots; none of another one."""
+    if numeric.bins:
+        return tuple(map(Interval, (-math.inf, *numeric.edges), weights))
+    rises = [after - before for before, after in pairwise(weights)] if numeric.knots else []
+    lengths = [after - before for before, after in pairwise(numeric.positions_of_knots)]
+    begins = (-math.inf, *numeric.values_at_knots[1:-1])
+    return tuple(map(Interval, begins, weights, rises, numeric.positions_of_knots, lengths))
 
 
 def crossing(declaration: Declaration, weights: list[float], types: dict[str, str], order: str) -> Crossing:

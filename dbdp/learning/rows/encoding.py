@@ -195,7 +195,7 @@ class ColumnEncoder:
     """Rows from columns with public bounds, and from columns with public categories.
 
     A numeric column is clipped to its bounds and mapped to one coordinate, see `Numeric.affine`, or to one for each of
-    its bins; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The row is
+    its bins or knots; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The row is
     divided by the largest norm that the declaration allows, √(columns + indicators + WEIGHT²·pairs + intercept), so
     that no row is clipped; without indicators a row with every number at a bound and with declared categories attains
     it. With the encoding `unit` it is divided by its own norm instead. A pair of columns becomes a coordinate for each
@@ -316,12 +316,27 @@ def bins_of(feature: Numeric, values: np.ndarray) -> np.ndarray:
     return np.searchsorted(feature.edges, values, side="right")
 
 
+def knots_below(feature: Numeric, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of the knot below each number (n,), from 0 to knots - 2, and the part of the way to the next.
+
+    That is in [0, 1]; a NaN is at the first knot.
+    """
+    least, most = feature.ends
+    reached = (np.nan_to_num(positions(feature, values), nan=least) - least) / (most - least) * (feature.knots - 1)
+    places = np.clip(reached.astype(np.int64), 0, feature.knots - 2)
+    return places, np.clip(reached - places, 0.0, 1.0)
+
+
 def _encode_number(
     feature: Numeric, encoding: str, values: np.ndarray, absent: np.ndarray, coordinates: np.ndarray
 ) -> None:
     """Write the coordinates (n, width) of a numeric column to an array of zeros; see `known`."""
     if feature.bins:
         coordinates[np.arange(len(values)), bins_of(feature, values)] = 1.0
+    elif feature.knots:
+        places, parts = knots_below(feature, values)
+        coordinates[np.arange(len(values)), places] = 1.0 - parts
+        coordinates[np.arange(len(values)), places + 1] = parts
     else:
         origin, length = feature.affine(encoding)
         coordinates[:, 0] = (positions(feature, values) - origin) / length

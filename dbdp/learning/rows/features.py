@@ -3,10 +3,12 @@
 Everything here is a function of one value and of public facts. Prediction imports this module, so it imports only
 the standard library.
 
-Shapes: a numeric column is one coordinate, its relative position between its bounds, or one for each of its bins.
+Shapes: a numeric column is one coordinate, its relative position between its bounds, or one for each of its bins, or
+one for each of its knots: a model of these is a piecewise linear curve.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +32,9 @@ class Numeric:
     # Number of bins, at least 2, of equal width on the scale; each is [from, to), except that the last includes the
     # upper bound. 0 is one coordinate without bins.
     bins: int = 0
+    # Number of knots, at least 2, evenly spaced on the scale from bound to bound: a number between two of them has the
+    # coordinates 1 - f and f there, f its relative position, and 0 at the others. 0 is no knots; excludes bins.
+    knots: int = 0
     scale: str = LINEAR  # `linear`, or `asinh` for a range of several orders of magnitude, see `position`
     # The public number that NULL, or a number that is not finite, counts as; None makes the row a zero row.
     missing: float | None = None
@@ -38,12 +43,18 @@ class Numeric:
     @property
     def width(self) -> int:
         """Number of coordinates."""
-        return (self.bins or 1) + self.indicator
+        return (self.bins or self.knots or 1) + self.indicator
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the coordinates of a number add up to 1: those of bins or knots."""
+        return bool(self.bins or self.knots)
 
     @property
     def names(self) -> list[str]:
         """A name for each coordinate."""
-        return [*(self.bin_names or [self.column]), *[f"{self.column}={ABSENT}"] * self.indicator]
+        knots = [f"{self.column}={value:.6g}" for value in self.values_at_knots]
+        return [*(self.bin_names or knots or [self.column]), *[f"{self.column}={ABSENT}"] * self.indicator]
 
     @property
     def bin_names(self) -> list[str]:
@@ -82,8 +93,25 @@ class Numeric:
     @cached_property
     def edges(self) -> tuple[float, ...]:
         """Lower edges of the bins except the first, in the column's units, increasing; shape (bins - 1,)."""
+        return self._values(self._between(self.bins)[1:-1])
+
+    @cached_property
+    def positions_of_knots(self) -> tuple[float, ...]:
+        """Positions of the knots on the scale, increasing; shape (knots,)."""
+        return tuple(self._between(self.knots - 1)) if self.knots else ()
+
+    @cached_property
+    def values_at_knots(self) -> tuple[float, ...]:
+        """The knots in the column's units, increasing: the bounds are the first and the last; shape (knots,)."""
+        return (self.lower, *self._values(self.positions_of_knots[1:-1]), self.upper) if self.knots else ()
+
+    def _between(self, parts: int) -> list[float]:
+        """Return the positions at which so many equal parts of the scale begin and end."""
         least, most = self.ends
-        positions = [least + (most - least) * (number / self.bins) for number in range(1, self.bins)]
+        return [least + (most - least) * (number / parts) for number in range(parts + 1)]
+
+    def _values(self, positions: Sequence[float]) -> tuple[float, ...]:
+        """Return the numbers at positions on the scale."""
         if self.bend is None:
             return tuple(positions)
         centre, factor = self.bend
@@ -103,7 +131,7 @@ class Numeric:
     def affine_of_each(self, encoding: str) -> list[tuple[float, float]]:
         """Return the (origin, length) of each coordinate; those that are 0 or 1 are unchanged."""
         unchanged = [(0.0, 1.0)]
-        return (unchanged * self.bins or [self.affine(encoding)]) + unchanged * self.indicator
+        return (unchanged * (self.bins or self.knots) or [self.affine(encoding)]) + unchanged * self.indicator
 
     @property
     def middle(self) -> float:
@@ -122,6 +150,8 @@ class Numeric:
         coding: dict[str, object] = {} if self.scale == LINEAR else {"scale": self.scale}
         if self.bins:
             coding["bins"] = self.bins
+        if self.knots:
+            coding["knots"] = self.knots
         if self.null != self.middle:
             coding["missing"] = self.null
         return {"bounds": bounds} | coding if coding else bounds

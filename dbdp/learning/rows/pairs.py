@@ -38,7 +38,7 @@ class Side:
     @classmethod
     def of(cls, place: int, feature: Numeric | Categorical, groups: int) -> "Side":
         """Return a column in that many groups."""
-        return cls(place, replace(feature, bins=groups) if isinstance(feature, Numeric) else feature, groups)
+        return cls(place, replace(feature, bins=groups, knots=0) if isinstance(feature, Numeric) else feature, groups)
 
     @property
     def names(self) -> list[str]:

@@ -84,7 +84,7 @@ def _per_packed_label(
 def centred(
     declaration: Declaration, coefficients: np.ndarray, intercepts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients as differences from their mean over a column's categories or bins, or a pair's cells.
+    """Return coefficients as differences from their mean over a column's categories, bins or knots, or a pair's cells.
 
     They are for a reader. A row with a declared category has one of them, so that a number may be added to all if the
     intercept loses it. No such row decides which number that is: noise does, and a single coefficient would say
@@ -99,7 +99,7 @@ def centred(
     widths = [
         part
         for each in declaration.numeric
-        for part in ((each.width - each.indicator, bool(each.bins)), (int(each.indicator), False))
+        for part in ((each.width - each.indicator, each.is_shared), (int(each.indicator), False))
     ]
     widths += [(each.width, True) for each in declaration.categorical]
     for width, is_exclusive in widths + [(pair.width, True) for pair in declaration.products]:

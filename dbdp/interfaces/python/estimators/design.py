@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.interfaces.python import frames
-from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, known, positions, sides
+from dbdp.learning.rows.encoding import bins_of, cells_of, groups_of, knots_below, known, positions, sides
 from dbdp.learning.rows.features import CATEGORY, REQUIRED, Categorical, Numeric
 from dbdp.learning.rows.pairs import Side
 from dbdp.registry.declarations import Declaration
@@ -74,11 +74,16 @@ def _groups(side: Side, numbers: np.ndarray) -> np.ndarray:
 
 
 def _numbers(feature: Numeric, values: np.ndarray, absent: np.ndarray) -> list[np.ndarray]:
-    """Return the coordinates of a numeric column; a NaN that no number replaces gives NaN in every bin."""
+    """Return the coordinates of a numeric column; a NaN that no number replaces gives NaN in every bin or knot."""
     indicators = [absent] * feature.indicator
-    if not feature.bins:
+    if not feature.is_shared:
         return [positions(feature, values), *indicators]
-    places, missing = bins_of(feature, values), np.where(np.isnan(values), np.nan, 0.0)
+    missing = np.where(np.isnan(values), np.nan, 0.0)
+    if feature.knots:
+        below, parts = knots_below(feature, values)
+        weights = ((below == knot) * (1 - parts) + (below == knot - 1) * parts for knot in range(feature.knots))
+        return [weight + missing for weight in weights] + indicators
+    places = bins_of(feature, values)
     return [(places == place) + missing for place in range(feature.bins)] + indicators
 
 

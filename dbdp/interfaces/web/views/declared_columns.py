@@ -22,7 +22,7 @@ def declared(declaration: Declaration) -> Iterator[tuple[str, str, str]]:
 
 
 def _number(numeric: Numeric) -> str:
-    bins = f", in {numeric.bins} bins" if numeric.bins else ""
+    bins = f", in {numeric.bins} bins" if numeric.bins else f", with {numeric.knots} knots" if numeric.knots else ""
     scale = f", on the scale {numeric.scale}" if numeric.scale != LINEAR else ""
     return f"number from {numeric.lower:g} to {numeric.upper:g}{bins}{scale}"
 
