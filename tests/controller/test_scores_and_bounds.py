@@ -10,7 +10,6 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from nulls import required
 from released import stored
 from scipy.stats import chisquare, rankdata
 
@@ -258,7 +257,7 @@ def test_networks_and_projections_are_scored_by_probability(database, with_model
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
 def test_a_balance_counts_the_rows_of_each_class(database, with_model, kind):
-    name, _ = with_model(kind, features=required(FEATURES))
+    name, _ = with_model(kind)
     database.connection.execute("update t set y = 7, k = 'z' where id < 5; update t set u = 'NaN' where id = 5")
     result = database.class_balance(name, epsilon=EXACT)
     column, names = ("y", [-1, 1]) if kind == "binary" else ("k", ["a", "b", "c"])
