@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.stages.evaluated_plan import EvaluatedPlan, Evaluates
+from dbdp.algorithms.stages.evaluated_plan import EvaluatedPlan
 from dbdp.algorithms.stages.score_calibration import logistic
 from dbdp.algorithms.stages.table_noise import LaplaceTable
 from dbdp.learning.counts import tallies
@@ -125,18 +125,18 @@ def usually_released(table):
 # --- the plan -------------------------------------------------------------------------------------------------
 
 
-FEW = Facts(1000, 3)
+FACTS = Facts(100_000, 3)
 
 
-def planned(*, epsilon=1.0, delta=0.0, facts=FEW, **more):
+def planned(*, epsilon=1.0, delta=0.0, facts=FACTS, **more):
     return plan(Request(epsilon, delta, **({"algorithm": "objective_perturbation"} | more)), facts)
 
 
 @pytest.mark.parametrize("unit_rows", [1, 4])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 7.3])
+@pytest.mark.parametrize("epsilon", [0.1, 0.33, 1.0, 7.3])
 def test_training_and_table_add_up_to_the_request(epsilon, delta, unit_rows):
-    made = planned(epsilon=epsilon, delta=delta, facts=Facts(1000, 3, unit_rows=unit_rows))
+    made = planned(epsilon=epsilon, delta=delta, facts=Facts(100_000, 3, unit_rows=unit_rows))
     trained, table = made.trained.guarantee, made.evaluation.noise
     assert Fraction(trained.epsilon) + Fraction(table.epsilon) <= Fraction(epsilon)
     assert trained.epsilon + table.epsilon == pytest.approx(epsilon, rel=1e-12)
@@ -148,12 +148,23 @@ def test_training_and_table_add_up_to_the_request(epsilon, delta, unit_rows):
 
 
 def test_a_share_of_none_is_the_former_training():
-    without, given_ = planned(settings={"evaluation_share": 0}), planned(settings={"evaluation_share": 0.5})
+    without, half = (planned(settings={"evaluation_share": share}) for share in (0, 0.5))
     assert not isinstance(without, EvaluatedPlan)
-    assert given_.trained.guarantee.epsilon == pytest.approx(0.5)
-    assert planned().details["evaluation_share"] == Evaluates.usual_share
-    assert planned().explain()["expected_passes"] == planned().trained.explain()["expected_passes"] + 1
-    assert not isinstance(planned(epsilon=1e-5, facts=Facts(10**7, 3)), EvaluatedPlan)
+    assert half.trained.guarantee.epsilon == pytest.approx(0.5)
+    assert half.explain()["expected_passes"] == half.trained.explain()["expected_passes"] + 1
+    tiny = planned(epsilon=1e-5, settings={"evaluation_share": 0.01})
+    assert not isinstance(tiny, EvaluatedPlan)
+
+
+@pytest.mark.parametrize(
+    ("rows", "outputs", "unit_rows", "share"),
+    [(100_000, 1, 1, 0.04), (4000, 1, 1, 0.06), (16_000, 1, 4, 0.06), (2000, 1, 1, 0.1), (40_000, 10, 1, 0.06)],
+)
+def test_the_default_share_makes_a_clear_table(rows, outputs, unit_rows, share):
+    facts = Facts(rows, 3, outputs, unit_rows=unit_rows)
+    assert planned(facts=facts).details["evaluation_share"] == pytest.approx(share)
+    assert planned(facts=facts, epsilon=2.0).details["evaluation_share"] <= share
+    assert "evaluation_share" not in planned(facts=facts, epsilon=1500 * outputs * unit_rows / rows).details
 
 
 @pytest.mark.parametrize(
@@ -215,6 +226,6 @@ def test_softmax_is_calibrated_and_other_classes_evaluated():
 
 def test_a_table_without_rows_leaves_a_model():
     """No count of rows is left, and nothing is raised: zero rows are nowhere."""
-    made = planned(facts=Facts(50, 3))
+    made = planned(facts=Facts(50, 3), settings={"evaluation_share": 0.1})
     released = made.run(RowsInMemory(np.zeros((50, 3)), np.zeros(50)))
     assert np.isfinite(released.models).all()

@@ -6,7 +6,6 @@ privacy.md §21.4. Any algorithm of linear models has this stage, if its setting
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, automatic, own_settings
@@ -18,19 +17,25 @@ from dbdp.learning.losses import Logistic
 from dbdp.learning.objectives import projected
 from dbdp.privacy.accounting.events import ComposedDpEvent, Release
 
+CLEAR = 240  # of n·ε_t/(K·r), at which a table is clear of its noise: it has n·ε_t/(2K·r) times the noise of a cell
+LEAST_SHARE, MOST_SHARE, TOO_MUCH = 0.04, 0.1, 0.15  # of ε: none is worth TOO_MUCH
 LEAST_EPSILON = 1e-6  # of the table: far above one unit of a charge, and far below any use
 MOST_CLASSES = 100  # with more, a table has more noise than rows
 
 
 @dataclass(frozen=True)
 class Evaluates(OwnSettings):
-    """The settings of an algorithm that has the stage: a subclass may have another `usual_share`, and settings."""
-
-    usual_share: ClassVar[float] = 0.04
+    """The settings of an algorithm that has the stage; a subclass may have more."""
 
     evaluation_share: float | None = automatic(
-        0.0, 0.9, "fraction of ε for the table of scores that calibrates and evaluates classes; by default .04"
+        0.0, 0.9, "fraction of ε for the table of scores that calibrates and evaluates classes; by default 0, .04 to .1"
     )
+
+
+def usual_share(request: Request, facts: Facts) -> float:
+    """Return the default share of ε: as much as a clear table needs, 0 where that is too much (§21.4)."""
+    needed = CLEAR * facts.outputs * facts.unit_rows / (facts.rows * request.epsilon)
+    return 0.0 if needed > TOO_MUCH else min(max(needed, LEAST_SHARE), MOST_SHARE)
 
 
 def evaluation_share(request: Request, facts: Facts, options: Options) -> float:
@@ -44,7 +49,7 @@ def evaluation_share(request: Request, facts: Facts, options: Options) -> float:
         raise ValueError(
             f"evaluation_share = {given} is for linear models of up to {MOST_CLASSES} classes; leave it out"
         )
-    share = kind.usual_share if given is None else given
+    share = usual_share(request, facts) if given is None else given
     return share if is_suited and share * request.epsilon >= LEAST_EPSILON else 0.0
 
 
