@@ -10,6 +10,7 @@ from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, reason_of_loss, warning_of
+from dbdp.algorithms.stages.evaluated_plan import evaluated_plan, evaluation_share, without_share
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import group_privacy
@@ -92,12 +93,19 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
     if request.algorithm == AUTO:
         return _automatic(request, facts)
     check(request, facts)
-    if request.algorithm in PERTURBED_ONCE:
-        release: AnyPlan = PERTURBED_ONCE[request.algorithm].plan(request, facts)
-    else:
-        release = _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
-    warning = warning_of(request, facts, ALGORITHMS[request.algorithm].OPTIONS.least_signal)
+    options = ALGORITHMS[request.algorithm].OPTIONS
+    share = evaluation_share(request, facts, options)
+    release = _planned(without_share(request, share), facts)
+    if share and isinstance(release, NoisyWhileTraining):
+        release = evaluated_plan(release, request, facts, share)
+    warning = warning_of(request, facts, options.least_signal)
     return _with_details(release, warning | reason_of_loss(request, facts))
+
+
+def _planned(request: Request, facts: Facts) -> AnyPlan:
+    if request.algorithm in PERTURBED_ONCE:
+        return PERTURBED_ONCE[request.algorithm].plan(request, facts)
+    return _of_units(NOISY_WHILE_TRAINING[request.algorithm], request, facts)
 
 
 def _automatic(request: Request, facts: Facts) -> AnyPlan:

@@ -28,6 +28,7 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
+from dbdp.algorithms.stages.table_noise import GaussianTable
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
@@ -414,8 +415,8 @@ class PreconditionedDescent:
             self.facts.outputs,
             self.facts.dimension,
             softmax=linear is None,
-            multiplier=self.multiplier / math.sqrt(self.evaluation_share) * ROOM,
-            calibrates=linear is None or linear.loss.name == Logistic.name,
+            noise=GaussianTable(self.facts.outputs, self.multiplier / math.sqrt(self.evaluation_share) * ROOM),
+            calibrates=linear is None or (linear.loss.name == Logistic.name and linear.loss.positive_weight == 1),
         )
 
     @property
