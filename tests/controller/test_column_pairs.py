@@ -58,8 +58,7 @@ def test_arrays_names_scores_and_weights_have_the_same_cells(connection, dataset
     same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, {})) from t"
     assert connection.execute(same.format("to_jsonb(t)"), (model, model)).fetchone() == (True,)
     assert connection.execute(same.format("t"), (model, "crossed")).fetchone() == (True,)
-    nulls = "select array_agg(j order by j) from t where dbdp.predict(%s, t) is null"
-    assert connection.execute(nulls, (model,)).fetchone() == ([5, 6],)
+    assert connection.execute("select count(dbdp.predict(%s, t)) from t", (model,)).fetchone() == (ROWS,)
     (matrix,) = connection.execute(
         "select dbdp.dp_score(%s, %s, 'confusion', 1e5) -> 'matrix'", (model, dataset)
     ).fetchone()
@@ -176,7 +175,7 @@ def test_several_trainings_refuse_auto_pairs(connection, dataset, spent, functio
         ).fetchone()
         assert len(names) == 5 + 16
         assert json.loads(text)["pairs"] == [["u", "b"]]
-        assert connection.execute("select count(dbdp.predict(%s, t)) from t", (model,)).fetchone() == (ROWS - 2,)
+        assert connection.execute("select count(dbdp.predict(%s, t)) from t", (model,)).fetchone() == (ROWS,)
 
 
 def test_a_label_that_is_a_number_and_several_classes_have_pairs(connection, schema, register):

@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 FEATURES: dict[str, dict[str, Any]] = {
     "array": {"x": {"length": 3, "norm": 1.5}},
-    "columns": {"u": [-5, 20], "v": [3.0, 3.5], "c": ["p", "q", "r"]},
+    "columns": {"u": {"bounds": [-5, 20], "missing": "required"}, "v": [3.0, 3.5], "c": ["p", "q", "r"]},
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 

@@ -309,7 +309,7 @@ def test_an_array_column_has_least_squares_too(database, register, make_table):
 
 
 def test_rows_that_cannot_be_read_are_left_out(connection, summarized, table):
-    connection.execute("update t set age = null where age > 50")
+    connection.execute("update t set cost = null where age > 50")
     numbers = numbers_of(table[table.age <= 50], "cost")
     fit = summarized("real")[1].linreg("cost", ["flag"], regularisation=0)
     exact = LinearRegression().fit(numbers[["flag"]], numbers.cost)

@@ -104,7 +104,8 @@ def test_every_form_has_the_probabilities_of_numpy(connection, schema, register,
 @pytest.mark.parametrize("shape", ["array of doubles", "array as JSON", "row", "row as JSON"])
 def test_probabilities_are_null_if_the_class_is(connection, schema, register, shape):
     features, argument = SHAPES[shape]
-    model, _ = of_features(connection, register, features, SOFTMAX)
+    required = features if features is ARRAY else features | {"a": {"bounds": [-1.5, 1.5], "missing": "required"}}
+    model, _ = of_features(connection, register, required, SOFTMAX)
     connection.execute("update t set a = null, x = null where ward = 'B'; update t set a = 'NaN' where ward = 'C'")
     connection.execute("update t set x = array[1, null, 3] where ward = 'C'")
     sql = f"select dbdp.predict_class({model}, {argument}), dbdp.predict_probabilities({model}, {argument}) from t"

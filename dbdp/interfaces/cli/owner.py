@@ -253,5 +253,6 @@ def check_declaration(dataset: str, as_json: AsJson = False, url: Url = None) ->
     for value, rows in checked.classes.items():
         print_line(f"class {value!r}: {rows} of {checked.rows} rows")
     findings = [vars(each) for each in checked.findings]
-    lost = f"NULL loses {checked.lost} of them, {checked.lost_if_required} if required in every column"
-    show(findings, False, f"{dataset}, {checked.rows} rows, exact counts: do not publish; {lost}")
+    required = f"{checked.lost_if_required} if every column is required"
+    print_line(f"NULL loses {checked.lost} of {checked.rows} rows, {required}")
+    show(findings, False, f"{dataset}, {checked.rows} rows, exact counts: do not publish")
