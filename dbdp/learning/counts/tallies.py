@@ -5,12 +5,12 @@ several blocks add up. Shapes: scores (n, outputs) float64, labels (n,) as in `b
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
-from dbdp.learning.counts import score_tables
+from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.objectives import objective_from
 
 
@@ -125,14 +125,18 @@ class Scores:
     """Rows by class and score, see `score_tables`; rows without a label are not counted."""
 
     softmax: bool  # whether the scores of several classes are softmax's: each class is counted by its log-odds then
+    # Whether the last score is none, but a row's coordinate of the intercept, from 0 to 1: a last number adds them up.
+    has_constant: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally, a table (outputs, 2, NODES) as a vector."""
-        valid, true = true_classes(labels, scores.shape[1])
-        counted = scores[valid]
-        if self.softmax and scores.shape[1] > 1:
+        """Return the tally, a table (outputs, 2, NODES) as a vector, and the sum of the constants, in PARTS of 1."""
+        own = scores[:, :-1] if self.has_constant else scores
+        valid, true = true_classes(labels, own.shape[1])
+        counted = own[valid]
+        if self.softmax and own.shape[1] > 1:
             counted = score_tables.against_the_rest(counted)
-        return score_tables.table(counted, true).ravel()
+        table = score_tables.table(counted, true).ravel()
+        return np.append(table, score_tables.parts(scores[valid, -1]).sum()) if self.has_constant else table
 
 
 OCTAVES = 13  # of residuals in packed labels: (1, 2], (1/2, 1], …, [0, 2⁻¹¹]
@@ -194,10 +198,23 @@ class Errors:
         return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
 
 
-Tally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors
-_KINDS: dict[str, type[Tally]] = {
-    kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Scores, Residuals, Squares, Errors)
-}
+@dataclass(frozen=True)
+class ResidualsAndLabels:
+    """Rows by the residual, and by the label, see `residual_tables`; each is 1 in steps of 1/STEPS, in both tables.
+
+    The prediction is clipped to [-1, 1]. A zero row, whose label is NaN here, adds nothing.
+    """
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally, both tables one after the other."""
+        present = ~np.isnan(labels)
+        true = np.clip(labels[present].astype(np.float64), -1.0, 1.0)
+        residuals = np.clip(np.nan_to_num(scores[present, 0]), -1.0, 1.0) - true
+        return np.append(residual_tables.of_residuals(residuals, STEPS), residual_tables.of_labels(true, STEPS))
+
+
+Tally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in get_args(Tally)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
