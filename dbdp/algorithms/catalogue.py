@@ -74,6 +74,7 @@ _NOISY = {
     "dp_blgd": "noisy_search.dp_blgd",
     "dp_blsgd_ac": "noisy_search.dp_blsgd_ac",
     "preconditioned_gd": "preconditioned.preconditioned_gd",
+    "private_splines": "preconditioned.private_splines",
     "objective_perturbation": "perturbed_objective.objective_perturbation",
     "privgene": "selections.privgene",
     "majority": "selections.majority",

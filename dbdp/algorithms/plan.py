@@ -12,13 +12,18 @@ from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.words import own_names
 from dbdp.learning.losses import HuberRegression, Logistic, Squared
 from dbdp.learning.rows import pairs
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
 AUTO = "auto"  # the algorithm is chosen from public facts: `dbdp.algorithms.catalogue`
-LEAST_SQUARES = (AUTO, "preconditioned_gd")  # with delta > 0 they minimise the squared loss without a ball
+LEAST_SQUARES = (
+    AUTO,
+    "preconditioned_gd",
+    "private_splines",
+)  # with delta > 0 they minimise the squared loss without a ball
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Facts:
     least_order: float = 0.0
     # The second moment in the summary that the request names.
     moment: Moment | None = field(default=None, compare=False)
+    blocks: RowBlocks | None = None  # the coordinates of each column, for an additive model; None of an array
 
     @property
     def shape(self) -> tuple[int, int]:

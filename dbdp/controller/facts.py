@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
+from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names
@@ -14,6 +15,7 @@ from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.results.column_units import row_blocks
 
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
 MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
@@ -38,6 +40,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         intercept=declaration.intercept,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
+        blocks=row_blocks(declaration) if request.algorithm == "private_splines" else None,
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
 
@@ -54,6 +57,14 @@ def check_regression(dataset: RegisteredDataset) -> None:
             f"dp_linreg is for numeric labels, but {dataset.declaration.label!r} of dataset {dataset.name!r} has "
             "classes; use dp_logreg or dp_svm, or register it with label_bounds"
         )
+
+
+def coded(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
+    """Return the dataset with the pairs of columns and the knots of a request, and the request that names each pair."""
+    dataset, request = paired(dataset, request)
+    if request.algorithm == "private_splines" and not dataset.declaration.vector:
+        dataset = replace(dataset, declaration=dataset.with_knots(KNOTS))
+    return dataset, request
 
 
 def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:

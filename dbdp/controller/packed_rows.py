@@ -283,8 +283,8 @@ def _side_by_side(
 
 def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp_internal.shuffle."""
-    paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
-    coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}
+    own = layout.coding or dataset.declaration.coding
+    coding = {"coding": dict(own)} if own else {}
     projection = {"projection": asdict(layout.projection)} if layout.projection else {}
     return {"rows": dataset.rows, "held": True} | coding | projection
 

@@ -19,6 +19,8 @@ from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
+_WHOLE = ("smallint", "integer", "bigint", "boolean")  # types of a column that is 0 or 1 and nothing between
+
 
 @dataclass(frozen=True)
 class Group:
@@ -59,6 +61,15 @@ class RegisteredDataset:
     def unit_rows(self) -> int:
         """Number of slots of each unit, r."""
         return self.unit.max_rows if self.unit else 1
+
+    def with_knots(self, knots: int) -> Declaration:
+        """Return the declaration with so many knots for each number that is not 0 or 1, by its bounds and its type."""
+        indicators = [
+            each.column
+            for each in self.declaration.numeric
+            if (each.lower, each.upper) == (0.0, 1.0) and self.column_types.get(each.column) in _WHOLE
+        ]
+        return self.declaration.with_knots(knots, indicators)
 
     @property
     def units(self) -> int:

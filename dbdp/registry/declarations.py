@@ -134,6 +134,13 @@ class Declaration:
         return {"pairs": [list(names) for names in self.pairs], "pair_cells": self.pair_cells} if self.pairs else {}
 
     @property
+    def coding(self) -> dict[str, Any]:
+        """The pairs and knots that a dataset's own rows do not have, as `recoded` accepts them; empty without any."""
+        if any(each.knots for each in self.numeric) or self.encoding != self.current.encoding:
+            return {"encoding": self.encoding, "features": self.features} | self.paired
+        return self.paired and {"encoding": self.encoding} | self.paired
+
+    @property
     def plain_features(self) -> dict[str, Any]:
         """The columns, bounds and categories without bins, scales and meanings of NULL."""
         numbers = (Numeric(each.column, each.lower, each.upper, missing=each.middle) for each in self.numeric)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
+from dbdp.learning.counts.histograms import Histograms
 from dbdp.learning.objectives import objective_from
 
 
@@ -213,8 +214,9 @@ class ResidualsAndLabels:
         return np.append(residual_tables.of_residuals(residuals, STEPS), residual_tables.of_labels(true, STEPS))
 
 
-Tally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in get_args(Tally)}
+ScoreTally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
+Tally = ScoreTally | Histograms
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), Histograms)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
@@ -238,11 +240,14 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
 
     Vectors (P,) are the linear models, one after the other, or the parameters of a network; rows have the shape (n,
     stride). Described are `tally` as `as_data` describes it, the description of the `network` or None, and the number
-    of `outputs`.
+    of `outputs`. A tally of the rows themselves needs no model.
     """
+    tally = tally_from(described["tally"])
+    labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
+    if isinstance(tally, Histograms):
+        return tally.of_rows(rows, labels)
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
     else:
         scores = objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
-    return tally_from(described["tally"])(scores, labels)
+    return tally(scores, labels)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dbdp.learning.rows import pairs as pairing
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
-from dbdp.learning.rows.features import CENTRED, UNIT, constant_of
+from dbdp.learning.rows.features import CENTRED, UNIT, Numeric, constant_of
 from dbdp.registry.declarations import Declaration
 
 MOST_LISTED = 256  # features that a receipt has a standard error for each of
@@ -149,6 +150,25 @@ def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarra
     scaled = models / radius
     coefficients, intercepts = scaled[..., : len(origins)] / lengths, scaled[..., len(origins) :].sum(axis=-1)
     return coefficients, intercepts - coefficients @ origins
+
+
+def row_blocks(declaration: Declaration) -> RowBlocks | None:
+    """Return the coordinates of each column of a row; None of an array, and where a number has one coordinate."""
+    if declaration.vector or any(not each.is_shared and not _is_indicator(each) for each in declaration.numeric):
+        return None
+    blocks = []
+    for each in declaration.numeric:
+        width, low = each.width - each.indicator, -1.0 if declaration.encoding == CENTRED else 0.0
+        kind = CURVE if each.knots else CATEGORY if each.bins else INDICATOR
+        blocks.append(ColumnBlock(kind, width, low if kind == INDICATOR else 0.0))
+        blocks += [ColumnBlock(INDICATOR, 1)] * each.indicator
+    blocks += [ColumnBlock(CATEGORY, each.width) for each in declaration.categorical]
+    blocks += [ColumnBlock(CATEGORY, pair.width, size=pairing.WEIGHT) for pair in declaration.products]
+    return RowBlocks(tuple(blocks), column_scales(declaration)[2])
+
+
+def _is_indicator(feature: Numeric) -> bool:
+    return (feature.lower, feature.upper) == (0.0, 1.0)
 
 
 def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.checks import whole
 from dbdp.learning.rows import pairs as pairing
 from dbdp.learning.rows.features import SCALED
 from dbdp.registry.datasets import RegisteredDataset
-from dbdp.registry.declarations import Declaration
+from dbdp.registry.declarations import MAX_BINS, Declaration
 from dbdp.registry.results import network_models
 from dbdp.registry.results.html import ReceiptData, escaped, html_table
 from dbdp.registry.spending import ledger, names
@@ -91,6 +92,9 @@ def record(
 ) -> dict[str, Any]:
     """Write linear models to dbdp.model (in the server, as dbdp_owner); return id and receipt."""
     dataset = replace(dataset, declaration=_with_pairs(dataset.declaration, receipt))
+    if (knots := receipt.get("knots")) is not None:
+        whole("knots in the receipt", knots, 2, MAX_BINS)
+        dataset = replace(dataset, declaration=dataset.with_knots(knots))
     _check(dataset.declaration, coefficients, intercepts)
     return insert(session, dataset, receipt, coefficients, intercepts, None, None)
 

@@ -308,14 +308,14 @@ class PreconditionedDescent:
             "expected_passes": self._all_passes,
             "optimiser": "preconditioned gradient descent",
             "parameters": self.objective.parameters,
-            "moment_share": self.moment_share,
+            **self._shares_before(),
             "evaluation_share": self.evaluation_share,
             **({"residual_share": self.residual_share} if self.residual_share else {}),
             "clip": self.clip,
             "step_size": self.step_size,
             "momentum": MOMENTUM,
             "averaged_steps": self.averaged,
-            **self._moment_described(),
+            **self._described_before(),
             "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
             **({"radius": self.radius} if self.radius < math.inf else {}),
         }
@@ -332,8 +332,7 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        start = np.zeros(self.objective.parameters)
-        model, noise = self._descended(rows, way, start, self.clip, self.passes, pace)
+        model, noise = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
         released = self._in_rows(way, model, noise, self.clip)
         if (evaluation := self.evaluation) is None:
             return released
@@ -344,7 +343,7 @@ class PreconditionedDescent:
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
         passes = first_passes(self.passes)
-        start, before = self._descended(rows, way, np.zeros(self.objective.parameters), self.clip, passes, pace)
+        start, before = self._descended(rows, way, self._start(way), self.clip, passes, pace)
         table = residuals.table(rows, self._in_rows(way, start, before, self.clip).models)
         pace()
         later = self.passes - passes
@@ -354,6 +353,9 @@ class PreconditionedDescent:
         evaluation = residuals.evaluation(rows, released.models, table.bound)
         pace()
         return replace(released, figures={**released.figures, "evaluation": evaluation})
+
+    def _start(self, way: Preconditioner) -> np.ndarray:
+        return np.zeros(self.objective.parameters) if way.start is None else way.start
 
     def _descended(
         self, rows: Rows, way: Preconditioner, start: np.ndarray, clip: float, passes: int, pace: Pace
@@ -414,7 +416,10 @@ class PreconditionedDescent:
         """Passes before the first step: the second moment, if it has a share, and the change of coordinates."""
         return 2 if self.moment_share else 1
 
-    def _moment_described(self) -> dict[str, Any]:
+    def _shares_before(self) -> dict[str, float]:
+        return {"moment_share": self.moment_share}
+
+    def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
         if not self.moment_share:
             known = {"ridge": self._ridge(self.facts.moment.ridge)} if self.facts.moment else {}

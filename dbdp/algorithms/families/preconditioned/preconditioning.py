@@ -20,10 +20,11 @@ ABOVE = 1 + 2.0**-20  # rows that W makes shorter by this stay packed rows when 
 class Preconditioner:
     """The map of rows x to x̃ = Wx, in which their second moment is about the identity."""
 
-    matrix: np.ndarray  # W/s, shape (d, d), symmetric and of norm just below 1: it makes packed rows of packed rows
+    matrix: np.ndarray  # W/s, shape (d, d), of norm just below 1: it makes packed rows of packed rows
     scale: float  # s
     effective_dimension: float  # Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
+    start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (d,); None is 0
 
 
 def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:

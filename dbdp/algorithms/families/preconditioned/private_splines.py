@@ -1,0 +1,155 @@
+"""Private splines: an additive model, a curve for each number and a value for each category, by noisy steps.
+
+privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
+histograms of all columns and of the label; from these, W maps a row to coordinates that are uncorrelated within a
+column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates and evaluates the model.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp.algorithms import settings
+from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
+from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
+from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
+    MOST_PASSES,
+    PreconditionedDescent,
+    PreconditionedPlan,
+    usual_evaluation_share,
+)
+from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
+from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.rows import Rows
+from dbdp.algorithms.stages.column_histograms import HistogramRelease
+from dbdp.learning.counts.histograms import LABEL_CELLS
+from dbdp.learning.objectives import Linear
+from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.second_moments import MOST_DIMENSION
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release
+from dbdp.privacy.mechanisms import Gaussian
+
+KNOTS = 8  # of each number
+HISTOGRAM_SHARE = 0.1  # of μ²
+ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
+PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
+CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
+
+
+@dataclass(frozen=True)
+class Settings(OwnSettings):
+    """What only private_splines has."""
+
+    passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 16 or 40")
+    evaluation_share: float | None = automatic(
+        0.0, 0.8, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05"
+    )
+    clip: float | None = automatic(
+        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .25, or .13 to .26 for numbers"
+    )
+
+
+OPTIONS = Options(
+    {**anything("huber_width", "positive_weight", "step_size", "radius"), "mechanism": (Gaussian.name,)},
+    {
+        "epochs": "give passes in settings",
+        "clip_norm": "give clip in settings",
+        "regularisation": "leave it out: the coordinates regularise",
+        "summary": "leave it out, or choose preconditioned_gd",
+    },
+    Settings,
+    least_signal=0.1,
+)
+
+
+def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
+    """Return the plan of private splines.
+
+    Proof (privacy.md §24, §16.3, §21.1). The histograms move by at most √(2(F + 1)) where one record is replaced. Given
+    them, W, the clip C and the start are fixed: each of the T sums of clipped gradients moves by at most 2C, and the
+    table of scores of the released model by √2. C depends on the histograms, but the quotients of sensitivity and
+    deviation do not: adaptively composed, these Gaussians are one of μ² = μ_h² + Tμ_g² + μ_s² (§13), which is at most
+    1/z², z the analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
+
+    Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
+    """
+    blocks = _checked(request, facts)
+    own, multiplier = own_settings(request, Settings), analytic_noise_multiplier(request.epsilon, request.delta)
+    loss, signal = settings.loss_of(request, facts), facts.rows / multiplier
+    affordable = signal / (ROWS_PER_DIMENSION if facts.is_classifier else OF_NUMBERS)
+    is_free = facts.is_classifier and affordable > facts.dimension
+    step = (2 if facts.is_classifier else 1) / loss.smoothness
+    share = usual_evaluation_share(facts) if own.evaluation_share is None else own.evaluation_share
+    descent = SplineDescent(
+        objective=Linear(loss, facts.dimension, 1),
+        facts=facts,
+        multiplier=multiplier,
+        moment_share=HISTOGRAM_SHARE,
+        evaluation_share=share if facts.is_classifier else 0.0,
+        residual_share=0.0,
+        passes=own.passes or (MORE_PASSES if is_free else PASSES),
+        clip=own.clip or (CLIP if facts.is_classifier else min(LONGEST, OF_A_NUMBER * max(1.0, signal / 1000) ** 0.4)),
+        step_size=step if request.step_size is None else settings.positive_step(request.step_size),
+        radius=math.inf if request.radius is None else settings.radius_of(request, loss),
+        blocks=blocks,
+        affordable=affordable,
+    )
+    guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
+    return PreconditionedPlan(request, facts, guarantee, descent.described(), descent)
+
+
+def _checked(request: Request, facts: Facts) -> RowBlocks:
+    """Return the blocks of a row; raise ValueError unless private splines can learn from such rows."""
+    obstacles = {
+        "delta = 0, and it adds Gaussian noise": request.delta == 0,
+        "the feature is an array, and it has a curve for each column": facts.blocks is None,
+        "the dataset has no intercept": not facts.intercept,
+        f"the label has {facts.outputs} classes, and it learns two classes or a number": facts.outputs > 1,
+        f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
+    }
+    found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
+    if found or facts.blocks is None:
+        raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
+    return facts.blocks
+
+
+@dataclass(frozen=True)
+class SplineDescent(PreconditionedDescent):
+    """The release as it is planned; `moment_share` is the share of μ² for the histograms."""
+
+    blocks: RowBlocks
+    affordable: float  # the most dimension that the noise leaves
+
+    @property
+    def histograms(self) -> HistogramRelease:
+        """The release of the histograms."""
+        return HistogramRelease(self.blocks, not self.facts.is_classifier, self.facts.dimension, self.moment_multiplier)
+
+    def _preconditioner(self, rows: Rows) -> Preconditioner:
+        """Return what follows from the histograms, which are released now."""
+        *columns, labels = self.histograms.shares(rows)
+        is_number = not self.facts.is_classifier
+        return additive_preconditioner(self.blocks, columns, self.affordable, self._first(labels), is_number=is_number)
+
+    def _first(self, labels: np.ndarray) -> float:
+        """Return the constant at which the descent begins: the log-odds of the classes, or the mean of a number."""
+        if self.facts.is_classifier:
+            return math.log(labels[1] / labels[0])
+        middles = (2 * np.arange(LABEL_CELLS) + 1) / LABEL_CELLS - 1
+        return float(labels @ middles) if self.facts.rows / self.multiplier > LEAST_START else 0.0
+
+    def _shares_before(self) -> dict[str, float]:
+        return {"histogram_share": self.moment_share}
+
+    def _described_before(self) -> dict[str, Any]:
+        """Return what `explain` shows of the histograms and the mechanism."""
+        return {
+            "knots": KNOTS,
+            "affordable_dimension": self.affordable,
+            "mechanism": Gaussian.name,
+            "noise_scale": self.histograms.noise.noise_scale,
+        }

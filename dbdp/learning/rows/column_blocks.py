@@ -1,0 +1,44 @@
+"""The blocks of a row's coordinates that belong to one column each, as public facts."""
+
+from dataclasses import dataclass
+
+from dbdp.checks import unknown, whole
+
+CURVE, CATEGORY, INDICATOR = "curve", "category", "indicator"
+KINDS = (CURVE, CATEGORY, INDICATOR)
+MOST_WIDTH = 1 << 20
+
+
+@dataclass(frozen=True)
+class ColumnBlock:
+    """The coordinates of one column, which follow one another in a row.
+
+    `curve` is a number with knots, `category` has one coordinate that is not 0, or none, and `indicator` is the one
+    coordinate of a value that is 0 or 1.
+    """
+
+    kind: str
+    width: int  # number of coordinates
+    least: float = 0.0  # the coordinate of an indicator that is 0
+    size: float = 1.0  # the coordinate of a category that is there, or of an indicator that is 1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown kind, or more coordinates than a row may have."""
+        if self.kind not in KINDS:
+            raise ValueError(unknown("kind of a block", self.kind, KINDS))
+        whole("width of a block", self.width, 2 if self.kind == CURVE else 1, MOST_WIDTH)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of its histogram: of a curve two between each two knots, of an indicator 0 and 1."""
+        if self.kind == CURVE:
+            return 2 * (self.width - 1)
+        return self.width if self.kind == CATEGORY else 2
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """The blocks of a row, in its order, without the constant behind them; a packed row is divided by `radius`."""
+
+    blocks: tuple[ColumnBlock, ...]
+    radius: float
