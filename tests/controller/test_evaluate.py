@@ -35,7 +35,7 @@ def test_binary_figures_are_exact_with_much_epsilon(database, schema, with_model
     assert figures["accuracy"]["value"] == (scores.argmax(axis=1) == classes).mean()
     assert figures["majority_share"]["value"] == pytest.approx(max(classes.mean(), 1 - classes.mean()))
     assert figures["auc"]["value"] == pytest.approx(auc, abs=0.01)
-    assert [row["plus_minus"] for row in figures.values()] == [0.0] * 3
+    assert [row["plus_minus"] for row in figures.values()] == [0.0] * 4
 
 
 def test_of_several_classes_the_figures_are_those_of_the_matrix(database, schema, with_model):  # noqa: F811
@@ -43,15 +43,15 @@ def test_of_several_classes_the_figures_are_those_of_the_matrix(database, schema
     scores, classes = of_rows(database, schema, "classes")
     figures = {row["figure"]: row["value"] for row in database.evaluate(model, name, epsilon=EXACT)}
     share = np.bincount(classes).max() / len(classes)
-    assert figures == {"accuracy": (scores.argmax(axis=1) == classes).mean(), "majority_share": share}
+    assert figures == {"accuracy": (scores.argmax(axis=1) == classes).mean(), "majority_share": share, "coverage": 1.0}
 
 
 def test_one_evaluation_is_one_charge_that_is_explained(database, connection, with_model, spent):  # noqa: F811
     name, model = with_model(mode="basic")
     planned = database.explain_score(name, "evaluation", epsilon=5, bins=20)
     figures = database.evaluate(model, name, epsilon=5)
-    assert [row["figure"] for row in figures] == ["accuracy", "majority_share", "auc"]
-    assert all(0 <= row["value"] <= 1 and row["plus_minus"] > 0 for row in figures)
+    assert [row["figure"] for row in figures] == ["accuracy", "majority_share", "coverage", "auc"]
+    assert all(0 <= row["value"] <= 1 and (row["plus_minus"] > 0 or row["figure"] == "coverage") for row in figures)
     charges = connection.execute(
         "select algorithm, epsilon, outcome from dbdp.history_details where dataset = %s", (name,)
     )
@@ -92,7 +92,7 @@ def test_of_a_number_the_figures_are_rmse_and_r2(database, connection, with_mode
     )
     labels = np.array([row["r"] for row in rows])
     mean = np.square(predicted - labels).mean()
-    assert list(figures) == ["rmse", "r2", "residual_cut"]
+    assert list(figures) == ["rmse", "r2", "coverage", "residual_cut"]
     assert figures["rmse"]["value"] == pytest.approx(math.sqrt(mean), rel=1e-3)
     assert figures["r2"]["value"] == pytest.approx(1 - mean / labels.var(), abs=0.02)
     assert 0 < figures["rmse"]["plus_minus"] < 0.01
@@ -102,7 +102,7 @@ def test_of_a_number_the_figures_are_rmse_and_r2(database, connection, with_mode
 def test_the_command_line_evaluates_and_lists_weights(with_model, server_url):  # noqa: F811
     name, model = with_model()
     done = CliRunner().invoke(app, ["evaluate", str(model), name, "--epsilon", "1", "--url", server_url, "--json"])
-    assert [row["figure"] for row in json.loads(done.stdout)] == ["accuracy", "majority_share", "auc"]
+    assert [row["figure"] for row in json.loads(done.stdout)] == ["accuracy", "majority_share", "coverage", "auc"]
     done = CliRunner().invoke(app, ["weights", str(model), "--url", server_url, "--json"])
     assert [row["feature"] for row in json.loads(done.stdout)] == [*FEATURES, "(intercept)"]
 
@@ -154,7 +154,7 @@ def test_the_error_covers_what_the_noise_does(delta, releases, missed):
     plan = EvaluationPlan(1.0, delta, 2000, 2, ScoreBins(20, 0, False, parted=True))
     counts = random.multinomial(2000, np.full(40, 1 / 40)).reshape(2, 20)
     exact = plan._figures(counts)
-    misses = np.zeros(3)
+    misses = np.zeros(4)
     for _ in range(releases):
         figures = plan.answer(plan.release(counts))
         misses += [

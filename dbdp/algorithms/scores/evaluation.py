@@ -40,13 +40,14 @@ class EvaluationPlan(CountPlan):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the table."""
-        return self.classes, self.tally.bins if isinstance(self.tally, ScoreBins) else self.classes
+        """Shape of the table; rows without an answer are in one more column."""
+        columns = self.tally.bins if isinstance(self.tally, ScoreBins) else self.classes
+        return self.classes, columns + self.tally.partial
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the figures."""
-        shared = ("accuracy", "majority_share")
+        shared = ("accuracy", "majority_share", "coverage")
         return (*shared, "auc") if isinstance(self.tally, ScoreBins) else shared
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
@@ -55,10 +56,13 @@ class EvaluationPlan(CountPlan):
         return with_errors(self.names, values, widths)
 
     def _figures(self, counts: np.ndarray) -> np.ndarray:
-        """Return accuracy, fraction of the majority class and, of a histogram, AUC; NaN where there are no rows."""
+        """Return accuracy, majority fraction, coverage and, of a histogram, AUC; NaN where there are no rows."""
+        answered = counts[:, : self.shape[1] - self.tally.partial]
+        lost = counts.sum(axis=1) - answered.sum(axis=1)
         if isinstance(self.tally, ScoreBins):
             middle = self.tally.bins // 2
-            right, more = counts[0, :middle].sum() + counts[1, middle:].sum(), score_bins.figures(counts)[:1]
+            right = answered[0, :middle].sum() + answered[1, middle:].sum()
+            more = score_bins.figures(answered, lost)[:1]
         else:
-            right, more = np.trace(counts), np.zeros(0)
-        return np.append(quotient([right, counts.sum(axis=1).max()], counts.sum()), more)
+            right, more = np.trace(answered), np.zeros(0)
+        return np.append(quotient([right, counts.sum(axis=1).max(), answered.sum()], counts.sum()), more)

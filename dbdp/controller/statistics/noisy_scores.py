@@ -39,8 +39,8 @@ def score(session: Session, model: int | str, name: str, request: ScoreRequest) 
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = released_model(session, model)
-    plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
     scorer = scorer_of(model, row, dataset, request.epsilon)
+    plan = score_plan(request, _facts(scorer.encoded(dataset), is_network=row["network"] is not None))
     details = {"model": model, "metric": request.metric}
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
 
@@ -54,8 +54,10 @@ def evaluate(
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = released_model(session, model)
-    plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, is_network=row["network"] is not None))
-    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, scorer_of(model, row, dataset, epsilon))
+    scorer = scorer_of(model, row, dataset, epsilon)
+    facts = _facts(scorer.encoded(dataset), is_network=row["network"] is not None)
+    plan = evaluation_plan(epsilon, delta, bins, facts)
+    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, scorer)
     return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
 
 
@@ -113,7 +115,8 @@ def _balance_plan(dataset: RegisteredDataset, epsilon: float, delta: float) -> C
             f"label {declaration.label!r} of dataset {dataset.name!r} is a number and has no classes; call "
             "dbdp.dp_bounds for bounds of the column"
         )
-    return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=dataset.unit_rows)
+    moved, partial = dataset.unit_rows, not declaration.answers_every_row
+    return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=moved, partial=partial)
 
 
 def _tallied(
@@ -126,7 +129,7 @@ def _tallied(
 ) -> dict[str, Any]:
     """Charge, tally the packed rows, and add noise; the ledger and the receipt show the plan and `details`."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
-    layout = scorer.layout(dataset.rows)
+    layout = scorer.layout(dataset.rows, marks=plan.partial)
     charging.check_trainable(session, scorer.encoded(dataset), scorer.request, layout)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
@@ -147,7 +150,8 @@ def _facts(dataset: RegisteredDataset, *, is_network: bool) -> ScoredFacts:
     declaration = dataset.declaration
     classes = _names(dataset).get("classes", [])
     public = dataset.rows, classes, declaration.outputs, declaration.label_bounds
-    return ScoredFacts(*public, is_network, dataset.unit_rows, dataset.has_public_rows)
+    known = dataset.unit_rows, dataset.has_public_rows, not declaration.answers_every_row
+    return ScoredFacts(*public, is_network, *known)
 
 
 def _names(dataset: RegisteredDataset) -> dict[str, Any]:
