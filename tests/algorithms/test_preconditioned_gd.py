@@ -346,16 +346,6 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("is_classifier", "outputs", "loss"), [(True, 1, 15), (True, 4, 30), (False, 1, 100)])
-def test_the_predicted_loss_halves_where_the_rows_double(is_classifier, outputs, loss):
-    facts = Facts(20_000, 10, outputs, is_classifier)
-    request = {"loss": "logistic" if is_classifier else "squared"}
-    for each in (facts, replace(facts, rows=40_000)):
-        signal = each.rows / (10 * analytic_noise_multiplier(1.0, 1e-6))
-        sentence = planned(each, **request).details["predicted_loss"]
-        assert sentence.startswith(f"about {loss / signal:.2g} ") and len(sentence) < 75
-
-
 def test_what_cannot_be_planned_is_refused_with_a_remedy():
     for options, message in REFUSED.values():
         with pytest.raises(ValueError, match=message):

@@ -119,7 +119,8 @@ def test_a_stage_that_ends_elsewhere_is_noticed(end):
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize(("rows", "most"), [(30_000, 70), (500_000, 60), (10**7, 60)])
 def test_a_usual_table_takes_a_few_dozen_passes(rows, most, delta):
-    made = plan(Request(1.0, delta, algorithm="objective_perturbation"), Facts(rows, 54, 1))
+    without = {"evaluation_share": 0}
+    made = plan(Request(1.0, delta, algorithm="objective_perturbation", settings=without), Facts(rows, 54, 1))
     assert made.explain()["expected_passes"] < most
     assert made.explain()["sensitivity"] > 2 * made.method.descent.distance  # the noise covers the same error
     assert made.method.descent.passes > 400

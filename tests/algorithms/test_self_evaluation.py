@@ -13,7 +13,8 @@ from memory import RowsInMemory
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.stages.score_calibration import PRIOR, applied, calibration, logistic
-from dbdp.algorithms.stages.self_evaluation import ScoreTable, SelfEvaluation
+from dbdp.algorithms.stages.self_evaluation import ScoreTable
+from dbdp.algorithms.stages.table_noise import GaussianTable, LaplaceTable
 from dbdp.learning.counts import score_tables
 from dbdp.learning.counts.score_tables import NODES, PARTS
 from dbdp.learning.counts.tallies import Scores
@@ -35,7 +36,7 @@ def table(scores, classes):
 def test_a_replaced_record_attains_the_tables_sensitivity(outputs):
     first = table(np.zeros((1, outputs)), [0])
     other = table(np.full((1, outputs), 20.0), [1])
-    moved, bound = np.linalg.norm(first - other), SelfEvaluation(outputs, 3, True, 1.0).sensitivity
+    moved, bound = np.linalg.norm(first - other), GaussianTable(outputs, 1.0).sensitivity
     assert bound * (1 - 1e-9) <= moved <= bound
 
 
@@ -44,7 +45,7 @@ def test_a_replaced_record_attains_the_tables_sensitivity(outputs):
 def test_no_record_moves_the_table_further(values, one, other):
     first, second = (Scores(True)(np.array([each]), np.array([label + 1.0])) / PARTS for each, label in
                      ((values[:3], one), (values[3:], other)))  # fmt: skip
-    assert np.linalg.norm(first - second) <= SelfEvaluation(3, 3, True, 1.0).sensitivity
+    assert np.linalg.norm(first - second) <= GaussianTable(3, 1.0).sensitivity
     assert first.sum() == second.sum() == 3
 
 
@@ -151,7 +152,7 @@ def test_the_curve_shows_what_is_said_and_what_is_so():
 
 def test_a_table_of_noise_gives_figures_without_a_value():
     """No count of rows is left: nothing is raised, and what is undefined is None."""
-    noise = ScoreTable(np.full((1, 2, NODES), -5.0), 1.0)
+    noise = ScoreTable(np.full((1, 2, NODES), -5.0), LaplaceTable(1, 1.0))
     shown = noise.evaluation(noise.calibration(has_offset=True))
     assert shown["accuracy"] == {"value": None, "plus_minus": None}
     assert shown["calibration"] == []

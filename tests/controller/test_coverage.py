@@ -103,7 +103,7 @@ def test_arrays_of_another_length_have_no_answer(database, connection, with_mode
     has_answer = np.array([row["a"] or False for row in database.query(sql.format(database.table("t")))])
     for found in scores_of(database, model, name, kind).values():
         assert found["coverage"] == pytest.approx(has_answer.mean(), abs=1e-3)
-    assert 0.4 < has_answer.mean() < 0.5
+    assert 0.4 < has_answer.mean() < 0.6
 
 
 @pytest.mark.parametrize("kind", list(LABELS))

@@ -70,7 +70,7 @@ def counted_in_session(session: psycopg.Connection, table: str, call: Callable[[
     }
 
 
-def alike(look: Callable[[str], Any], attempts: int = 12) -> tuple[Any, Any]:
+def alike(look: Callable[[str], Any], attempts: int = 40) -> tuple[Any, Any]:
     """What is seen of neighbours a and b, at an attempt at which it is alike, or else at the last.
 
     What a row decides differs at each attempt. Waiting for the disk adds subtransactions by chance, so the least ones

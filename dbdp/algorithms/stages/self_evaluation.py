@@ -5,19 +5,17 @@ privacy.md §21. The rows are those of the training. Shapes: a table is (K, 2, N
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.scores.counting import half_widths, quotient, shown, with_errors
 from dbdp.algorithms.scores.score_bins import figures
 from dbdp.algorithms.stages.score_calibration import Calibration, applied, calibration, logistic, none
+from dbdp.algorithms.stages.table_noise import GaussianTable, LaplaceTable
 from dbdp.learning.counts import score_tables, tallies
-from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 _DRAWS = 200  # of noise, for the intervals of the figures
 
@@ -30,32 +28,17 @@ class SelfEvaluation:
     outputs: int
     dimension: int
     softmax: bool  # whether the probabilities of several classes are softmax's
-    multiplier: float  # σ in units of the sensitivity
+    noise: GaussianTable | LaplaceTable
     calibrates: bool = True  # whether the scores are log-odds, which the table calibrates
 
-    @property
-    def sensitivity(self) -> float:
-        """√(2K): how far one replaced record moves the table, in rows.
-
-        Proof (privacy.md §21.1). Given the released model, a record adds to the table a function of itself. In each of
-        K outputs it adds (1 - f, f) to two cells, a vector v ≥ 0 of norm at most 1, or nothing: ‖v‖² ≤ K. Two such
-        vectors have ⟨v, v'⟩ ≥ 0, so that ‖v - v'‖² ≤ ‖v‖² + ‖v'‖² ≤ 2K. Counts are whole parts of a row: there is no
-        rounding. ∎ Attained by a row at a node that is replaced by one of another class, K = 1.
-        """
-        return math.sqrt(2 * self.outputs) * ROOM
-
-    @cached_property
-    def noise(self) -> Gaussian:
-        """The noise of each cell, in rows."""
-        cells = self.outputs * 2 * score_tables.NODES
-        return gaussian_sum(self.sensitivity, cells, multiplier=self.multiplier)
-
-    def evaluated(self, rows: Rows, released: Released, constant: float | None) -> Released:
+    def evaluated(self, rows: Rows, released: Released, constant: float | None = None) -> Released:
         """Return a release of linear models, calibrated and with figures of itself: one pass over the packed rows.
 
-        `constant` is about the last coordinate of a row, which the intercept multiplies; None without an intercept.
+        `constant` is about the last coordinate of a row, which the intercept multiplies. It is None without an
+        intercept, and where the table measures it.
         """
         table = self.table(rows, released.models)
+        constant = constant if table.constant is None else table.constant
         found = table.calibration(has_offset=constant is not None) if self.calibrates else none(self.outputs)
         own = dict(released.figures)
         if self.calibrates:
@@ -65,10 +48,19 @@ class SelfEvaluation:
 
     def table(self, rows: Rows, models: np.ndarray) -> "ScoreTable":
         """Return the noisy table of the scores of released models (K, d) on the packed rows: one pass."""
-        tally = tallies.Scores(self.softmax)
-        described = tallies.described(tally, outputs=self.outputs, dimension=self.dimension)
-        noisy = self.noise.release(rows.tally(models, described) / score_tables.PARTS)
-        return ScoreTable(noisy.reshape(self.outputs, 2, score_tables.NODES), self.noise.noise_scale)
+        has_constant = self.noise.has_constant
+        scored = np.vstack([models, np.eye(self.dimension)[-1:]]) if has_constant else models
+        tally = tallies.Scores(self.softmax, has_constant)
+        described = tallies.described(tally, outputs=len(scored), dimension=self.dimension)
+        noisy = self.noise.release(rows.tally(scored, described))
+        cells = self.outputs * 2 * score_tables.NODES
+        counts = noisy[:cells].reshape(self.outputs, 2, score_tables.NODES)
+        return ScoreTable(counts, self.noise, self._constant(counts, noisy[cells]) if has_constant else None)
+
+    def _constant(self, counts: np.ndarray, total: float) -> float:
+        """Return about the mean of the rows' last coordinate, from 1/√d to 1."""
+        rows = max(counts.sum() / self.outputs, 1.0)
+        return min(max(float(total) / rows, 1 / math.sqrt(self.dimension)), 1.0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,13 @@ class ScoreTable:
     """A noisy table of scores, which is public, and what follows from it."""
 
     counts: np.ndarray  # shape (K, 2, NODES): rows of the other classes, then of the class
-    scale: float  # σ of a cell
+    noise: GaussianTable | LaplaceTable  # of each cell
+    constant: float | None = None  # about the mean of the rows' last coordinate, if it was asked for
+
+    @property
+    def scale(self) -> float:
+        """σ of a cell."""
+        return self.noise.deviation
 
     def calibration(self, *, has_offset: bool) -> Calibration:
         """Return the calibration of the scores."""
@@ -97,7 +95,7 @@ class ScoreTable:
         return single_figures | {"calibration": curve}
 
     def _draws(self) -> np.ndarray:
-        return np.random.default_rng().normal(0.0, self.scale, (_DRAWS, *self.counts.shape))
+        return self.noise.simulated((_DRAWS, *self.counts.shape))
 
     def _figures(self, counts: np.ndarray, calibrated: Calibration) -> np.ndarray:
         """Return the single figures, then the share of the class at each node, NaN where there are no rows."""

@@ -38,8 +38,12 @@ def counted(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     away = np.minimum(np.abs(np.nan_to_num(scores, nan=0.0)), LONGEST)
     inner = np.minimum((away / (BEND + away) * ((SIDE - 1) / _TOP)).astype(np.int64), SIDE - 2)
     side = nodes()[SIDE:]
-    shares = (away - side[inner]) / (side[inner + 1] - side[inner])
-    return inner, np.rint(np.clip(shares, 0.0, 1.0) * PARTS).astype(np.int64)
+    return inner, parts((away - side[inner]) / (side[inner + 1] - side[inner]))
+
+
+def parts(shares: np.ndarray) -> np.ndarray:
+    """Return shares, clipped to [0, 1], in whole PARTS; a NaN is none."""
+    return np.rint(np.clip(np.nan_to_num(shares, nan=0.0), 0.0, 1.0) * PARTS).astype(np.int64)
 
 
 def against_the_rest(scores: np.ndarray) -> np.ndarray:

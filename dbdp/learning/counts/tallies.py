@@ -147,14 +147,18 @@ class Scores:
     """Rows by class and score, see `score_tables`; rows without a label are not counted."""
 
     softmax: bool  # whether the scores of several classes are softmax's: each class is counted by its log-odds then
+    # Whether the last score is none, but a row's coordinate of the intercept, from 0 to 1: a last number adds them up.
+    has_constant: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally, a table (outputs, 2, NODES) as a vector."""
-        valid, true = true_classes(labels, scores.shape[1])
-        counted = scores[valid]
-        if self.softmax and scores.shape[1] > 1:
+        """Return the tally, a table (outputs, 2, NODES) as a vector, and the sum of the constants, in PARTS of 1."""
+        own = scores[:, :-1] if self.has_constant else scores
+        valid, true = true_classes(labels, own.shape[1])
+        counted = own[valid]
+        if self.softmax and own.shape[1] > 1:
             counted = score_tables.against_the_rest(counted)
-        return score_tables.table(counted, true).ravel()
+        table = score_tables.table(counted, true).ravel()
+        return np.append(table, score_tables.parts(scores[valid, -1]).sum()) if self.has_constant else table
 
 
 OCTAVES = 13  # of residuals in packed labels: (1, 2], (1/2, 1], …, [0, 2⁻¹¹]

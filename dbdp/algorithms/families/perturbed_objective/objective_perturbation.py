@@ -25,6 +25,7 @@ from dbdp.algorithms.families.perturbed_objective.recursive_descent import Recur
 from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
+from dbdp.algorithms.stages.evaluated_plan import Evaluates
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Objective, Softmax, projected
 from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier
@@ -53,6 +54,7 @@ LEAST_REGULARISATION = 5e-5  # of the default: less needs thousands of passes
 NOISE_ALONE = 2.5  # default of b/(nΛ), the noise where the data do not bend the objective, relative to the usual
 OPTIONS = Options(
     {**LEARNING, "loss": LOSSES, "mechanism": tuple(MECHANISMS), "averaging": ("none",)},
+    own_settings=Evaluates,
 )
 
 

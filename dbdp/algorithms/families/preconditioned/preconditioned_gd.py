@@ -28,6 +28,7 @@ from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
+from dbdp.algorithms.stages.table_noise import GaussianTable
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
@@ -131,19 +132,6 @@ def usual_evaluation_share(facts: Facts) -> float:
     if not facts.is_classifier:
         return 0.0
     return 0.05 if facts.outputs == 1 else 0.02
-
-
-def predicted_loss(signal: float, facts: Facts) -> str:
-    """Return what the noise is expected to cost, from public facts: an experience, on which no guarantee depends.
-
-    On the tables of docs/experiments.md the loss against a linear model without noise was about 15√K/(nμ/d) points of
-    accuracy for K models, or 100/(nμ/d) per cent of the root mean squared error, from half to twice that.
-    """
-    if facts.is_classifier:
-        loss, of = 15 * math.sqrt(facts.outputs) / signal, "points of accuracy"
-    else:
-        loss, of = 100 / signal, "% of the root mean squared error"
-    return f"about {loss:.2g} {of}, half to twice that elsewhere"
 
 
 def accumulated_noise(passes: int, averaged: int) -> float:
@@ -314,7 +302,6 @@ class PreconditionedDescent:
     def described(self) -> dict[str, Any]:
         """Return what `explain` shows of it."""
         return {
-            "predicted_loss": predicted_loss(signal_of(self.multiplier, self.facts), self.facts),
             "sampling": "all rows",
             "sampling_rate": 1.0,
             "steps": self.passes,
@@ -414,8 +401,8 @@ class PreconditionedDescent:
             self.facts.outputs,
             self.facts.dimension,
             softmax=linear is None,
-            multiplier=self.multiplier / math.sqrt(self.evaluation_share) * ROOM,
-            calibrates=linear is None or linear.loss.name == Logistic.name,
+            noise=GaussianTable(self.facts.outputs, self.multiplier / math.sqrt(self.evaluation_share) * ROOM),
+            calibrates=linear is None or (linear.loss.name == Logistic.name and linear.loss.positive_weight == 1),
         )
 
     @property
