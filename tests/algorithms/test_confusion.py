@@ -157,6 +157,7 @@ def test_cells_below_nothing_count_as_nothing():
         "coverage": 1.0,
         "precision": [1.0, 0.0, None],
         "recall": [0.8, None, None],
+        "f1": [8 / 9, 0.0, None],
     }
     nothing = {
         "accuracy": None,
@@ -164,5 +165,6 @@ def test_cells_below_nothing_count_as_nothing():
         "coverage": None,
         "precision": [None] * 2,
         "recall": [None] * 2,
+        "f1": [None] * 2,
     }
     assert scores(np.full((2, 2), -4)) == nothing

@@ -40,9 +40,9 @@ class ConfusionPlan(CountPlan):
         return self.classes, self.classes + self.partial
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the matrix, accuracy, precision and recall, coverage, and their errors."""
+        """Return the matrix, accuracy, precision, recall and F1 of each class, coverage, and their errors."""
         accuracy, coverage, *others = self.half_widths(_figures, noisy).tolist()
-        precision, recall = np.split(np.array(others), 2)
+        precision, recall, f1 = np.split(np.array(others), 3)
         answer = {
             "matrix": noisy[:, : self.classes].tolist(),
             "matrix_noise": self.half_width,
@@ -50,6 +50,7 @@ class ConfusionPlan(CountPlan):
             "accuracy_noise": shown(accuracy),
             "precision_noise": shown_all(precision),
             "recall_noise": shown_all(recall),
+            "f1_noise": shown_all(f1),
         }
         if not self.partial:
             return answer | COVERED
@@ -102,12 +103,13 @@ class AccuracyPlan(CountPlan):
 
 
 def scores(matrix: np.ndarray) -> dict[str, Any]:
-    """Return accuracy, majority fraction, coverage, and precision and recall of each class; None without rows.
+    """Return accuracy, majority fraction, coverage, and precision, recall and F1 of each class; None without rows.
 
     It is a function of the released matrix, and costs nothing. Cells below 0 count as 0.
     """
     counts = np.maximum(matrix, 0)
-    (accuracy, coverage), precision, recall = np.split(_figures(counts), [2, 2 + len(matrix)])
+    shares = _figures(counts)
+    (accuracy, coverage), (precision, recall, f1) = shares[:2], np.split(shares[2:], 3)
     largest = quotient(counts.sum(axis=1).max(), counts.sum())
     return {
         "accuracy": shown(accuracy),
@@ -115,6 +117,7 @@ def scores(matrix: np.ndarray) -> dict[str, Any]:
         "coverage": shown(coverage),
         "precision": shown_all(precision),
         "recall": shown_all(recall),
+        "f1": shown_all(f1),
     }
 
 
@@ -124,7 +127,8 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 
 def _figures(matrix: np.ndarray) -> np.ndarray:
-    """Return accuracy, coverage, precisions and recalls, shape (2 + 2K,), NaN where there are no rows."""
+    """Return accuracy, coverage, precisions, recalls and F1s, shape (2 + 3K,), NaN where there are no rows."""
     right, answered = np.diag(matrix), matrix[:, : len(matrix)]
-    parts = [right.sum(), answered.sum(), *right, *right]
-    return quotient(parts, [*[matrix.sum()] * 2, *answered.sum(axis=0), *matrix.sum(axis=1)])
+    predicted, true = answered.sum(axis=0), matrix.sum(axis=1)
+    parts = [right.sum(), answered.sum(), *right, *right, *(2 * right)]
+    return quotient(parts, [*[matrix.sum()] * 2, *predicted, *true, *(predicted + true)])

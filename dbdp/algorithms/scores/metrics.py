@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
-from dbdp.algorithms.scores.evaluation import EvaluationPlan
+from dbdp.algorithms.scores.evaluation import THRESHOLD, EvaluationPlan
 from dbdp.algorithms.scores.regression_fit import RegressionFitPlan, RegressionScorePlan
 from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
@@ -67,15 +67,20 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
     return ScoreBinsPlan(*public, tally, **known)
 
 
-def evaluation_plan(epsilon: float, delta: float, bins: int, facts: ScoredFacts) -> EvaluationPlan | RegressionFitPlan:
+def evaluation_plan(
+    epsilon: float, delta: float, bins: int, facts: ScoredFacts, threshold: float = THRESHOLD
+) -> EvaluationPlan | RegressionFitPlan:
     """Return the plan of an evaluation; raise ValueError for a value out of range."""
     public, known = (epsilon, delta, facts.rows), facts.of_counts
     if facts.label_bounds is not None:
+        if threshold != THRESHOLD:
+            raise ValueError(f"threshold = {threshold!r} needs two classes, and the label is a number; leave it out")
         return RegressionFitPlan(*public, facts.label_bounds, **known)
+    classes, tally = len(facts.classes), Confusion(facts.partial)
     if facts.outputs > 1:
-        return EvaluationPlan(*public, len(facts.classes), Confusion(facts.partial), **known)
-    tally = ScoreBins(bins, 0, facts.is_network, parted=True, partial=facts.partial)
-    return EvaluationPlan(*public, len(facts.classes), tally, **known)
+        return EvaluationPlan(*public, classes, tally, threshold, **known)
+    of_scores = ScoreBins(bins, 0, facts.is_network, parted=True, partial=facts.partial)
+    return EvaluationPlan(*public, classes, of_scores, threshold, **known)
 
 
 def _check(request: ScoreRequest, facts: ScoredFacts) -> None:
