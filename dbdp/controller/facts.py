@@ -35,6 +35,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         declaration.outputs,
         is_classifier=declaration.kind != "real",
         intercept=declaration.intercept,
+        reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
