@@ -79,6 +79,21 @@ class Rows:
         """Return the sum of clipped gradients, shape (P,)."""
         return objective.gradient_sum(model, self._packed, clip=clip)
 
+    def loss_sums(
+        self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
+    ) -> np.ndarray:
+        """Return the sum of clipped losses for each model, shape (C,)."""
+        return objective.loss_sums(models, self._packed, limit=limit)
+
+    def recursive_stages(self, objective: Any, model: np.ndarray, centre: np.ndarray, how: Any) -> np.ndarray:
+        """Return the model after some stages of steps from fresh gradients, shape (P,)."""
+        for _ in range(how.stages):
+            gradient = objective.gradient_sum(model, self._packed, clip=math.inf) / how.rows
+            model, direction = model.copy(), gradient + how.regularisation * (model - centre)
+            drawn = self._packed[np.random.default_rng().integers(how.rows, size=how.steps)]
+            objective.recursive_steps(model, direction, drawn, step=how.step, regularisation=how.regularisation)
+        return model
+
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label."""
         named = (-1, 1) if classes == 1 else range(1, classes + 1)

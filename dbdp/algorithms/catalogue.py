@@ -11,6 +11,7 @@ from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, reason_of_loss, warning_of
 from dbdp.algorithms.stages.evaluated_plan import evaluated_plan, evaluation_share, without_share
+from dbdp.algorithms.stages.forecast import forecast
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import group_privacy
@@ -98,8 +99,8 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
     release = _planned(without_share(request, share), facts)
     if share and isinstance(release, NoisyWhileTraining):
         release = evaluated_plan(release, request, facts, share)
-    warning = warning_of(request, facts, options.least_signal)
-    return _with_details(release, warning | reason_of_loss(request, facts))
+    release = _with_details(release, warning_of(request, facts, options.least_signal) | reason_of_loss(request, facts))
+    return _with_forecast(release, forecast(_of_records(request, facts), facts))
 
 
 def _planned(request: Request, facts: Facts) -> AnyPlan:
@@ -143,15 +144,28 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     if facts.dimension > MOST_DIMENSION:
         reason = f"{facts.dimension} coordinates are above {MOST_DIMENSION}, the limit of preconditioned_gd"
         return {"objective_perturbation": reason}
-    epsilon, delta = request.epsilon, request.delta
-    if facts.unit_rows > 1:
-        epsilon, delta = group_privacy.share(epsilon, delta, facts.unit_rows)
-    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), facts)
-    best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: enough to learn in the coordinates of a noisy second moment"}
+    record = _of_records(request, facts)
+    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(record.epsilon, record.delta), facts)
+    best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: least noise, in the coordinates of a noisy second moment"}
     if facts.is_classifier and signal < LEAST_SIGNAL:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
         best = {"majority": noise} | best
     return best
+
+
+def _of_records(request: Request, facts: Facts) -> Request:
+    """Return the request with the ε and δ of a single record of a unit."""
+    if facts.unit_rows == 1:
+        return request
+    epsilon, delta = group_privacy.share(request.epsilon, request.delta, facts.unit_rows)
+    return replace(request, epsilon=epsilon, delta=delta)
+
+
+def _with_forecast(release: AnyPlan, found: dict[str, str]) -> AnyPlan:
+    """Return a plan with its predicted loss, and the warning of it unless the plan has a stronger one."""
+    warning, known = found.pop("warning", None), release.details.get("warning", "")
+    release = _with_details(release, found)
+    return release if warning is None or NOISE_WINS in known else _warned(release, warning)
 
 
 def _warned(release: AnyPlan, sentence: str) -> AnyPlan:
@@ -212,8 +226,7 @@ def _of_units(algorithm: Algorithm[NoisyWhileTraining], request: Request, facts:
     """Plan for single records at the share of (ε, δ) whose group privacy for a unit is (ε, δ) (privacy.md §11.6)."""
     if facts.unit_rows == 1:
         return algorithm.plan(request, facts)
-    epsilon, delta = group_privacy.share(request.epsilon, request.delta, facts.unit_rows)
-    row_plan = algorithm.plan(replace(request, epsilon=epsilon, delta=delta), replace(facts, unit_rows=1))
+    row_plan = algorithm.plan(_of_records(request, facts), replace(facts, unit_rows=1))
     guarantee = group_privacy.grouped(row_plan.guarantee, facts.unit_rows, epsilon=request.epsilon, delta=request.delta)
     details = {"row_epsilon": row_plan.guarantee.epsilon, "row_delta": row_plan.guarantee.delta} | row_plan.details
     return replace(row_plan, request=request, facts=facts, guarantee=guarantee, details=details)

@@ -34,12 +34,18 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         dimension,
         declaration.outputs,
         is_classifier=declaration.kind != "real",
+        label_half=_label_half(declaration.label_bounds),
         intercept=declaration.intercept,
         reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
+
+
+def _label_half(bounds: tuple[float, float] | None) -> float | None:
+    """Return half of the range of the label's bounds; None for classes."""
+    return None if bounds is None else bounds[1] / 2 - bounds[0] / 2
 
 
 def check_regression(dataset: RegisteredDataset) -> None:

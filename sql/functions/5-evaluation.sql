@@ -42,7 +42,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text) is
-'a noisy score of a released model on a registered dataset, charged to its budget. metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error or mean_squared_error. See docs/evaluation.md';
+'a noisy score of a released model on a registered dataset, charged to its budget. metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error, mean_squared_error, rmse or r2 (both from one table of residuals). See docs/evaluation.md';
 comment on function dbdp.dp_score(text, text, text, float8, float8, int, text) is
 'dp_score of a model by its name, or by name@version';
 
@@ -63,7 +63,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.evaluate(bigint, text, float8, float8, int) is
-'accuracy, fraction of the majority class and, for a binary label, AUC of a released classifier on a registered dataset, for one charge, listed in dbdp.history. 95 % of the time, noise moves each by less than plus_minus';
+'figures of a released model on a registered dataset, for one charge, listed in dbdp.history: accuracy, fraction of the majority class and, for a binary label, AUC; for a number RMSE and R². 95 % of the time, noise moves each by less than plus_minus';
 comment on function dbdp.evaluate(text, text, float8, float8, int) is
 'evaluate a model by its name, or by name@version';
 

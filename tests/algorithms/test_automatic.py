@@ -71,7 +71,8 @@ def test_only_a_choice_of_the_larger_class_warns():
     assert few.startswith(NOISE_WINS) and "only the majority class is released" in few
     both = chosen(Facts(300, 100), epsilon=0.1, delta=0.01).explain()["warning"]
     assert both.startswith("delta = 0.01 is at least 1/300") and both.endswith(few)
-    assert "warning" not in chosen(Facts(300, 100), epsilon=10.0).explain()
+    assert "only the majority class" not in chosen(Facts(300, 100), epsilon=10.0).explain()["warning"]
+    assert "warning" not in chosen(Facts(300_000, 100), epsilon=10.0).explain()
 
 
 def test_a_unit_of_many_rows_is_a_weaker_signal():

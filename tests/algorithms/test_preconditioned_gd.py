@@ -253,7 +253,7 @@ class Watched(RowsInMemory):
 def test_the_parts_of_the_noise_add_up_to_what_is_charged(epsilon, own):
     descent = planned(epsilon=epsilon, own=own).method
     square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
-    square += descent.evaluation.multiplier**-2 if descent.evaluation else 0
+    square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
 
 
@@ -271,7 +271,7 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
     (moment, count), *steps, (table, cells) = released
     descent = made.method
     assert (count, [each for _, each in steps], cells) == (10, [4] * 5, 2 * NODES)
-    assert table.noise_scale >= descent.evaluation.multiplier * math.sqrt(2)
+    assert table.noise_scale >= descent.evaluation.noise.multiplier * math.sqrt(2)
     assert moment.noise_scale >= descent.moment_multiplier * moment_sensitivity(300)
     assert all(noise.noise_scale >= descent.step_multiplier * noise.sensitivity for noise, _ in steps)
     assert (
@@ -344,16 +344,6 @@ REFUSED = {
         "no effect with summary 7; drop one of them",
     ),
 }
-
-
-@pytest.mark.parametrize(("is_classifier", "outputs", "loss"), [(True, 1, 15), (True, 4, 30), (False, 1, 100)])
-def test_the_predicted_loss_halves_where_the_rows_double(is_classifier, outputs, loss):
-    facts = Facts(20_000, 10, outputs, is_classifier)
-    request = {"loss": "logistic" if is_classifier else "squared"}
-    for each in (facts, replace(facts, rows=40_000)):
-        signal = each.rows / (10 * analytic_noise_multiplier(1.0, 1e-6))
-        sentence = planned(each, **request).details["predicted_loss"]
-        assert sentence.startswith(f"about {loss / signal:.2g} ") and len(sentence) < 75
 
 
 def test_what_cannot_be_planned_is_refused_with_a_remedy():

@@ -1,6 +1,7 @@
 """dbdp.evaluate: accuracy, share of the largest class and AUC of a classifier, for one charge."""
 
 import json
+import math
 
 import numpy as np
 import psycopg
@@ -8,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pairs import others_slow
 from scipy.stats import rankdata
-from test_scores_and_bounds import EXACT, FEATURES, scores_of, table, with_model  # noqa: F401
+from test_scores_and_bounds import EXACT, FEATURES, MODELS, scores_of, table, with_model  # noqa: F401
 
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.interfaces.cli.main import app
@@ -78,11 +79,24 @@ def test_what_cannot_be_evaluated_is_refused_before_the_charge(connection, with_
     assert spent(name) == (0, 0)
 
 
-def test_a_number_has_no_evaluation(connection, with_model, spent):  # noqa: F811
+def test_of_a_number_the_figures_are_rmse_and_r2(database, connection, with_model, spent):  # noqa: F811
+    """With much ε; the length at which residuals are cut is in them, and one charge is explained."""
     name, model = with_model("real")
-    with pytest.raises(psycopg.Error, match=r"needs classes, and the label is a number; call dbdp\.dp_score with"):
-        connection.execute("select * from dbdp.evaluate(%s, %s, 1)", (model, name))
-    assert spent(name) == (0, 0)
+    planned = database.explain_score(name, "evaluation", epsilon=EXACT)
+    figures = {row["figure"]: row for row in database.evaluate(model, name, epsilon=EXACT)}
+    assert spent(name)[0] == round(planned["charge"] * 1e9)
+    rows = database.query(f"select u, v, r from {database.table('t')}")
+    coefficients, intercepts = MODELS["real"]
+    predicted = np.clip(
+        [coefficients[0] * row["u"] + coefficients[1] * row["v"] + intercepts[0] for row in rows], -3, 5
+    )
+    labels = np.array([row["r"] for row in rows])
+    mean = np.square(predicted - labels).mean()
+    assert list(figures) == ["rmse", "r2", "residual_cut"]
+    assert figures["rmse"]["value"] == pytest.approx(math.sqrt(mean), rel=1e-3)
+    assert figures["r2"]["value"] == pytest.approx(1 - mean / labels.var(), abs=0.02)
+    assert 0 < figures["rmse"]["plus_minus"] < 0.01
+    assert figures["residual_cut"] == {"figure": "residual_cut", "value": 8.0, "plus_minus": 0.0}
 
 
 def test_the_command_line_evaluates_and_lists_weights(with_model, server_url):  # noqa: F811

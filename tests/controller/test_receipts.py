@@ -17,7 +17,7 @@ from short import FEW
 import dbdp
 from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
 from dbdp.algorithms.combined.tuning import TuningRequest
-from dbdp.algorithms.scores.metrics import METRICS
+from dbdp.algorithms.scores.metrics import METRICS, OF_NUMBERS
 from dbdp.controller.receipts import Receipt
 from dbdp.interfaces.python.client.database import Database
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
@@ -108,7 +108,7 @@ def of_groups(database: Database, names: dict[str, str], kind: str) -> dict[str,
 
 def of_score(database: Database, names: dict[str, str], kind: str) -> dict[str, Any]:
     metric = kind.rpartition(" ")[2]
-    dataset = names["real" if metric.startswith("mean_") else "binary"]
+    dataset = names["real" if metric in OF_NUMBERS else "binary"]
     if kind.startswith("explained "):
         return database.explain_score(dataset, metric, epsilon=1.0, delta=1e-6)
     if metric == "class_balance":

@@ -22,7 +22,7 @@ from pairs import each_value_quick, others_slow
 from short import FEW
 
 from dbdp.algorithms import ALGORITHMS
-from dbdp.algorithms.scores.metrics import METRICS, POWERS
+from dbdp.algorithms.scores.metrics import METRICS, OF_NUMBERS
 
 pytestmark = pytest.mark.security
 LENGTH, EPSILON, DELTA = 24, 0.2, 1e-7
@@ -317,7 +317,7 @@ def test_counters_hide_the_number_of_units_and_buckets(arena, growing, kind, key
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.attack("counters", "row-count")
 def test_no_counter_of_a_score_differs(arena, pairs, growing, metric, differing):
-    kind, algorithm = ("numbers", "dp_linreg") if metric in POWERS else ("rows", "dp_logreg")
+    kind, algorithm = ("numbers", "dp_linreg") if metric in OF_NUMBERS else ("rows", "dp_logreg")
     pair, analyst = (pairs if differing == "a row" else growing)(kind), arena.session("analyst")
     train = f"select model from dbdp.{algorithm}(%s, epsilon => %s, epochs => 1)"
     (model,) = analyst.execute(train, (pair["one"], EPSILON)).fetchone()

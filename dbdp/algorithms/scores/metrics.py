@@ -5,21 +5,24 @@ from dataclasses import dataclass
 
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
+from dbdp.algorithms.scores.regression_fit import NAMES, RegressionFitPlan, RegressionScorePlan
 from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
 from dbdp.checks import one_of
 from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
-METRICS = (*OF_CLASSES, *POWERS)
-ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan
+OF_NUMBERS = (*POWERS, *NAMES)
+METRICS = (*OF_CLASSES, *OF_NUMBERS)
+ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan | RegressionScorePlan
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
     """A request for a private score of a model."""
 
-    metric: str  # one of METRICS; auc and calibration are two names of one histogram, which yields both
+    # One of METRICS. auc and calibration are two names of one histogram, as rmse and r2 of one table.
+    metric: str
     epsilon: float
     delta: float = 0.0
     bins: int = BINS  # bins of that histogram
@@ -46,6 +49,8 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
     public = request.epsilon, request.delta, facts.rows
     if facts.label_bounds is not None:
         bounds, moved, known = facts.label_bounds, facts.moved, facts.has_public_rows
+        if request.metric in NAMES:
+            return RegressionScorePlan(*public, bounds, request.metric, moved=moved)
         return ResidualPlan(*public, request.metric, bounds, moved=moved, has_public_rows=known)
     if request.metric == "accuracy":
         return AccuracyPlan(*public, moved=facts.moved, has_public_rows=facts.has_public_rows)
@@ -55,13 +60,10 @@ def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
     return ScoreBinsPlan(*public, tally, moved=facts.moved)
 
 
-def evaluation_plan(epsilon: float, delta: float, bins: int, facts: ScoredFacts) -> EvaluationPlan:
-    """Return the plan of an evaluation; raise ValueError for a label that is a number, or a value out of range."""
+def evaluation_plan(epsilon: float, delta: float, bins: int, facts: ScoredFacts) -> EvaluationPlan | RegressionFitPlan:
+    """Return the plan of an evaluation; raise ValueError for a value out of range."""
     if facts.label_bounds is not None:
-        raise ValueError(
-            f"an evaluation needs classes, and the label is a number; call dbdp.dp_score with metric "
-            f"{' or '.join(POWERS)}"
-        )
+        return RegressionFitPlan(epsilon, delta, facts.rows, facts.label_bounds, moved=facts.moved)
     tally = Confusion() if facts.outputs > 1 else ScoreBins(bins, 0, facts.is_network, parted=True)
     return EvaluationPlan(epsilon, delta, facts.rows, len(facts.classes), tally, moved=facts.moved)
 
@@ -71,7 +73,7 @@ def _check(request: ScoreRequest, facts: ScoredFacts) -> None:
     of_classes = request.metric in OF_CLASSES
     if of_classes and facts.label_bounds is not None:
         raise ValueError(
-            f"metric {request.metric!r} needs classes, and the label is a number; choose one of {', '.join(POWERS)}"
+            f"metric {request.metric!r} needs classes, and the label is a number; choose one of {', '.join(OF_NUMBERS)}"
         )
     if not of_classes and facts.label_bounds is None:
         raise ValueError(

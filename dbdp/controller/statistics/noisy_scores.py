@@ -48,7 +48,7 @@ def score(session: Session, model: int | str, name: str, request: ScoreRequest) 
 def evaluate(
     session: Session, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
 ) -> list[dict[str, Any]]:
-    """Return accuracy, fraction of the majority class and AUC of a classifier, each with its error, for one charge.
+    """Return the figures of a model, each with its error, for one charge: see `EvaluationPlan`, `RegressionFitPlan`.
 
     Raise ValueError, ChargedError as `score` does.
     """

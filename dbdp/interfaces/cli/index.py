@@ -47,7 +47,7 @@ SUMMARIES = {
     "train-groups": "Train a private model for each group of rows, for one charge, and store the releases.",
     "tune": "Choose among settings privately, and store the chosen model.",
     "score": "Score a released model on a dataset, with noise, charged like a release.",
-    "evaluate": "Estimate accuracy, fraction of the majority class and AUC of a model, with noise, for one charge.",
+    "evaluate": "Estimate accuracy, majority fraction and AUC of a model, or RMSE and R², with noise, for one charge.",
     "weights": "List the coefficients of a linear model, with their standard errors where the noise is known.",
     "confusion": "Count rows by true and predicted class, with noise: the confusion matrix of a released model.",
     "class-balance": "Count the rows of each class, with noise.",

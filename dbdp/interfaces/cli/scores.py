@@ -60,7 +60,7 @@ def evaluate(
     master: Master = None,
     places: Places = None,
 ) -> None:
-    """Estimate accuracy, fraction of the majority class and AUC of a model, with noise, for one charge."""
+    """Estimate accuracy, majority fraction and AUC of a model, or RMSE and R², with noise, for one charge."""
     with opened_on(url, engine, master, places) as database:
         figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
     show(figures, as_json, f"model {model} on {dataset}")

@@ -5,12 +5,12 @@ several blocks add up. Shapes: scores (n, outputs) float64, labels (n,) as in `b
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
-from dbdp.learning.counts import score_tables
+from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.objectives import objective_from
 
 
@@ -198,10 +198,23 @@ class Errors:
         return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
 
 
-Tally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors
-_KINDS: dict[str, type[Tally]] = {
-    kind.__name__: kind for kind in (Confusion, Correct, Labels, ScoreBins, Scores, Residuals, Squares, Errors)
-}
+@dataclass(frozen=True)
+class ResidualsAndLabels:
+    """Rows by the residual, and by the label, see `residual_tables`; each is 1 in steps of 1/STEPS, in both tables.
+
+    The prediction is clipped to [-1, 1]. A zero row, whose label is NaN here, adds nothing.
+    """
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally, both tables one after the other."""
+        present = ~np.isnan(labels)
+        true = np.clip(labels[present].astype(np.float64), -1.0, 1.0)
+        residuals = np.clip(np.nan_to_num(scores[present, 0]), -1.0, 1.0) - true
+        return np.append(residual_tables.of_residuals(residuals, STEPS), residual_tables.of_labels(true, STEPS))
+
+
+Tally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in get_args(Tally)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:

@@ -134,19 +134,6 @@ def usual_evaluation_share(facts: Facts) -> float:
     return 0.05 if facts.outputs == 1 else 0.02
 
 
-def predicted_loss(signal: float, facts: Facts) -> str:
-    """Return what the noise is expected to cost, from public facts: an experience, on which no guarantee depends.
-
-    On the tables of docs/experiments.md the loss against a linear model without noise was about 15√K/(nμ/d) points of
-    accuracy for K models, or 100/(nμ/d) per cent of the root mean squared error, from half to twice that.
-    """
-    if facts.is_classifier:
-        loss, of = 15 * math.sqrt(facts.outputs) / signal, "points of accuracy"
-    else:
-        loss, of = 100 / signal, "% of the root mean squared error"
-    return f"about {loss:.2g} {of}, half to twice that elsewhere"
-
-
 def accumulated_noise(passes: int, averaged: int) -> float:
     """Return the deviation of the mean of the last iterates, for steps of 1 with noise of 1 alone, and momentum β.
 
@@ -315,7 +302,6 @@ class PreconditionedDescent:
     def described(self) -> dict[str, Any]:
         """Return what `explain` shows of it."""
         return {
-            "predicted_loss": predicted_loss(signal_of(self.multiplier, self.facts), self.facts),
             "sampling": "all rows",
             "sampling_rate": 1.0,
             "steps": self.passes,

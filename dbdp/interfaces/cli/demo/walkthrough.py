@@ -36,7 +36,7 @@ def run(database: Database, console: Terminal, *, elsewhere: bool = False) -> No
     console.rule("2. the plan, before anything is spent")
     plan, statement = _explanation(database)
     _show(console, statement)
-    console.print(f"{plan['algorithm']}; the noise costs {plan['predicted_loss']}", highlight=False, soft_wrap=True)
+    console.print(f"{plan['algorithm']}; predicted loss: {plan['predicted_loss']}", highlight=False, soft_wrap=True)
     console.rule("3. train, in the server")
     released, statement = _train_in_sql(database)
     _show(console, statement)

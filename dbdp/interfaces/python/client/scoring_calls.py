@@ -119,7 +119,7 @@ class ScoringCalls(Calls):
         dataset : str
             Name of the dataset.
         metric : str
-            accuracy, confusion, auc, calibration, mean_absolute_error or mean_squared_error.
+            accuracy, confusion, auc, calibration, mean_absolute_error, mean_squared_error, rmse or r2.
         epsilon, delta : float
             The guarantee of this score. δ = 0 is pure ε-differential privacy.
         bins : int
@@ -141,7 +141,7 @@ class ScoringCalls(Calls):
     def evaluate(
         self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0, bins: int = 20
     ) -> list[Row]:
-        """Evaluate a released classifier on a dataset, with noise, for one charge to the dataset's budget.
+        """Evaluate a released model on a dataset, with noise, for one charge to the dataset's budget.
 
         Parameters
         ----------
@@ -153,8 +153,9 @@ class ScoringCalls(Calls):
         Returns
         -------
         list of dict
-            `figure` (accuracy, majority_share and, of a binary label, auc), its `value`, and `plus_minus`, half the
-            width of the 95 % interval that the noise needs, or None if the noise leaves no rows.
+            `figure` (accuracy, majority_share and, of a binary label, auc; of a number rmse, r2 and residual_cut), its
+            `value`, and `plus_minus`, half the width of the 95 % interval that the noise needs, or None if the noise
+            hides the figure.
         """
         if (here := self._evaluation_here(dataset)) is not None:
             options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins}

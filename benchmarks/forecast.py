@@ -1,0 +1,371 @@
+"""The table of constants of `dbdp.algorithms.stages.forecast`: `python -m benchmarks.forecast` trains and fits it.
+
+Trains the default on generated tables, by the plan's own run over rows in memory, and compares each model with one
+without privacy on other rows of the same table. `train` appends a line for each training to a file, `fit` prints the
+constants, and `test` prints how often the forecast was right on tables of other seeds. Shapes: features (n, d).
+"""
+
+import argparse
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import log_softmax
+from sklearn.linear_model import LogisticRegression
+
+from benchmarks.regret import Rows
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.stages import forecast
+
+BINARY, CLASSES, NUMBERS = "binary", "classes", "numbers"
+TESTED = 4000  # rows that measure a model; their probabilities are known, so that few are enough
+SHARES = 0.1, 0.9  # the quantiles of a range
+WORSE_LOG_LOSS, WORSE_R2 = 0.002, 0.01  # above a constant's: less is not seen
+FEWEST = 0.1  # of the results, in which a quantile is clearly above 0; else it is 0 everywhere
+MOST_NUMBERS = 1_500_000  # n·d of a table
+
+
+# --- generated tables -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A generated table and a training on it."""
+
+    kind: str
+    seed: int
+    rows: int
+    columns: int
+    outputs: int  # models: classes, if there are more than two
+    epsilon: float
+    delta: float
+    signal: float  # deviation of a class's log-odds; for numbers the share of the label's variance
+    share: float  # of the positive class, or how unequal several classes are
+    spread: float  # deviation of a number, in half ranges of its bounds
+    categories: float  # share of the columns that are categories
+    correlation: float  # share of each column's variance that one factor explains
+    width: float  # bounds of numeric columns, in their deviations
+    bend: float  # share of the signal's variance that no linear model explains
+    is_skewed: bool  # whether a number's residuals are lognormal
+
+    @classmethod
+    def drawn(cls, kind: str, seed: int, *, pure: bool) -> "Setting":
+        """Return a random setting."""
+        random = np.random.default_rng([seed, len(kind), pure])
+        of = lambda low, high: float(np.exp(random.uniform(math.log(low), math.log(high))))  # noqa: E731
+        columns, outputs = round(of(1, 150)), int(random.integers(3, 11)) if kind == CLASSES else 1
+        wide = random.random() < 0.25
+        return cls(
+            kind=kind,
+            seed=seed,
+            rows=round(min(of(150, 100_000), MOST_NUMBERS / columns / outputs / (1 + 4 * pure))),
+            columns=columns,
+            outputs=outputs,
+            epsilon=of(0.05, 10),
+            delta=0.0 if pure else of(1e-9, 1e-5),
+            signal=of(0.15, 4) if kind != NUMBERS else float(random.uniform(0.02, 0.95)),
+            share=of(0.03, 0.5),
+            spread=of(0.001, 0.05) if wide else of(0.05, 0.6),
+            categories=float(random.choice([0.0, 0.5, 1.0], p=[0.4, 0.4, 0.2])),
+            correlation=float(random.choice([0.0, 0.3, 0.7])),
+            width=float(random.uniform(1.5, 6)),
+            bend=float(random.choice([0.0, 0.3], p=[0.6, 0.4])),
+            is_skewed=bool(random.random() < 0.4),
+        )
+
+
+@dataclass(frozen=True)
+class Table:
+    """Packed rows that train, others that test, and the truth of these: probabilities (m, K), or numbers (m,)."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    tested: np.ndarray
+    truth: np.ndarray
+
+
+def generated(setting: Setting) -> Table:
+    """Return the table of a setting."""
+    random = np.random.default_rng([setting.seed, 1])
+    features, effects = _columns(setting, random)
+    n = setting.rows
+    if setting.kind == NUMBERS:
+        labels = _numbers(setting, effects[:, 0], random)
+        return Table(features[:n], labels[:n], features[n:], labels[n:])
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    probabilities = _probabilities(setting, effects, n)
+    drawn = (random.random((n, 1)) > probabilities[:n].cumsum(axis=1)[:, :-1]).sum(axis=1)
+    labels = 2.0 * drawn - 1 if setting.kind == BINARY else drawn + 1.0
+    return Table(features[:n], labels, features[n:], probabilities[n:])
+
+
+def _columns(setting: Setting, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return encoded rows of norm at most 1, and the effects (rows, outputs), each of mean 0 and deviation 1."""
+    rows, p = setting.rows + TESTED, setting.columns
+    common = random.normal(size=(rows, 1)) * random.choice([-1.0, 1.0], p)
+    own = random.normal(size=(rows, p))
+    latent = math.sqrt(setting.correlation) * common + math.sqrt(1 - setting.correlation) * own
+    numeric = round(p * (1 - setting.categories))
+    parts = [np.clip(latent[:, :numeric] / setting.width, -1, 1)]
+    for column in latent[:, numeric:].T:
+        cuts = np.sort(random.normal(size=random.integers(1, 7)))
+        parts.append((np.searchsorted(cuts, column)[:, None] == np.arange(len(cuts) + 1)).astype(float))
+    encoded = np.column_stack(parts)
+    falling = (1.0 + np.arange(encoded.shape[1])) ** -0.3
+    weights = random.normal(size=(encoded.shape[1], setting.outputs)) * falling[:, None]
+    linear = _standard(encoded @ weights)
+    bent = _standard(linear**2 + 0.5 * np.roll(linear, 1, axis=1) * latent[:, :1])
+    effects = _standard(math.sqrt(1 - setting.bend) * linear + math.sqrt(setting.bend) * bent)
+    return np.column_stack([encoded, np.ones(rows)]) / math.sqrt(p + 1), effects
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean(axis=0)) / np.maximum(values.std(axis=0), 1e-9)
+
+
+def _numbers(setting: Setting, effect: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return labels in [-1, 1] with the spread of the setting, anywhere in their bounds."""
+    noise = random.normal(size=len(effect))
+    if setting.is_skewed:
+        noise = _standard(np.exp(noise))
+    values = setting.spread * (math.sqrt(setting.signal) * effect + math.sqrt(1 - setting.signal) * noise)
+    room = max(0.0, 1 - 2 * setting.spread)
+    return np.clip(random.uniform(-room, room) + values, -1, 1)
+
+
+def _probabilities(setting: Setting, effects: np.ndarray, n: int) -> np.ndarray:
+    """Return the probabilities of the classes, (rows, classes), with about the balance of the setting."""
+    if setting.kind == CLASSES:
+        prior = np.log(setting.share) * np.linspace(0, 1, setting.outputs)
+        return np.exp(log_softmax(setting.signal * effects + prior, axis=1))
+    low, high = -20.0, 20.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        positive = 1 / (1 + np.exp(-setting.signal * effects[:, 0] - middle))
+        low, high = (middle, high) if positive.mean() < setting.share else (low, middle)
+    return np.column_stack([1 - positive, positive])
+
+
+# --- trainings ------------------------------------------------------------------------------------------------
+
+
+def measured(setting: Setting) -> dict[str, Any]:
+    """Return the figures of the private model, of one without privacy, and of a constant, on the tested rows."""
+    table = generated(setting)
+    facts = Facts(*table.features.shape, setting.outputs, setting.kind != NUMBERS)
+    planned = plan(Request(setting.epsilon, setting.delta), facts)
+    models = planned.run(Rows(table.features.copy(), table.labels)).models
+    figures = _of_numbers if setting.kind == NUMBERS else _of_classes
+    return {
+        **asdict(setting),
+        "dimension": facts.dimension,
+        "algorithm": planned.request.algorithm,
+        "private": figures(table, table.tested @ models.T),
+        "reference": figures(table, _reference(setting, table)),
+        "constant": figures(table, _constant(setting, table)),
+        "plan": {name: planned.explain().get(name) for name in ("warning", "predicted_loss")},
+    }
+
+
+def _of_numbers(table: Table, scores: np.ndarray) -> dict[str, float]:
+    errors = np.clip(scores[:, 0], -1, 1) - table.truth
+    return {"rmse": float(np.sqrt(np.mean(errors**2)))}
+
+
+def _of_classes(table: Table, scores: np.ndarray) -> dict[str, float]:
+    """Return the expected accuracy and log loss."""
+    logs = log_softmax(np.column_stack([np.zeros(len(scores)), scores]) if scores.shape[1] == 1 else scores, axis=1)
+    right = np.take_along_axis(table.truth, logs.argmax(axis=1)[:, None], axis=1)
+    loss = -np.sum(table.truth * np.maximum(logs, math.log(1e-15)), axis=1)
+    return {"accuracy": float(right.mean()), "log_loss": float(loss.mean())}
+
+
+def _reference(setting: Setting, table: Table) -> np.ndarray:
+    """Return the scores of scikit-learn's default on columns of length 1: a penalty of 1."""
+    scale = math.sqrt(setting.columns + 1)
+    features, tested = table.features * scale, table.tested * scale
+    if setting.kind == NUMBERS:
+        middle = table.labels.mean()
+        moment = features.T @ features + np.eye(features.shape[1]) * 1e-3
+        return (tested @ np.linalg.solve(moment, features.T @ (table.labels - middle)) + middle)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LogisticRegression(max_iter=300).fit(features, table.labels)
+    found = model.decision_function(tested).reshape(len(tested), -1)
+    if setting.kind == BINARY or len(model.classes_) == setting.outputs:
+        return found
+    scores = np.full((len(tested), setting.outputs), -10.0)
+    places = model.classes_.astype(int) - 1
+    scores[:, places] = found if found.shape[1] > 1 else np.column_stack([-found / 2, found / 2])
+    return scores
+
+
+def _constant(setting: Setting, table: Table) -> np.ndarray:
+    if setting.kind == NUMBERS:
+        return np.full((len(table.tested), 1), table.labels.mean())
+    named = (-1, 1) if setting.kind == BINARY else range(1, setting.outputs + 1)
+    logs = np.log([np.sum(table.labels == each) + 0.5 for each in named])
+    logs = logs[1:] - logs[:1] if setting.kind == BINARY else logs
+    return np.tile(logs, (len(table.tested), 1))
+
+
+def train(path: Path, kind: str, seeds: range, *, pure: bool) -> None:
+    """Append a line for each training."""
+    with path.open("a", encoding="utf-8") as lines:
+        for seed in seeds:
+            setting = Setting.drawn(kind, seed, pure=pure)
+            try:
+                lines.write(json.dumps(measured(setting)) + "\n")
+            except ValueError as error:
+                print(setting, error, file=sys.stderr)
+            lines.flush()
+
+
+# --- the fit --------------------------------------------------------------------------------------------------
+
+
+def losses(result: dict[str, Any]) -> dict[str, float]:
+    """Return what privacy cost by each measure of the forecast; RMSE in half ranges of the bounds."""
+    private, reference = result["private"], result["reference"]
+    if result["kind"] != NUMBERS:
+        points = 100 * (reference["accuracy"] - private["accuracy"])
+        return {"accuracy": points, "log_loss": private["log_loss"] - reference["log_loss"]}
+    added = private["rmse"] - reference["rmse"]
+    return {"rmse": added, "noise": math.sqrt(max(0.0, added * (private["rmse"] + reference["rmse"])))}
+
+
+def facts_of(result: dict[str, Any]) -> Facts:
+    """Return the public facts of a training."""
+    return Facts(result["rows"], result["dimension"], result["outputs"], result["kind"] != NUMBERS)
+
+
+def fitted(results: list[dict[str, Any]], measure: str, share: float) -> list[float]:
+    """Return the constants of one quantile of a measure: those that lose least, by linear programming.
+
+    The logarithm of a loss that is not clearly above 0 is unknown: a result counts only if what is fitted to it is
+    above the least loss (Powell 1986), in a few rounds.
+    """
+    facts = [(facts_of(each), each["epsilon"], each["delta"]) for each in results]
+    design = np.array([forecast.covariates(*each) for each in facts])
+    target = np.log([max(losses(each)[measure], forecast.LEAST[measure]) for each in results])
+    kept, constants = np.full(len(target), True), np.zeros(design.shape[1])
+    for _ in range(8):
+        constants = _quantile(design[kept], target[kept], share)
+        kept = design @ constants > math.log(forecast.LEAST[measure])
+        if np.mean(kept) < FEWEST:
+            return [round(math.log(forecast.LEAST[measure]) - 1, 1), *[0.0] * (design.shape[1] - 1)]
+    return [round(float(each), 3) for each in constants]
+
+
+def _quantile(design: np.ndarray, target: np.ndarray, share: float) -> np.ndarray:
+    """Return the coefficients of a quantile regression."""
+    n, p = design.shape
+    cost = np.concatenate([np.zeros(p), np.full(n, share), np.full(n, 1 - share)])
+    equal = np.hstack([design, np.eye(n), -np.eye(n)])
+    bounds = [(None, None)] * p + [(0, None)] * (2 * n)
+    return linprog(cost, A_eq=equal, b_eq=target, bounds=bounds, method="highs").x[:p]
+
+
+def families(folder: Path) -> Iterator[tuple[tuple[str, bool, str], list[dict[str, Any]]]]:
+    """Yield the results of each algorithm and kind of label; the majority class has no forecast."""
+    for kind in (BINARY, CLASSES, NUMBERS):
+        for pure, algorithm in ((False, "preconditioned_gd"), (True, "objective_perturbation")):
+            path = named(folder, kind, pure=pure)
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            results = [each for each in map(json.loads, lines) if each["algorithm"] == algorithm]
+            if results:
+                yield (algorithm, pure, kind), results
+
+
+def named(folder: Path, kind: str, *, pure: bool) -> Path:
+    """Return the file of a family."""
+    return folder / f"{kind}{'-pure' if pure else ''}.jsonl"
+
+
+def fit(folder: Path) -> None:
+    """Print the constants of all families."""
+    for key, results in families(folder):
+        print(f"    {key!r}: {{".replace("'", '"'))
+        for measure in losses(results[0]):
+            low, high = (tuple(fitted(results, measure, share)) for share in SHARES)
+            print(f'        "{measure}": (\n            {low},\n            {high},\n        ),')
+        print("    },")
+
+
+# --- the test -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A training and its forecast."""
+
+    result: dict[str, Any]
+    ranges: dict[str, tuple[float, float]]
+    is_warned: bool
+
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> "Checked":
+        """Return a training with the forecast of the present constants."""
+        request = Request(result["epsilon"], result["delta"], algorithm=result["algorithm"])
+        facts = facts_of(result)
+        return cls(result, forecast.ranges(request, facts), "warning" in plan(request, facts).explain())
+
+    def is_right(self, measure: str) -> bool:
+        """Return whether a cost is in its range; one that is not clearly above 0 is in a range that begins there."""
+        (low, high), cost = self.ranges[measure], losses(self.result)[measure]
+        return (low <= cost or not low) and cost <= max(high, forecast.LEAST[measure])
+
+    @property
+    def is_worse(self) -> bool:
+        """Return whether the constant predicts visibly better."""
+        private, constant = self.result["private"], self.result["constant"]
+        if self.result["kind"] == NUMBERS:
+            return private["rmse"] ** 2 > (1 + WORSE_R2) * constant["rmse"] ** 2
+        return private["log_loss"] > constant["log_loss"] + WORSE_LOG_LOSS
+
+
+def test(folder: Path) -> None:
+    """Print how often the forecasts were right, and the share of tables that ended worse than a constant."""
+    print("| algorithm | label | trainings | right | unwarned | worse | warned | worse |\n|" + "---|" * 8)
+    for (algorithm, _, kind), results in families(folder):
+        every = [Checked.of(each) for each in results]
+        measures = [each for each in every[0].ranges if each != "noise"]
+        right = ", ".join(f"{each} {_percent(one.is_right(each) for one in every)}" for each in measures)
+        parts = [[one.is_worse for one in every if one.is_warned is warned] for warned in (False, True)]
+        shown = " | ".join(f"{len(part)} | {_percent(part)}" for part in parts)
+        print(f"| {algorithm} | {kind} | {len(every)} | {right} | {shown} |")
+
+
+def _percent(values: Iterable[bool]) -> str:
+    found = list(values)
+    return f"{100 * sum(found) / len(found):.1f} %" if found else "–"
+
+
+def main() -> int:
+    """Train, fit or test."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
+    parser.add_argument("action", choices=("train", "fit", "test"))
+    parser.add_argument("--kind", choices=(BINARY, CLASSES, NUMBERS), default=BINARY)
+    parser.add_argument("--pure", action="store_true", help="δ = 0")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=300, help="tables")
+    parser.add_argument("--folder", type=Path, default=Path("build/forecast"), help="of results")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.action == "train":
+        seeds = range(options.first, options.first + options.count)
+        train(named(options.folder, options.kind, pure=options.pure), options.kind, seeds, pure=options.pure)
+    else:
+        (fit if options.action == "fit" else test)(options.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
