@@ -6,6 +6,7 @@ Prediction imports this module, so it imports only `checks`, `features`, `pairs`
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -166,6 +167,13 @@ class Declaration:
         categories = sum(feature.width for feature in self.categorical)
         length = self.vector.length if self.vector else 0
         return numbers + categories + sum(pair.width for pair in self.products) + length + self.intercept
+
+    @property
+    def reach(self) -> float:
+        """A norm with which the intercept says any label in [-1, 1]: the largest of a row whose intercept is 1."""
+        columns = 1 if self.vector else len(self.columns)
+        indicators = sum(feature.indicator for feature in self.numeric)
+        return math.sqrt(columns + indicators + pairing.WEIGHT**2 * len(self.pairs) + 1)
 
     @property
     def parameters(self) -> int:

@@ -138,7 +138,7 @@ def test_a_model_that_was_trained_is_evaluated_through_python(database, dataset)
     """With a projection too; the model's coefficients are those of the columns, whatever it was trained on."""
     name = dataset()
     for more in ({}, {"projection_dimension": 2, "projection_seed": 1}):
-        model = database.train(name, Request(epsilon=EXACT, batch_size=20, **more))
+        model = database.train(name, Request(epsilon=EXACT, algorithm="bolt_on", batch_size=20, **more))
         result = database.confusion(model.id, name, epsilon=EXACT)
         assert apart(result, predicted(database.connection, model.id, "binary", "array")) <= 1
         assert result["receipt"]["model"] == model.id

@@ -283,7 +283,7 @@ def test_scores_of_adult_are_within_their_noise(database, schema):
     name = f"{schema}_a"
     options = {"label": adult.LABEL, "positive": adult.POSITIVE, "negative": adult.NEGATIVE, "features": adult.DECLARED}
     database.register_dataset(name, f"{schema}.a", epsilon=100, delta=1e-3, mode="basic", **options)
-    model = database.train(name, Request(1.0, 1e-6, batch_size=500)).id
+    model = database.train(name, Request(1.0, 1e-6, algorithm="bolt_on", batch_size=500)).id
     sql = "select dbdp.predict_probability(%s, a), income = %s from a"
     probabilities, own = np.array(connection.execute(sql, (model, adult.POSITIVE)).fetchall(), float).T
     own = own == 1
