@@ -68,6 +68,19 @@ def test_a_short_radius_cannot_say_them():
     assert usually(lambda: means_of("dp_agd", radius=1.0) != pytest.approx([5, 15], abs=2))
 
 
+def test_a_plan_states_its_noise_in_units_of_the_label():
+    facts = Facts(ROWS, 3, is_classifier=False, label_half=50.0)
+    made = plan(Request(1.0, 0.0, "bolt_on", loss="squared"), facts)
+    deviation = made.mechanism.deviation(3)
+    assert f"± {float(f'{1.96 * 50 * deviation:.2g}'):.7g} units of the label" in made.explain()["predicted_noise"]
+    assert "may leave an R² below 0" not in made.explain().get("warning", "")
+    drawn = np.array([made.mechanism.release(np.zeros(3))[0] for _ in range(5000)])
+    assert 0.8 < drawn.std() / deviation < 1.2
+    far = {"schedule": "constant", "step_size": 1.0, "batch_size": 50, "epochs": 100}
+    noisy = plan(Request(1.0, 0.0, "bolt_on", loss="squared", **far), facts).explain()
+    assert "use narrower label_bounds" in noisy["warning"]
+
+
 def test_it_is_hubers_loss_of_the_longest_residual():
     """So the densities and bounds that are tested for Huber's loss are its own."""
     scores, labels = RANDOM.normal(0, 3, 1000), RANDOM.uniform(-1, 1, 1000)
