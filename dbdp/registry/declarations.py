@@ -128,6 +128,11 @@ class Declaration:
         return replace(self, numeric=tuple(numbers), categorical=tuple(categories)).features
 
     @property
+    def answers_every_row(self) -> bool:
+        """Whether models have an answer for every row, with NULLs too: no column is required, and none is an array."""
+        return self.vector is None and all(each.null != REQUIRED for each in self.parts)
+
+    @property
     def kind(self) -> str:
         """The label's kind: `binary`, `classes` or `real`."""
         if self.classes:
