@@ -16,6 +16,7 @@ from dbdp.learning.counts import score_tables
 PRIOR = 0.5  # standard deviation of the offset, and of the slope: a noisy table moves a model no further
 PRIOR_OF_SEVERAL = 0.15  # of several classes, whose log-odds move by the offsets only on average
 LEAST_SLOPE = 0.02  # above 0, so that no order of scores is turned
+LEAST_OF_SEVERAL = 0.5  # of rows that hardly differ, two neighbouring nodes have as many of a class, whatever the slope
 _STEPS = 60
 _LONGEST_STEP = 0.5
 _NEAR = 1e-4  # probabilities are taken as at least that far from 0 and 1
@@ -51,7 +52,7 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
         slopes, information = _residuals(table, scale, shift, found)
         step = np.linalg.solve(information + inverse, slopes - inverse @ (found - start))
         found = found + step * min(1.0, _LONGEST_STEP / max(np.abs(step).max(), _LONGEST_STEP))
-        found[-1] = max(found[-1], LEAST_SLOPE)
+        found[-1] = max(found[-1], LEAST_SLOPE if outputs == 1 else LEAST_OF_SEVERAL)
     centring = _centring(outputs, has_offset=has_offset)
     errors = np.sqrt(np.diagonal(centring @ np.linalg.inv(information + inverse) @ centring.T))
     found = centring @ found
