@@ -50,7 +50,7 @@ LEARNING = {  # with little noise
     "rrpsgd": {"epochs": MOST_UPDATES, "batch_size": ROWS, "step_size": 3.0},
     "privgene": {"settings": '{"generations": 20}'},
 }
-REFUSED = {("majority", "huber_regression"), ("majority", "squared"), ("objective_perturbation", "squared")}
+REFUSED = {("majority", "huber_regression"), ("majority", "squared")}
 LOSSES_OF = {a: [b for b in LOSSES if (a, b) not in REFUSED] for a in ALGORITHMS}
 ONE_LOSS_EACH = [(a, losses[place % len(losses)]) for place, (a, losses) in enumerate(LOSSES_OF.items())]
 EVERY_PAIR = pytest.mark.parametrize(
