@@ -27,7 +27,7 @@ from dbdp.algorithms.stages import forecast
 BINARY, CLASSES, NUMBERS = "binary", "classes", "numbers"
 TESTED = 4000  # rows that measure a model; their probabilities are known, so that few are enough
 SHARES = 0.05, 0.95  # the quantiles of a range: real tables are less alike than generated ones
-FEW = 300  # results, for which a fit has no bends
+FEW = 300  # results, for which a fit has no bends, and nothing of the rows but their signal
 WORSE_LOG_LOSS, WORSE_R2 = 0.002, 0.01  # above a constant's: less is not seen
 FEWEST = 0.1  # of the results, in which a quantile is clearly above 0; else it is 0 everywhere
 MOST_NUMBERS, MOST_COORDINATES = 3_000_000, 400  # about n·d, and d, of a table
@@ -277,6 +277,7 @@ def fitted(results: list[dict[str, Any]], measure: str, share: float) -> list[fl
     design = np.array([forecast.covariates(*each) for each in facts])
     if len(results) < FEW:
         design[:, 2 : 2 + len(forecast.BENDS)] = 0.0
+        design[:, -2] = 0.0
     target = np.log([max(losses(each)[measure], forecast.LEAST[measure]) for each in results])
     kept, constants = np.full(len(target), True), np.zeros(design.shape[1])
     for _ in range(8):

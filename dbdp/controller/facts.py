@@ -36,6 +36,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         is_classifier=declaration.kind != "real",
         label_half=_label_half(declaration.label_bounds),
         intercept=declaration.intercept,
+        reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),

@@ -286,7 +286,7 @@ def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     paired = dataset.declaration.paired and {"encoding": dataset.declaration.encoding} | dataset.declaration.paired
     coding = {"coding": dict(layout.coding or paired)} if layout.coding or paired else {}
     projection = {"projection": asdict(layout.projection)} if layout.projection else {}
-    return {"rows": dataset.rows, "held": True} | coding | projection
+    return {"rows": dataset.rows, "held": True, **({"marks": True} if layout.marks else {})} | coding | projection
 
 
 class _InSession(Protocol):

@@ -6,6 +6,7 @@ Prediction imports this module, so it imports only `checks`, `features`, `pairs`
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -127,6 +128,11 @@ class Declaration:
         return replace(self, numeric=tuple(numbers), categorical=tuple(categories)).features
 
     @property
+    def answers_every_row(self) -> bool:
+        """Whether models have an answer for every row, with NULLs too: no column is required, and none is an array."""
+        return self.vector is None and all(each.null != REQUIRED for each in self.parts)
+
+    @property
     def kind(self) -> str:
         """The label's kind: `binary`, `classes` or `real`."""
         if self.classes:
@@ -161,6 +167,13 @@ class Declaration:
         categories = sum(feature.width for feature in self.categorical)
         length = self.vector.length if self.vector else 0
         return numbers + categories + sum(pair.width for pair in self.products) + length + self.intercept
+
+    @property
+    def reach(self) -> float:
+        """A norm with which the intercept says any label in [-1, 1]: the largest of a row whose intercept is 1."""
+        columns = 1 if self.vector else len(self.columns)
+        indicators = sum(feature.indicator for feature in self.numeric)
+        return math.sqrt(columns + indicators + pairing.WEIGHT**2 * len(self.pairs) + 1)
 
     @property
     def parameters(self) -> int:

@@ -253,7 +253,7 @@ class Watched(RowsInMemory):
 def test_the_parts_of_the_noise_add_up_to_what_is_charged(epsilon, own):
     descent = planned(epsilon=epsilon, own=own).method
     square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
-    square += descent.evaluation.multiplier**-2 if descent.evaluation else 0
+    square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
 
 
@@ -271,7 +271,7 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
     (moment, count), *steps, (table, cells) = released
     descent = made.method
     assert (count, [each for _, each in steps], cells) == (10, [4] * 5, 2 * NODES)
-    assert table.noise_scale >= descent.evaluation.multiplier * math.sqrt(2)
+    assert table.noise_scale >= descent.evaluation.noise.multiplier * math.sqrt(2)
     assert moment.noise_scale >= descent.moment_multiplier * moment_sensitivity(300)
     assert all(noise.noise_scale >= descent.step_multiplier * noise.sensitivity for noise, _ in steps)
     assert (

@@ -1,4 +1,4 @@
-"""Forecasts on new tables: most costs are in their ranges, and not in the ranges of other plans."""
+"""Forecasts on new tables: most costs are in their ranges, and not in those of a much larger epsilon."""
 
 import secrets
 from dataclasses import replace
@@ -43,6 +43,5 @@ def test_most_costs_are_in_the_range_of_their_plan(results):
     assert right(results, 0.5) >= FEWEST
 
 
-@pytest.mark.parametrize("epsilon", [0.5e-4, 0.5e4])
-def test_costs_are_not_in_the_range_of_another_epsilon(results, epsilon):
-    assert right(results, epsilon) < FEWEST
+def test_costs_are_not_in_the_range_of_a_large_epsilon(results):
+    assert right(results, 0.5e4) < FEWEST

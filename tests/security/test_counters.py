@@ -69,7 +69,7 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     found["objective_perturbation in stages"] = (train.format("regularisation => %s"), stages)
     pairs = '[{"epochs": 1}, {"epochs": 2}]'
     for method in ("disjoint_portions", "random_repetition"):
-        sql = "select * from dbdp.dp_tune(%s, %s, epsilon => %s, delta => %s, method => %s)"
+        sql = "select * from dbdp.dp_tune(%s, %s, epsilon => %s, delta => %s, algorithm => 'bolt_on', method => %s)"
         found[f"tune by {method}"] = (sql, (pairs, EPSILON, DELTA, method))
     groups = "select * from dbdp.dp_train_groups(%s, 'g', '{a,b}', epsilon => %s, delta => %s, algorithm => %s"
     for name in ("bolt_on", "dp_sgd"):

@@ -365,7 +365,9 @@ def test_sql_in_an_option_that_is_text_is_refused_by_dbdp(owner, people):
 
 
 def test_the_sql_of_a_plan_quotes_its_values(analyst, people):
-    answer = analyst.get("/plan", params={"dataset": people.dataset, "epsilon": "1", "schedule": "square_root"})
+    answer = analyst.get(
+        "/plan", params={"dataset": people.dataset, "epsilon": "1", "algorithm": "bolt_on", "schedule": "square_root"}
+    )
     assert f"dp_train(&#39;{people.dataset}&#39;, epsilon =&gt; 1.0, delta =&gt; 0.0" in answer.text
     assert "schedule =&gt; &#39;square_root&#39;" in answer.text
 

@@ -70,9 +70,12 @@ OPTIONS = Options(
         "mechanism": (Gaussian.name,),
     },
     {
-        "epochs": "give passes in settings",
-        "clip_norm": "give clip in settings",
-        "regularisation": "leave it out: the coordinates regularise",
+        "epochs": 'give passes in settings, such as {"passes": 20}',
+        "batch_size": "leave it out: each step reads all rows",
+        "schedule": "leave it out: all steps have one size, which step_size sets",
+        "clip_norm": 'give clip in settings, such as {"clip": 0.4}',
+        "regularisation": "leave it out: the coordinates regularise, and radius limits the norm of the model",
+        "shards": "leave it out: each step reads all rows",
     },
     Settings,
     least_signal=0.1,
@@ -279,6 +282,7 @@ class PreconditionedDescent:
     clip: float  # c: gradients in x̃ are clipped to C = c·√d_eff
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
+    reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
     @property
     def moment_multiplier(self) -> float:
@@ -288,11 +292,12 @@ class PreconditionedDescent:
     @property
     def step_multiplier(self) -> float:
         """σ_g/2C = 1/μ_g, rounded up."""
-        return self.multiplier * math.sqrt(self.passes / self._steps_share) * ROOM
+        return self.multiplier * math.sqrt(self.passes / self.steps_share) * ROOM
 
     @property
-    def _steps_share(self) -> float:
-        return 1 - self.moment_share - self.evaluation_share - self.residual_share
+    def steps_share(self) -> float:
+        """The share of μ² for all steps together."""
+        return 1 - self.moment_share - self.evaluation_share - self.residual_share - self.reserved
 
     @property
     def averaged(self) -> int:
@@ -326,15 +331,27 @@ class PreconditionedDescent:
 
     def released(self, rows: Rows, progress: Progress = silent) -> Released:
         """Pack the rows; return the noisy models after a public number of passes, and what follows from the moment."""
-        rows.pack()
-        way = self._preconditioner(rows)
-        rows.transform(way.matrix)
+        way = self.prepared(rows)
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
+        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
+
+    def prepared(self, rows: Rows) -> Preconditioner:
+        """Pack the rows, and change to the coordinates of their noisy second moment."""
+        rows.pack()
+        way = self._preconditioner(rows)
+        rows.transform(way.matrix)
+        return way
+
+    def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
+        """Return the noisy models of prepared rows after all passes."""
         start = np.zeros(self.objective.parameters)
         model, noise = self._descended(rows, way, start, self.clip, self.passes, pace)
-        released = self._in_rows(way, model, noise, self.clip)
+        return self._in_rows(way, model, noise, self.clip)
+
+    def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
+        """Return models that a table of their scores calibrates and evaluates, if it has a share."""
         if (evaluation := self.evaluation) is None:
             return released
         released = evaluation.evaluated(rows, released, way.constant if self.facts.intercept else None)
