@@ -178,7 +178,7 @@ def test_explain_refuses_what_training_refuses(connection, dataset):
             connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
 
 
-@pytest.mark.parametrize("algorithm", ["bolt_on", "dp_sgd", "dp_agd", "objective_perturbation"])
+@pytest.mark.parametrize("algorithm", ["bolt_on", "dp_sgd", "dp_agd", "rrpsgd"])
 def test_all_other_options_are_refused_before_a_charge(connection, dataset, spent, algorithm):
     """The options of an algorithm are explained and all others are refused before a charge."""
     for option in GIVEN:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.losses import HuberSvm
+from dbdp.algorithms.settings import NUMBER_NOISE
+from dbdp.learning.losses import HuberSvm, Squared
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 MAY_WIN = "noise may exceed the signal"
@@ -122,10 +123,26 @@ def forecast(request: Request, facts: Facts) -> dict[str, str]:
     return {"predicted_loss": found.sentence} | ({"warning": warning} if warning else {})
 
 
+def noise_of_prediction(deviation: float, facts: Facts) -> dict[str, str]:
+    """Return `predicted_noise`, the noise of a model of numbers in a prediction, and a `warning` if it is large.
+
+    A row has norm 1 at most, so noise of that deviation in each coordinate has at most that in its score; a default
+    aims at NUMBER_NOISE.
+    """
+    half, unit = _unit_of(facts)
+    least = f"± {_rounded(1.96 * deviation * half)} {unit}"
+    found = {"predicted_noise": f"up to {least} in a prediction (95 %), by the noise alone"}
+    if deviation <= 2 * NUMBER_NOISE:
+        return found
+    warning = f"{MAY_WIN}: features that explain less than {least} may leave an R² below 0"
+    return found | {"warning": f"{warning}; use narrower label_bounds, a larger epsilon, more rows or fewer features"}
+
+
 def ranges(request: Request, facts: Facts) -> dict[str, tuple[float, float]]:
     """Return the low and the high end of each cost."""
     constants = CONSTANTS.get((request.algorithm, not request.delta, kind_of(facts)), {})
-    by = covariates(facts, request.epsilon, request.delta) if constants else []
+    epsilon = request.epsilon / (2 if request.loss == Squared.name and not request.delta else 1)  # twice Huber's noise
+    by = covariates(facts, epsilon, request.delta) if constants else []
     ends = {name: (_end(name, low, by), _end(name, high, by)) for name, (low, high) in constants.items()}
     return {name: (min(low, high), high) for name, (low, high) in ends.items()}
 
@@ -151,19 +168,12 @@ class Forecast:
     @cached_property
     def _costs(self) -> str:
         if not self.facts.is_classifier:
-            half, unit = self._unit
+            half, unit = _unit_of(self.facts)
             return f"RMSE {_range(self.ranges['rmse'], LEAST['rmse'], half)} {unit} higher"
         points = f"{_range(self.ranges['accuracy'], LEAST['accuracy'])} points of accuracy"
         if not self.is_calibrated:
             return points
         return f"{points} and {_range(self.ranges['log_loss'], LEAST['log_loss'])} of log loss"
-
-    @property
-    def _unit(self) -> tuple[float, str]:
-        """Half of the range of the label, and the unit it is in."""
-        if self.facts.label_half is None:
-            return 50.0, "% of the range of label_bounds"
-        return self.facts.label_half, "units of the label"
 
     @property
     def warning(self) -> str | None:
@@ -175,9 +185,16 @@ class Forecast:
         if self.facts.is_classifier:
             less = f"features that lower the log loss by less than {_rounded(hidden)} may leave a model worse than"
             return f"{MAY_WIN}: {less} the majority class; use a larger epsilon, more rows or fewer features"
-        half, unit = self._unit
+        half, unit = _unit_of(self.facts)
         less = f"features that explain less than ± {_rounded(hidden * half)} {unit} may leave an R² below 0"
         return f"{MAY_WIN}: {less}; use narrower label_bounds, a larger epsilon, more rows or fewer features"
+
+
+def _unit_of(facts: Facts) -> tuple[float, str]:
+    """Return half of the range of the label, and the unit it is in."""
+    if facts.label_half is None:
+        return 50.0, "% of the range of label_bounds"
+    return facts.label_half, "units of the label"
 
 
 def _range(ends: tuple[float, float], least: float, scale: float = 1.0) -> str:
