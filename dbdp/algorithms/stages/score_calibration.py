@@ -47,16 +47,24 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
     shift = _shift(table, has_offset=has_offset)
     start = np.append(np.zeros(outputs), 1.0)
     inverse = np.eye(outputs + 1) / (PRIOR if outputs == 1 else PRIOR_OF_SEVERAL) ** 2
-    found, information = start, np.zeros_like(inverse)
+    found, information, least = start, np.zeros_like(inverse), LEAST_SLOPE if outputs == 1 else LEAST_OF_SEVERAL
     for _ in range(_STEPS):
         slopes, information = _residuals(table, scale, shift, found)
-        step = np.linalg.solve(information + inverse, slopes - inverse @ (found - start))
+        step = _step(information + inverse, slopes - inverse @ (found - start), least - found[-1])
         found = found + step * min(1.0, _LONGEST_STEP / max(np.abs(step).max(), _LONGEST_STEP))
-        found[-1] = max(found[-1], LEAST_SLOPE if outputs == 1 else LEAST_OF_SEVERAL)
     centring = _centring(outputs, has_offset=has_offset)
     errors = np.sqrt(np.diagonal(centring @ np.linalg.inv(information + inverse) @ centring.T))
     found = centring @ found
     return Calibration(found[:-1], float(found[-1]), shift(found)[0], errors)
+
+
+def _step(curvature: np.ndarray, slopes: np.ndarray, least: float) -> np.ndarray:
+    """Return Newton's step, whose last number is at least a given one; the others are the best with it."""
+    step = np.linalg.solve(curvature, slopes)
+    if step[-1] >= least:
+        return step
+    others = np.linalg.solve(curvature[:-1, :-1], slopes[:-1] - curvature[:-1, -1] * least)
+    return np.append(others, least)
 
 
 def none(outputs: int) -> Calibration:
