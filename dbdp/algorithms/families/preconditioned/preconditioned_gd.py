@@ -62,7 +62,9 @@ class Settings(OwnSettings):
     evaluation_share: float | None = automatic(
         0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
-    clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4, or to 1.5")
+    clip: float | None = automatic(
+        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4, or to 1.5"
+    )
 
 
 OPTIONS = Options(
