@@ -169,8 +169,8 @@ def options_page() -> str:
 
 {_preamble("`dbdp.controller.training_options`")}
 
-You use the same names in every interface: SQL functions (`batch_size => 500`), commands (`--batch-size 500`),
-estimators (`batch_size=500`) and `dbdp.Request`. If a default is *algorithm-dependent*, the algorithm fills it in. You
+You use the same names in every interface: SQL functions (`step_size => 0.5`), commands (`--step-size 0.5`),
+estimators (`step_size=0.5`) and `dbdp.Request`. If a default is *algorithm-dependent*, the algorithm fills it in. You
 see the values with `dbdp.dp_explain`, and the reasons in [Algorithms](../algorithms.md).
 
 | option | type | default | |

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from dbdp.algorithms.declared_options import Options
+from dbdp.algorithms.declared_options import COMMON, DEFAULTS, Options
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, reason_of_loss, warning_of
 from dbdp.algorithms.stages.evaluated_plan import evaluated_plan, evaluation_share, without_share
-from dbdp.algorithms.stages.forecast import forecast
+from dbdp.algorithms.stages.forecast import forecast, noise_of_prediction
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import group_privacy
@@ -82,7 +83,8 @@ _NOISY = {
 PERTURBED_ONCE: Mapping[str, Algorithm[PerturbedOnce]] = Modules(_ONCE)
 NOISY_WHILE_TRAINING: Mapping[str, Algorithm[NoisyWhileTraining]] = Modules(_NOISY)
 ALGORITHMS: Mapping[str, Algorithm[Plan]] = Modules(_ONCE | _NOISY)
-USUAL = "bolt_on"  # of `auto`, for options that only algorithms of mini-batches have; and where models are exact inside
+_BEST_OF_NOISY = ("dp_sgd",)  # named first to those who give options that only such algorithms have
+USUAL = "bolt_on"  # of `auto`, if facts rule out the others; and where models are exact inside
 _NO_FEATURES = (
     f"{NOISE_WINS}, so only the majority class is released, and nothing of the features; use a larger epsilon, more "
     "rows or fewer features"
@@ -101,7 +103,10 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
     if share and isinstance(release, NoisyWhileTraining):
         release = evaluated_plan(release, request, facts, share)
     release = _with_details(release, warning_of(request, facts, options.least_signal) | reason_of_loss(request, facts))
-    return _with_forecast(release, forecast(_of_records(request, facts), facts))
+    found = forecast(_of_records(request, facts), facts)
+    if isinstance(release, PerturbedOnce) and not facts.is_classifier:
+        found = noise_of_prediction(release.mechanism.deviation(facts.dimension), facts)
+    return _with_forecast(release, found)
 
 
 def _planned(request: Request, facts: Facts) -> AnyPlan:
@@ -111,25 +116,66 @@ def _planned(request: Request, facts: Facts) -> AnyPlan:
 
 
 def _automatic(request: Request, facts: Facts) -> AnyPlan:
-    """Return the plan of the first suitable algorithm that accepts the request's options, from public facts only."""
+    """Return the plan of the best algorithm for what a request asks, from public facts only.
+
+    Options that say how to learn never choose another algorithm: those that the best one does not have are refused.
+    """
     check_request(request, facts)
-    reasons = _suitable(request, facts) | {USUAL: ""}
-    best, obstacle, refusals = next(iter(reasons)), "", []
+    reasons, first, errors = _suitable(request, facts) | {USUAL: ""}, "", []
     for name, reason in reasons.items():
-        suitable = replace(request, algorithm=name)
-        option = _refused_option(suitable, facts)
-        if option is not None and name != USUAL:
-            obstacle = obstacle or f"does not support {option}"
-            continue
+        chosen = replace(request, algorithm=name)
         try:
-            planned = plan(suitable, facts)
-            if name == "majority":
-                planned = _warned(planned, _NO_FEATURES)
-            return _with_details(planned, {"chosen_because": reason or f"{best} {obstacle}"})
+            planned = plan(chosen, facts)
         except ValueError as error:
-            obstacle = obstacle or f"cannot be planned: {error}"
-            refusals.append(error)
-    raise refusals[0]
+            if _is_planned(_question_of(chosen), facts):
+                raise _refused(chosen, facts, error) from None
+            first = first or _obstacle(chosen, facts, error)
+            errors.append(error)
+            continue
+        if name == "majority":
+            planned = _warned(planned, _NO_FEATURES)
+        return _with_details(planned, {"chosen_because": reason or first})
+    raise errors[0]
+
+
+def _question_of(request: Request) -> Request:
+    """Return a request without the options that say how to learn, of which each algorithm has others."""
+    how = {name: value for name, value in DEFAULTS.items() if name not in COMMON and name != "network"}
+    return replace(request, **how)
+
+
+def _is_planned(request: Request, facts: Facts) -> bool:
+    """Return whether there is a plan."""
+    try:
+        plan(request, facts)
+    except ValueError:
+        return False
+    return True
+
+
+def _obstacle(chosen: Request, facts: Facts, error: ValueError) -> str:
+    """Return why the best algorithm has no plan of what a request asks."""
+    option = _refused_option(chosen, facts)
+    why = f"cannot be planned: {error}" if option is None else f"does not support {option} {getattr(chosen, option)!r}"
+    return f"{chosen.algorithm} {why}"
+
+
+class OptionRefused(ValueError):
+    """An option that the algorithm of `auto` does not have."""
+
+
+def _refused(chosen: Request, facts: Facts, error: ValueError) -> ValueError:
+    """Return the error for options of `auto` with which its algorithm has no plan; it names one that has them."""
+    option = _refused_option(chosen, facts)
+    if option is None:
+        return error
+    others = (
+        each
+        for each in dict.fromkeys((USUAL, *_BEST_OF_NOISY, *ALGORITHMS))
+        if _is_planned(replace(chosen, algorithm=each), facts)
+    )
+    refusal = ALGORITHMS[chosen.algorithm].OPTIONS.refusal(chosen, option, tuple(islice(others, 1)))
+    return OptionRefused(f"{AUTO} chooses {chosen.algorithm} by public facts, and {refusal}")
 
 
 def _suitable(request: Request, facts: Facts) -> dict[str, str]:
@@ -139,7 +185,7 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     left anything; below a signal of `LEAST_SIGNAL` of its second moment and its steps, the majority class did.
     """
     if request.network is not None:
-        return {"dp_adam": "it is the best for networks", "dp_sgd": "dp_adam does not accept these options"}
+        return {"dp_adam": "it is the best for networks"}
     if request.delta == 0:
         return {"objective_perturbation": "it has the least noise for a pure guarantee"}
     if facts.dimension > MOST_DIMENSION:
@@ -148,7 +194,8 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     record = _of_records(request, facts)
     signal = preconditioned_gd.signal_of(analytic_noise_multiplier(record.epsilon, record.delta), facts)
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: least noise, in the coordinates of a noisy second moment"}
-    if facts.is_classifier and signal < LEAST_SIGNAL:
+    is_hidden = facts.is_classifier and signal < LEAST_SIGNAL
+    if is_hidden and _refused_option(replace(request, algorithm="majority"), facts) is None:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
         best = {"majority": noise} | best
     return best

@@ -163,7 +163,7 @@ class Options:
             return f"{named}; {choice}, or use algorithm {', '.join(others)}"
         got = f"{name} {value!r}" if values else f"{name} (got {value})"
         only = f", only {values[0]!r}" if values else ""
-        remedy = self.remedies.get(name, f"drop {name}") + (f" or use {', '.join(others)}" if others else "")
+        remedy = self.remedies.get(name, f"drop {name}") + (f", or use algorithm {', '.join(others)}" if others else "")
         return f"algorithm {request.algorithm!r} does not support {got}{only}; {remedy}"
 
     def _values(self, name: str) -> Values:

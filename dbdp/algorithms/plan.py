@@ -44,6 +44,7 @@ class Facts:
     is_classifier: bool = True  # whether the label is a class; otherwise it is a number in [-1, 1]
     label_half: float | None = None  # half of the range of the bounds of a label that is a number, if it is known
     intercept: bool = True  # whether the last coordinate is the intercept
+    reach: float = 1.0  # a norm of models that say any label in [-1, 1], see `Declaration.reach`
     unit_rows: int = 1  # r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6)
     # The budget of the dataset: what a release costs depends on it, and on its ε what a leak costs.
     budget: Budget | None = None
@@ -169,8 +170,8 @@ class Request:
     def loss_on(self, *, is_classifier: bool) -> str:
         """Return the name of the loss: the given one, else the logistic loss of classes and least squares of numbers.
 
-        Other algorithms need the models in a ball for the squared loss, of which radius nothing is known: theirs is
-        Huber's, which is the squared loss for residuals of up to `huber_width`.
+        Other algorithms have noise in proportion to the longest residual: theirs is Huber's loss, which is the squared
+        loss for residuals of up to `huber_width`, and has half of the noise.
         """
         if self.loss is not None:
             return self.loss

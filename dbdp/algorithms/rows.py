@@ -53,6 +53,7 @@ class Layout:
     # The encoding, and optionally the features of another declaration, as `dbdp.packing.shuffle_options.Coding` reads
     # them; None is the dataset's own.
     coding: Mapping[str, Any] | None = None
+    marks: bool = False  # whether rows with a label that a model has no answer for are marked, for scores
 
 
 @dataclass(frozen=True)

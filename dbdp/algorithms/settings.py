@@ -90,7 +90,8 @@ def chosen(name: str, value: str | None, options: tuple[str, ...]) -> str:
 def loss_of(request: Request, facts: Facts) -> Loss:
     """Return the loss; raise ValueError unless it fits the dataset's label."""
     name = request.loss_on(is_classifier=facts.is_classifier)
-    radius = request.radius if name == Squared.name else None
+    reach = facts.reach if request.radius is None else request.radius
+    radius = reach if name == Squared.name else None
     loss = loss_named(name, width=request.huber_width, radius=radius, positive_weight=request.positive_weight)
     if loss.is_classifier and not facts.is_classifier:
         raise ValueError(
@@ -150,13 +151,15 @@ def travel_of(request: Request, facts: Facts, loss: Loss) -> float:
 
 
 _PURE_SQUARED = (
-    "the squared loss at delta = 0 is learned with much more noise than by preconditioned_gd, which needs a delta "
-    "above 0, or than the loss huber_regression; choose one of these"
+    "the squared loss at delta = 0 has twice the noise of the loss huber_regression, and much more than "
+    "preconditioned_gd, which needs a delta above 0; choose one of these if few labels are near a bound"
 )
 
 
-_PURE_HUBER = "for a pure guarantee the squared loss needs much more noise; it is the squared loss of small residuals"
-_BALL = "this algorithm needs a ball for the squared loss; it is the squared loss of small residuals"
+_HALF = (
+    "it has half the noise of the squared loss, which it is for residuals of up to huber_width; where a few labels are "
+    "far from the others, choose loss squared"
+)
 
 
 def reason_of_loss(request: Request, facts: Facts) -> dict[str, str]:
@@ -164,7 +167,7 @@ def reason_of_loss(request: Request, facts: Facts) -> dict[str, str]:
     is_given = request.loss is not None or request.huber_width is not None
     if is_given or facts.is_classifier or request.loss_on(is_classifier=False) == Squared.name:
         return {}
-    return {"loss_chosen_because": _BALL if request.delta else _PURE_HUBER}
+    return {"loss_chosen_because": _HALF}
 
 
 NOISE_WINS = "the noise will probably dominate"

@@ -7,14 +7,17 @@ from dbdp.checks import nearest
 
 SYNONYMS = {"regularization": "regularisation", "lambda": "regularisation", "fit_intercept": "intercept"}
 _STRENGTH = (
-    "the penalty is (λ/2)‖w‖² beside the mean loss, over rows scaled to norm 1: pass regularisation=λ, or leave it "
-    "out, and λ follows from public facts"
+    "leave it out, since the default needs no penalty, or pass radius, the largest norm of the model; "
+    "algorithm='bolt_on', and the default of delta=0, have regularisation=λ, which adds (λ/2)‖w‖² to the mean loss"
 )
 _SEED = "noise and shuffles come from the operating system's entropy, since a seed would reveal them; leave it out"
 _WEIGHTS = (
     "weights computed from the rows would leak; pass positive_weight, which is public or from Database.class_balance"
 )
-_STOPPING = "stopping by the rows' loss would leak; pass epochs, the number of passes, which is public"
+_STOPPING = (
+    "stopping by the rows' loss would leak, and the number of passes is public: leave it out, or pass "
+    """settings={"passes": 20}; networks, and algorithms such as algorithm='bolt_on', have epochs=20"""
+)
 # Words of scikit-learn: the one value that means what is done anyway (`...` for none), and the reason and the remedy.
 OTHERS: dict[str, tuple[Any, str]] = {
     "C": (..., f"C weighs a sum of losses; {_STRENGTH}"),
@@ -32,7 +35,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "random_state": (None, _SEED),
     "seed": (None, _SEED),
     "solver": (..., "the noise and its proof belong to an algorithm; pass algorithm='auto', or a name"),
-    "learning_rate": (..., "pass schedule, and step_size where the schedule has one"),
+    "learning_rate": (..., "pass step_size; algorithms such as algorithm='bolt_on' also have schedule"),
     "learning_rate_init": (..., "pass step_size"),
     "eta0": (..., "pass step_size"),
     "loss": (..., "the class has its loss: LogisticRegression, LinearSVC, HuberRegressor or Ridge"),
@@ -41,7 +44,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "shuffle": (True, "rows are always in a fresh secret order, which the proofs need; leave it out"),
     "warm_start": (False, "each fit is a separate release; drop it"),
     "verbose": (..., "pass progress=True or False"),
-    "n_jobs": (None, "pass shards, disjoint parts of the rows that are trained in parallel"),
+    "n_jobs": (None, "pass algorithm='bolt_on' and shards, disjoint parts of the rows that are trained in parallel"),
     "multi_class": ("auto", "whether classes are learned together follows from the algorithm; leave it out"),
     "dual": (False, "the algorithms work in the coordinates of the features; leave it out"),
     "intercept_scaling": (1, "the intercept is a separate coordinate; pass intercept=True or False"),

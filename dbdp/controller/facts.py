@@ -38,6 +38,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         is_classifier=declaration.kind != "real",
         label_half=_label_half(declaration.label_bounds),
         intercept=declaration.intercept,
+        reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
         blocks=row_blocks(declaration) if request.algorithm == "private_splines" else None,

@@ -286,7 +286,7 @@ def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     own = layout.coding or dataset.declaration.coding
     coding = {"coding": dict(own)} if own else {}
     projection = {"projection": asdict(layout.projection)} if layout.projection else {}
-    return {"rows": dataset.rows, "held": True} | coding | projection
+    return {"rows": dataset.rows, "held": True, **({"marks": True} if layout.marks else {})} | coding | projection
 
 
 class _InSession(Protocol):

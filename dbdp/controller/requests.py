@@ -113,8 +113,9 @@ def tune(session: Session, name: str, request: TuningRequest, progress: Progress
     job = Planned.of(session, name, request)
     with job.charged(session) as (charge, receipt):
         with job.rows(session, charge, progress) as rows:
-            chosen, models = job.plan.run(rows, progress)
-        return storing.store(session, job.dataset, job.request, Released(models), receipt.noting({"chosen": chosen}))
+            chosen, released = job.plan.run(rows, progress)
+            released = storing.with_standard_errors(job.dataset, job.request, released)
+        return storing.store(session, job.dataset, job.request, released, receipt.noting({"chosen": chosen}))
 
 
 def train_groups(

@@ -19,7 +19,7 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "delta": "δ of this release; 0 means pure ε.",
     "algorithm": f"{AUTO}, which chooses by public facts, or one of {', '.join(ALGORITHMS)}.",
     "loss": f"{', '.join(LOSSES)}; by default logistic for classes and squared for numbers, or huber_regression with "
-    "delta = 0 or an algorithm that needs a radius for squared.",
+    "delta = 0 or an algorithm other than preconditioned_gd.",
     "huber_width": "Half-width h of huber_svm, or δ of huber_regression.",
     "positive_weight": "Factor of the loss of positive rows; public or from dp_class_balance, never from exact label "
     "counts.",

@@ -207,9 +207,10 @@ class HuberRegression(_OfResiduals):
 
 @dataclass(frozen=True)
 class Squared(_OfResiduals):
-    """r²/2 of the residual r = ⟨w, x⟩ - y, for models in the ball ‖w‖₂ ≤ radius: there |r| ≤ radius + 1.
+    """r²/2 of the residual r = ⟨w, x⟩ - y where |r| ≤ L = min(radius, 1) + 1, linear beyond; labels are in [-1, 1].
 
-    Beyond that residual, where only rounding can lead, the slope is clamped: the constants need no ball.
+    A prediction within the labels' bounds, or in the ball ‖w‖₂ ≤ radius, has no longer residual: there it is the
+    squared loss. The constants need no ball: |ℓ'| ≤ L ≤ 2, ℓ'' ≤ 1.
     """
 
     radius: float = 1.0
@@ -222,7 +223,7 @@ class Squared(_OfResiduals):
 
     @property
     def lipschitz(self) -> float:
-        return self.radius + 1.0
+        return min(self.radius, 1.0) + 1.0
 
     @property
     def parameters(self) -> tuple[float, float]:

@@ -69,7 +69,7 @@ def _packing(session: SpiSession, dataset: RegisteredDataset, table: str, share:
     """Return the packing of a share, or of one group's, after its checks."""
     if share.coding is not None:
         dataset = share.coding.of(dataset)
-    encoder = records.encoder_of(session, dataset, share.projection)
+    encoder = replace(records.encoder_of(session, dataset, share.projection), marks=share.marks)
     if share.group is not None:
         dataset = _group_of(session, dataset, Group(*share.group, table))
     check_share(session, dataset, share)

@@ -6,6 +6,7 @@ Prediction imports this module, so it imports only `checks`, `features`, `pairs`
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -148,6 +149,11 @@ class Declaration:
         return replace(self, numeric=tuple(numbers), categorical=tuple(categories)).features
 
     @property
+    def answers_every_row(self) -> bool:
+        """Whether models have an answer for every row, with NULLs too: no column is required, and none is an array."""
+        return self.vector is None and all(each.null != REQUIRED for each in self.parts)
+
+    @property
     def kind(self) -> str:
         """The label's kind: `binary`, `classes` or `real`."""
         if self.classes:
@@ -182,6 +188,16 @@ class Declaration:
         categories = sum(feature.width for feature in self.categorical)
         length = self.vector.length if self.vector else 0
         return numbers + categories + sum(pair.width for pair in self.products) + length + self.intercept
+
+    @property
+    def reach(self) -> float:
+        """A norm of models with which a column of two categories and the intercept say any labels in [-1, 1].
+
+        A row has 1 in both places, over R, the longest row: they say m ± h with R√(m² + 2h²) ≤ R√2 for |m| + |h| ≤ 1.
+        """
+        columns = 1 if self.vector else len(self.columns)
+        indicators = sum(feature.indicator for feature in self.numeric)
+        return math.sqrt(2 * (columns + indicators + pairing.WEIGHT**2 * len(self.pairs) + 1))
 
     @property
     def parameters(self) -> int:

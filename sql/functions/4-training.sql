@@ -203,7 +203,7 @@ create or replace function dbdp.dp_tune(
   dataset text,
   candidates json,
 @options@,
-  method text default 'disjoint_portions',
+  method text default null,
   repetitions float8 default null,
   distribution text default null,
   selection_epsilon float8 default null
@@ -216,13 +216,13 @@ as $body$
 @refusing functions.dp_tune@
 $body$;
 comment on function dbdp.dp_tune is
-'choose privately among candidates, [{"regularisation": 0.01}, …], and store the chosen model: disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
+'choose privately among candidates, [{"settings": {"clip": 0.2}}, …], and store the chosen model: shared_moment for preconditioned_gd, else disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
 
 create or replace function dbdp.dp_explain_tuning(
   dataset text,
   candidates json,
 @options@,
-  method text default 'disjoint_portions',
+  method text default null,
   repetitions float8 default null,
   distribution text default null,
   selection_epsilon float8 default null

@@ -52,7 +52,8 @@ create or replace function dbdp.evaluate(
   dataset text,
   epsilon float8,
   delta float8 default 0,
-  bins int default 20
+  bins int default 20,
+  threshold float8 default 0.5
 ) returns table (figure text, value float8, plus_minus float8)
 language plpython3u
 set client_min_messages = error
@@ -62,9 +63,9 @@ as $body$
 @refusing functions.evaluate@
 $body$;
 @end@
-comment on function dbdp.evaluate(bigint, text, float8, float8, int) is
-'figures of a released model on a registered dataset, for one charge, listed in dbdp.history: accuracy, fraction of the majority class and, for a binary label, AUC; for a number RMSE and R². 95 % of the time, noise moves each by less than plus_minus';
-comment on function dbdp.evaluate(text, text, float8, float8, int) is
+comment on function dbdp.evaluate(bigint, text, float8, float8, int, float8) is
+'figures of a released model on a registered dataset, for one charge, listed in dbdp.history: accuracy, fraction of the majority class and, for a binary label, AUC, and precision, recall and F1 of the positive class at the threshold; for a number RMSE and R². 95 % of the time, noise moves each by less than plus_minus';
+comment on function dbdp.evaluate(text, text, float8, float8, int, float8) is
 'evaluate a model by its name, or by name@version';
 
 create or replace function dbdp.dp_explain_score(

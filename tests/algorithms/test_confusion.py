@@ -154,8 +154,17 @@ def test_cells_below_nothing_count_as_nothing():
     assert result == {
         "accuracy": 0.8,
         "majority_share": 1.0,
+        "coverage": 1.0,
         "precision": [1.0, 0.0, None],
         "recall": [0.8, None, None],
+        "f1": [8 / 9, 0.0, None],
     }
-    nothing = {"accuracy": None, "majority_share": None, "precision": [None] * 2, "recall": [None] * 2}
+    nothing = {
+        "accuracy": None,
+        "majority_share": None,
+        "coverage": None,
+        "precision": [None] * 2,
+        "recall": [None] * 2,
+        "f1": [None] * 2,
+    }
     assert scores(np.full((2, 2), -4)) == nothing

@@ -21,7 +21,8 @@ FACTS = Facts(1000, 4)
 
 
 def planned(sizes: dict[str, int], facts: Facts = FACTS, *, is_private: bool = False, **options: object) -> GroupsPlan:
-    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "batch_size": 50, "regularisation": 0.01} | options)
+    usual = {"algorithm": "bolt_on", "batch_size": 50, "regularisation": 0.01}
+    request = Request(**{"epsilon": 1.0, "delta": 1e-6} | usual | options)
     return groups_plan(GroupsRequest(request, "g", tuple(sizes)), facts, tuple(sizes.values()), is_private=is_private)
 
 

@@ -804,7 +804,6 @@ def test_the_error_of_the_solver_is_the_sum_of_all_its_parts():
 # --- requests that are refused ---------------------------------------------------------------------------------
 
 REFUSED = {
-    "squared": ({"loss": "squared", "is_classifier": False}, "choose one of logistic, huber_svm, huber_regression"),
     "mechanism": ({"mechanism": "discrete_gaussian"}, "gaussian, spherical_laplace"),
     "no delta": ({"mechanism": "gaussian", "delta": 0.0}, "spherical_laplace"),
     "many classes": ({"outputs": 300, "delta": 1e-6}, "more than 256"),

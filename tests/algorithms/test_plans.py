@@ -543,7 +543,7 @@ REFUSED = [
     ),
     (
         {"averaging_interval": 5},
-        r"'bolt_on' does not support averaging_interval \(got 5\); drop averaging_interval or use rsgd_ar",
+        r"'bolt_on' does not support averaging_interval \(got 5\); drop averaging_interval, or use algorithm rsgd_ar",
     ),
     (
         {"algorithm": "rsgd_ar", "averaging_interval": 0},
@@ -551,7 +551,8 @@ REFUSED = [
     ),
     (
         {"algorithm": "output_perturbation_gd", "batch_size": 50},
-        r"'output_perturbation_gd' does not support batch_size 50, only 'all rows'; drop batch_size or use bolt_on",
+        r"'output_perturbation_gd' does not support batch_size 50, only 'all rows'; "
+        r"drop batch_size, or use algorithm bolt_on",
     ),
     ({"algorithm": "output_perturbation_gd", "step_size": 9.0}, r"step size 9.0 is above 2/β = 8.0"),
     ({"algorithm": "nsgd", "step_size": 9.0, "regularisation": 0.001}, r"step size 9.0 is above 2/β = 7.96"),
@@ -759,7 +760,8 @@ def test_a_name_that_looks_like_a_reference_is_refused():
 
 @pytest.mark.parametrize("flag", ["--regularization", "--lambda"])
 def test_other_spellings_of_an_option_are_flags_too(flag):
-    assert explained(flag, "0.2") == explained("--regularisation", "0.2") != explained()
+    named = ("--algorithm", "bolt_on")
+    assert explained(*named, flag, "0.2") == explained(*named, "--regularisation", "0.2") != explained(*named)
 
 
 def test_without_json_a_table_is_shown():

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbdp.algorithms.scores.regression_fit import CELLS, RegressionFitPlan, RegressionScorePlan
-from dbdp.learning.counts.residual_tables import LENGTHS, MOMENTS, of_labels, of_residuals
+from dbdp.algorithms.scores.regression_fit import RegressionFitPlan, RegressionScorePlan
+from dbdp.learning.counts.residual_tables import LABEL_CELLS, LENGTHS, MOMENTS, of_labels, of_residuals
 from dbdp.learning.counts.tallies import STEPS, ResidualsAndLabels
 
+CELLS = len(LENGTHS) + LABEL_CELLS
 NUMBERS = [np.nan, np.inf, -np.inf, 0.0, 5e-324, -1.0, 1.0, 0.3, -0.7, 2.0**-11, 1e300]
 
 
@@ -118,5 +119,5 @@ def test_a_figure_that_the_noise_hides_is_null():
 def test_a_score_has_the_figures_of_an_evaluation():
     score = RegressionScorePlan(1.0, 0.0, 5000, (-1.0, 1.0), "rmse")
     found = score.answer(score.release(score.tally(*drawn(5000))))
-    assert set(found) == {"rmse", "rmse_noise", "r2", "r2_noise", "residual_cut"}
+    assert set(found) == {"rmse", "rmse_noise", "r2", "r2_noise", "coverage", "coverage_noise", "residual_cut"}
     assert score.algorithm == "rmse"

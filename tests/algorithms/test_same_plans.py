@@ -17,8 +17,14 @@ ROWS, DIMENSION = 4000, 4
 REQUESTS: dict[str, dict[str, Any]] = {
     **{name: {"algorithm": name} | FEW.get(name, {"epochs": 2}) for name in ALGORITHMS},
     "privacy losses": {"algorithm": "dp_sgd", "clip_norm": 0.5, "step_size": 0.7, "calibration": "pld"},
-    "decreasing": {"schedule": "decreasing", "exponent": 0.7, "regularisation": 0.01, "averaging": "all"},
-    "shards": {"shards": 3, "shard_averaging": "each_epoch"},
+    "decreasing": {
+        "algorithm": "bolt_on",
+        "schedule": "decreasing",
+        "exponent": 0.7,
+        "regularisation": 0.01,
+        "averaging": "all",
+    },
+    "shards": {"algorithm": "bolt_on", "shards": 3, "shard_averaging": "each_epoch"},
     "Rényi": {"algorithm": "nsgd", "calibration": "rdp", "batch_size": 400},
     "worst position": {"algorithm": "nsgd", "calibration": "worst_position", "batch_size": 400},
 }

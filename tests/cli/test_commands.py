@@ -152,7 +152,7 @@ def test_a_misspelt_command_names_the_nearest(group, typed, meant):
 
 @pytest.mark.parametrize(
     ("typed", "told"),
-    [("--max-iter", "pass epochs"), ("--C", "pass regularisation"), ("--epoch", "--epochs"), ("--alpha", "pass regul")],
+    [("--max-iter", "pass settings"), ("--C", "pass radius"), ("--epoch", "--epochs"), ("--alpha", "pass radius")],
 )
 def test_an_option_of_scikit_learns_is_refused_with_ours(typed, told):
     """An option by a word of scikit learn is refused with ours and another with the nearest."""
@@ -236,7 +236,18 @@ def test_ctrl_c_is_one_line_and_130_and_the_charge_stays(server_url, connection)
     connection.execute(
         "select dbdp.register_dataset('patience', 'patience', 'ill', 'true', '{\"age\": [0, 50]}', 4, 1e-6)"
     )
-    arguments = ("train", "patience", "--epsilon", "1", "--epochs", "20000", "--batch-size", "5000")
+    arguments = (
+        "train",
+        "patience",
+        "--epsilon",
+        "1",
+        "--algorithm",
+        "bolt_on",
+        "--epochs",
+        "20000",
+        "--batch-size",
+        "5000",
+    )
     command = [sys.executable, "-m", "dbdp.interfaces.cli.main", *arguments]
     with subprocess.Popen(command, env=os.environ | {"DBDP_URL": server_url}, stderr=subprocess.PIPE) as running:
         training = (
@@ -574,7 +585,9 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
 
 
 def test_a_client_reports_epochs_and_the_server_a_statement(server_url, connection, registered, analyst):
-    shown = on_a_terminal("train", registered, "--epsilon", "0.5", "--epochs", "3", DBDP_URL=server_url)
+    shown = on_a_terminal(
+        "train", registered, "--epsilon", "0.5", "--algorithm", "bolt_on", "--epochs", "3", DBDP_URL=server_url
+    )
     assert all(words in shown for words in ("shuffle", "epoch", "3/3"))
     connection.execute("select dbdp.grant_training(%s, %s)", (registered, analyst))
     reports: list[tuple[str, int, int]] = []

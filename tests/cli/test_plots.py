@@ -169,7 +169,9 @@ def test_the_loss_drawn_is_that_of_the_rows(rows, database, connection):
 
     counts = "select (select count(*) from dbdp.ledger), (select count(*) from dbdp.model)"
     before = connection.execute(counts).fetchone()
-    figure = pictures.loss(database.descent("drawn", Request(1.0, regularisation=0.01, epochs=12, batch_size=5)))
+    figure = pictures.loss(
+        database.descent("drawn", Request(1.0, algorithm="bolt_on", regularisation=0.01, epochs=12, batch_size=5))
+    )
     assert connection.execute(counts).fetchone() == before
     drawn = lines(figure)
     least = minimize(objective, np.zeros(FEATURES + 1), tol=1e-12).fun

@@ -23,6 +23,7 @@ from sklearn.base import clone
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Request
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.connecting import connect
 
@@ -49,7 +50,7 @@ LEARNING = {  # with little noise
     "rrpsgd": {"epochs": MOST_UPDATES, "batch_size": ROWS, "step_size": 3.0},
     "privgene": {"settings": '{"generations": 20}'},
 }
-REFUSED = {("majority", "huber_regression"), ("majority", "squared"), ("objective_perturbation", "squared")}
+REFUSED = {("majority", "huber_regression"), ("majority", "squared")}
 LOSSES_OF = {a: [b for b in LOSSES if (a, b) not in REFUSED] for a in ALGORITHMS}
 ONE_LOSS_EACH = [(a, losses[place % len(losses)]) for place, (a, losses) in enumerate(LOSSES_OF.items())]
 EVERY_PAIR = pytest.mark.parametrize(
@@ -61,15 +62,15 @@ BASE = {"epsilon": 2.0, "delta": 1e-6}
 REQUESTS: dict[str, dict[str, Any]] = {  # together they set every option
     "defaults": {},
     "pure": {"delta": 0.0},
-    "one epoch of one row": {"epochs": 1, "batch_size": 1},
-    "constant": {"schedule": "constant", "step_size": 0.3},
-    "decreasing": {"schedule": "decreasing", "exponent": 0.7, "regularisation": 0.01},
-    "square_root, all iterates": {"schedule": "square_root", "averaging": "all"},
-    "last epoch, fresh": {"averaging": "last_epoch", "permutation": "fresh"},
+    "one epoch of one row": {"algorithm": "bolt_on", "epochs": 1, "batch_size": 1},
+    "constant": {"algorithm": "bolt_on", "schedule": "constant", "step_size": 0.3},
+    "decreasing": {"algorithm": "bolt_on", "schedule": "decreasing", "exponent": 0.7, "regularisation": 0.01},
+    "square_root, all iterates": {"algorithm": "bolt_on", "schedule": "square_root", "averaging": "all"},
+    "last epoch, fresh": {"algorithm": "bolt_on", "averaging": "last_epoch", "permutation": "fresh"},
     "weighted, in a ball": {"positive_weight": 2.5, "radius": 3.0},
     "wide hinge": {"loss": "huber_svm", "huber_width": 0.9},
-    "shards": {"shards": 3, "shard_averaging": "each_epoch"},
-    "discrete": {"mechanism": "discrete_gaussian"},
+    "shards": {"algorithm": "bolt_on", "shards": 3, "shard_averaging": "each_epoch"},
+    "discrete": {"algorithm": "bolt_on", "mechanism": "discrete_gaussian"},
     "nsgd, worst position": {"algorithm": "nsgd", "calibration": "worst_position", "batch_size": 400},
     "nsgd, as published": {"algorithm": "nsgd", "calibration": "rdp", "batch_size": 400},
     "rsgd_ar": {"algorithm": "rsgd_ar", "averaging_interval": 2, "step_size": 0.5, "batch_size": 1000},
@@ -200,14 +201,17 @@ def test_the_interfaces_agree_on_the_plan(connection, database, datasets, case):
 def test_the_interfaces_agree_on_classes_and_on_numbers(connection, database, datasets):
     public = ("--rows", str(ROWS), "--features", str(FEATURES + 1))
     for kind, more, label_flags in (
-        ("classes", {"positive_weight": 2.0}, ("--classes", "3")),
+        ("classes", {"loss": "huber_svm", "positive_weight": 2.0}, ("--classes", "3")),
         ("real", {"loss": "huber_regression", "huber_width": 0.5}, ()),
         ("real", {"loss": "squared", "radius": 0.7}, ()),
     ):
         options = BASE | more
         in_server = explained_in_sql(connection, datasets[kind], options)
         assert in_server == database.explain(datasets[kind], Request(**options))
-        assert command_line("explain", *public, *label_flags, *flags(options)).items() <= in_server.items()
+        shown = command_line("explain", *public, *label_flags, *flags(options))
+        if kind == "real":  # without a dataset the units of the label are unknown
+            assert "of the range of label_bounds" in shown.pop("predicted_loss")
+        assert shown.items() <= in_server.items()
 
 
 @EVERY_PAIR
@@ -339,7 +343,8 @@ def test_every_estimator_keeps_scikit_learns_conventions(database, datasets, los
 @pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
 def test_classes_are_learned_one_against_the_rest(connection, database, datasets, loss):
     """The middle class lies between the others: no linear score prefers it, and it takes rows of both."""
-    estimator = ESTIMATORS[loss](epsilon=1000, delta=1e-5, epochs=20, progress=False).fit(database, datasets["classes"])
+    given = {"epsilon": 1000, "delta": 1e-5, "algorithm": "bolt_on", "epochs": 20, "progress": False}
+    estimator = ESTIMATORS[loss](**given).fit(database, datasets["classes"])
     sql = "select dbdp.predict_class(%s, %s::float8[])"
     assert estimator.classes_.tolist() == ["a", "b", "c"]
     assert estimator.coef_.shape == (3, FEATURES)
@@ -367,9 +372,64 @@ def test_the_command_line_tunes(server_url, datasets, tmp_path):
     candidates.write_text('[{"regularisation": 0.01}, {"algorithm": "rsgd_ar"}]')
     options = ("--epsilon", "5", "--delta", "1e-6", "--candidates", str(candidates), "--url", server_url)
     for more in (("--method", "disjoint_portions"), ("--method", "random_repetition", "--repetitions", "2")):
-        model = command_line("tune", datasets["binary"], *options, "--epochs", "2", *more)
+        once = ("--algorithm", "bolt_on", "--epochs", "2", *more)
+        model = command_line("tune", datasets["binary"], *options, *once)
         assert (model["receipt"]["algorithm"], model["receipt"]["method"]) == ("tuning", more[1])
         assert len(model["receipt"]["plans"]) == 2
+
+
+LACKED = {  # what the default does not have, and the words of its remedy
+    "epochs": (10, r"give passes in settings, such as .*passes.*: 20.*, or use algorithm bolt_on"),
+    "batch_size": (50, "leave it out: each step reads all rows, or use algorithm bolt_on"),
+    "regularisation": (0.01, "leave it out: the coordinates regularise.* or use algorithm bolt_on"),
+}
+
+
+@pytest.mark.parametrize("option", LACKED)
+def test_every_interface_refuses_an_option_that_auto_lacks(connection, database, server_url, datasets, option):
+    """The refusal names the remedy and nothing is charged; a control follows it by naming the algorithm."""
+    value, remedy = LACKED[option]
+    given = BASE | {option: value}
+    name, before = datasets["binary"], database.budget(datasets["binary"])
+    groups = f"'g', '{{a,b}}', epsilon => 2, delta => 1e-6, {option} => {value}"
+    flag = f"--{option.replace('_', '-')}"
+    calls: list[Callable[[], Any]] = [
+        lambda: in_sql(connection, "dp_train", name, given),
+        lambda: in_sql(connection, "dp_logreg", name, given),
+        lambda: in_sql(connection, "dp_linreg", datasets["real"], given),
+        lambda: explained_in_sql(connection, name, given),
+        lambda: connection.execute(f"select dbdp.dp_train_groups(%s, {groups})", (name,)),
+        lambda: database.train(name, Request(**given)),
+        lambda: database.explain(name, Request(**given)),
+        lambda: dbdp.LogisticRegression(**given, progress=False).fit(database, name),
+        lambda: command_line("train", name, "--epsilon", "2", "--delta", "1e-6", flag, str(value), "--url", server_url),
+        lambda: command_line("explain", "--rows", "9000", "--features", "4", *flags(given)),
+    ]
+    for call in calls:
+        with pytest.raises((ValueError, psycopg.Error), match=f"auto chooses preconditioned_gd .*{remedy}"):
+            call()
+    assert database.budget(name) == before
+    assert database.explain(name, Request(**given, algorithm="bolt_on"))["algorithm"] == "bolt_on"
+
+
+def test_the_default_is_tuned_by_every_interface(connection, database, server_url, datasets, tmp_path):
+    """Without an algorithm preconditioned_gd is tuned for the charge of one training run, and evaluates itself."""
+    settings = [{}, {"settings": {"clip": 0.2}}]
+    (tmp_path / "candidates.json").write_text(json.dumps(settings))
+    options = ("--epsilon", "5", "--delta", "1e-6", "--candidates", str(tmp_path / "candidates.json"))
+    call = "dbdp.dp_tune(%(dataset)s, %(candidates)s, epsilon => 5, delta => 1e-6)"
+    given = {"dataset": datasets["classes"], "candidates": json.dumps(settings)}
+    base = Request(5.0, 1e-6)
+    receipts = [
+        command_line("tune", datasets["binary"], *options, "--url", server_url)["receipt"],
+        released(connection, call, given)[0]["receipt"],
+        database.tune(datasets["binary"], TuningRequest(base, tuple(settings))).receipt,
+    ]
+    for receipt in receipts:
+        assert receipt["method"] == "shared_moment" and receipt["chosen"] in (0, 1)
+        assert {each["algorithm"] for each in receipt["plans"]} == {"preconditioned_gd"}
+        assert "evaluation" in receipt and "standard_errors" in receipt
+    assert receipts[2]["charge"] == database.train(datasets["binary"], base).receipt["charge"]
 
 
 # Real data: where DBDP_DATA has it.

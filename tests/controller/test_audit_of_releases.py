@@ -28,7 +28,7 @@ RELEASES = 2000  # of each neighbour
 BORDER = 0.4  # in units of Δ from the middle: a good one for the claimed noise, and for half of it
 ROWS, TOGETHER = 20, 50
 PAIR = {"audit_ahead": 1.0, "audit_behind": -1.0}
-SVM = {"loss": "huber_svm", "huber_width": 0.1, "epochs": 2, "batch_size": 5}
+SVM = {"algorithm": "bolt_on", "loss": "huber_svm", "huber_width": 0.1, "epochs": 2, "batch_size": 5}
 AUDITS: dict[str, dict[str, Any]] = {
     "pure bolt_on": SVM | {"epsilon": 2.0, "schedule": "constant", "step_size": 0.2},
     "gaussian bolt_on": SVM | {"epsilon": 2.0, "delta": 0.1, "schedule": "constant", "step_size": 0.2},

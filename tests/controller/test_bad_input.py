@@ -27,7 +27,7 @@ Spent = Callable[[str], tuple[int, int]]
 NAN, INFINITY = float("nan"), float("inf")
 ROWS = 60
 CASTS = dict.fromkeys(("epsilon", "delta", "step_size", "regularisation", "clip_norm"), "float8")
-SHORT = {"batch_size": 20, "epochs": 2}
+SHORT = {"algorithm": "bolt_on", "batch_size": 20, "epochs": 2}
 
 WHITE_BOX = {"delta": 1e-6}
 NOT_COVERED = "does not cover this release: it needs"
@@ -171,14 +171,14 @@ def test_after_a_bad_request_the_next_one_is_served(connection, dataset, interfa
 def test_explain_refuses_what_training_refuses(connection, dataset):
     for given, message in (
         ({"epsilon": 0}, "epsilon = 0.0 must"),
-        ({"epsilon": 1, "batch_size": 61}, "batch_size = 61"),
+        ({"epsilon": 1, "algorithm": "bolt_on", "batch_size": 61}, "batch_size = 61"),
     ):
         values = ", ".join(f"{key} => {value}" for key, value in given.items())
         with pytest.raises(psycopg.Error, match=message):
             connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
 
 
-@pytest.mark.parametrize("algorithm", ["bolt_on", "dp_sgd", "dp_agd", "objective_perturbation"])
+@pytest.mark.parametrize("algorithm", ["bolt_on", "dp_sgd", "dp_agd", "rrpsgd"])
 def test_all_other_options_are_refused_before_a_charge(connection, dataset, spent, algorithm):
     """The options of an algorithm are explained and all others are refused before a charge."""
     for option in GIVEN:
@@ -246,7 +246,9 @@ def test_a_statement_timeout_ends_the_planning_too(connection, dataset):
         connection.execute(f"set statement_timeout = '{timeout}'")
         before = processor_time(pid)
         with ended:
-            connection.execute("select dbdp.dp_explain(%s, 1, epochs => 100000, batch_size => 1)", (dataset,))
+            connection.execute(
+                "select dbdp.dp_explain(%s, 1, algorithm => 'bolt_on', epochs => 100000, batch_size => 1)", (dataset,)
+            )
         used.append(processor_time(pid) - before)
     assert used[1] < used[0] / 2
 
@@ -410,6 +412,6 @@ def test_an_absent_server_is_a_connection_error(url):
 
 
 def test_the_wrong_shape_is_named_when_predicting(database, dataset):
-    fitted = LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(database, dataset)
+    fitted = LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=20, progress=False).fit(database, dataset)
     with pytest.raises(ValueError, match=r"X has shape \(2, 2\); it must be \(n, 3\)"):
         fitted.predict([[1, 2], [3, 4]])

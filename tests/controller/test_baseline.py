@@ -34,7 +34,7 @@ def dataset(make_table: Callable[..., str], database: Database) -> tuple[np.ndar
 
 def test_it_is_the_minimiser(dataset, database):
     features, labels = dataset
-    result = database.baseline("baseline", Request(1.0, regularisation=0.01))
+    result = database.baseline("baseline", Request(1.0, algorithm="bolt_on", regularisation=0.01))
     constant = FEATURES**-0.25  # beside an array
     rows = np.column_stack([features, np.full(ROWS, constant)])
     rows /= np.linalg.norm(rows, axis=1)[:, None]

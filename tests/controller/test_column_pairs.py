@@ -156,7 +156,7 @@ def test_a_receipt_with_pairs_that_are_none_is_refused(connection, dataset):
 
 MODELS = "select (r).model from dbdp.{}(%s, epsilon => 20, delta => 1e-6, pairs => %s, {}) as r"
 SEVERAL = {
-    "dp_tune": 'candidates => \'[{"regularisation": 0.01}, {"regularisation": 0.001}]\'',
+    "dp_tune": "candidates => '[{\"regularisation\": 0.01}, {\"regularisation\": 0.001}]', algorithm => 'bolt_on'",
     "dp_train_groups": "group_by => 'g', groups => array['0', '1', '9']",
 }
 

@@ -16,14 +16,17 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
-LONG = {"epochs": 2000, "batch_size": 20}
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, "
+    "algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
+)
+LONG = {"algorithm": "bolt_on", "epochs": 2000, "batch_size": 20}
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 9, 0, mode => 'basic')"
 DECLARED = json.dumps({"x": {"length": 3, "norm": 1}})
 
 
 def fit(database: Database, name: str, epsilon: float, **options: int) -> None:
-    arguments = {"epochs": 1, "batch_size": 20} | options
+    arguments = {"algorithm": "bolt_on", "epochs": 1, "batch_size": 20} | options
     LogisticRegression(epsilon=epsilon, progress=False, **arguments).fit(database, name)
 
 
@@ -103,7 +106,9 @@ def test_a_drop_during_training_in_the_server_waits_for_its_end(server_url, conn
     dropping = act_once_charged(
         server_url, name, f"drop table {schema}.t", seconds=0.05, before=lambda: order.append("drop")
     )
-    connection.execute("select model from dbdp.dp_logreg(%s, 1, epochs => 8000, batch_size => 20)", (name,))
+    connection.execute(
+        "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', epochs => 8000, batch_size => 20)", (name,)
+    )
     order.append("trained")
     dropping.join()
     assert order == ["drop", "trained"]  # the drop came while it ran
@@ -141,7 +146,7 @@ def test_a_table_changed_after_the_charge_stops_training(
     statement, message = CHANGES[change]
     hook = Hook(server_url, "shuffle", statement.format(schema))
     with pytest.raises(ChargedError, match=f"training failed after it was charged; .*refunded: .*{message}"):
-        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), hook)
+        connect(connection).train(name, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20), hook)
     assert spent(name) == (CHARGE_UNITS, 0)
     left = "select count(*) from pg_class where relpersistence = 't' and relname like 'dbdp_blocks%'"
     assert connection.execute(left).fetchone() == (0,)
@@ -151,7 +156,7 @@ def test_a_table_dropped_in_a_clients_epochs_is_not_needed(server_url, connectio
     name = register(table)
     hook = Hook(server_url, "epoch", f"drop table {schema}.t")
     with pytest.raises(ChargedError, match="was dropped"):  # the release is stored for a table that is gone
-        connect(connection).train(name, Request(epsilon=1.0, batch_size=20), hook)
+        connect(connection).train(name, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20), hook)
     assert spent(name) == (CHARGE_UNITS, 0)
 
 

@@ -9,12 +9,15 @@ import pytest
 from click.testing import CliRunner
 from pairs import others_slow
 from scipy.stats import rankdata
+from sklearn.metrics import f1_score, precision_score, recall_score
 from test_scores_and_bounds import EXACT, FEATURES, MODELS, scores_of, table, with_model  # noqa: F401
 
 from dbdp.algorithms.scores.evaluation import EvaluationPlan
 from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
 from dbdp.learning.counts.tallies import Confusion, ScoreBins, tally_from
+
+BINARY = ["accuracy", "majority_share", "coverage", "auc", "precision", "recall", "f1"]
 
 
 def of_rows(database: Database, schema: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -35,7 +38,31 @@ def test_binary_figures_are_exact_with_much_epsilon(database, schema, with_model
     assert figures["accuracy"]["value"] == (scores.argmax(axis=1) == classes).mean()
     assert figures["majority_share"]["value"] == pytest.approx(max(classes.mean(), 1 - classes.mean()))
     assert figures["auc"]["value"] == pytest.approx(auc, abs=0.01)
-    assert [row["plus_minus"] for row in figures.values()] == [0.0] * 3
+    assert [row["plus_minus"] for row in figures.values()] == [0.0] * 7
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7])
+def test_f1_is_of_the_rows_from_the_threshold_on(database, schema, with_model, threshold):  # noqa: F811
+    name, model = with_model()
+    scores, classes = of_rows(database, schema, "binary")
+    found = database.evaluate(model, name, epsilon=EXACT, bins=100, threshold=threshold)
+    figures = {row["figure"]: row["value"] for row in found}
+    predicted = 1 / (1 + np.exp(-scores[:, 1])) >= threshold
+    exact = {
+        "accuracy": (predicted == classes).mean(),
+        "precision": precision_score(classes, predicted),
+        "recall": recall_score(classes, predicted),
+        "f1": f1_score(classes, predicted),
+    }
+    assert {key: figures[key] for key in exact} == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("kind", ["classes", "real"])
+def test_only_two_classes_have_a_threshold(connection, with_model, spent, kind):  # noqa: F811
+    name, model = with_model(kind)
+    with pytest.raises(psycopg.Error, match=r"threshold = 0\.3 needs two classes, and the label .*; leave it out"):
+        connection.execute("select * from dbdp.evaluate(%s, %s, 1, threshold => 0.3)", (model, name))
+    assert spent(name) == (0, 0)
 
 
 def test_of_several_classes_the_figures_are_those_of_the_matrix(database, schema, with_model):  # noqa: F811
@@ -43,15 +70,15 @@ def test_of_several_classes_the_figures_are_those_of_the_matrix(database, schema
     scores, classes = of_rows(database, schema, "classes")
     figures = {row["figure"]: row["value"] for row in database.evaluate(model, name, epsilon=EXACT)}
     share = np.bincount(classes).max() / len(classes)
-    assert figures == {"accuracy": (scores.argmax(axis=1) == classes).mean(), "majority_share": share}
+    assert figures == {"accuracy": (scores.argmax(axis=1) == classes).mean(), "majority_share": share, "coverage": 1.0}
 
 
 def test_one_evaluation_is_one_charge_that_is_explained(database, connection, with_model, spent):  # noqa: F811
     name, model = with_model(mode="basic")
     planned = database.explain_score(name, "evaluation", epsilon=5, bins=20)
     figures = database.evaluate(model, name, epsilon=5)
-    assert [row["figure"] for row in figures] == ["accuracy", "majority_share", "auc"]
-    assert all(0 <= row["value"] <= 1 and row["plus_minus"] > 0 for row in figures)
+    assert [row["figure"] for row in figures] == BINARY
+    assert all(0 <= row["value"] <= 1 and (row["plus_minus"] > 0 or row["figure"] == "coverage") for row in figures)
     charges = connection.execute(
         "select algorithm, epsilon, outcome from dbdp.history_details where dataset = %s", (name,)
     )
@@ -67,6 +94,12 @@ def test_one_evaluation_is_one_charge_that_is_explained(database, connection, wi
         ("dbdp.evaluate('nobody', '{0}', 1)", "model 'nobody' does not exist"),
         ("dbdp.evaluate({1}, '{0}', 1, bins => 21)", "bins = 21 must be even.*choose 22"),
         ("dbdp.evaluate({1}, '{0}', 1, bins => 0)", "bins = 0 must be a whole number between 2 and 1000"),
+        (
+            "dbdp.evaluate({1}, '{0}', 1, threshold => 0.33)",
+            "threshold = 0.33 must lie between two of the 20.*choose 0.35",
+        ),
+        ("dbdp.evaluate({1}, '{0}', 1, threshold => 1)", "threshold = 1.0 must lie between two of the 20.*choose 0.95"),
+        ("dbdp.evaluate({1}, '{0}', 1, threshold => 'NaN')", "threshold = nan must be between 0 and 1"),
         ("dbdp.evaluate({1}, '{0}', null)", "epsilon is required, e.g. epsilon => 1"),
         ("dbdp.evaluate({1}, '{0}', 1e7)", "epsilon = 10000000.0 must be positive, from 1e-09"),
         ("dbdp.evaluate({1}, 'nope', 1)", "dataset 'nope' is not registered"),
@@ -92,7 +125,7 @@ def test_of_a_number_the_figures_are_rmse_and_r2(database, connection, with_mode
     )
     labels = np.array([row["r"] for row in rows])
     mean = np.square(predicted - labels).mean()
-    assert list(figures) == ["rmse", "r2", "residual_cut"]
+    assert list(figures) == ["rmse", "r2", "coverage", "residual_cut"]
     assert figures["rmse"]["value"] == pytest.approx(math.sqrt(mean), rel=1e-3)
     assert figures["r2"]["value"] == pytest.approx(1 - mean / labels.var(), abs=0.02)
     assert 0 < figures["rmse"]["plus_minus"] < 0.01
@@ -102,7 +135,7 @@ def test_of_a_number_the_figures_are_rmse_and_r2(database, connection, with_mode
 def test_the_command_line_evaluates_and_lists_weights(with_model, server_url):  # noqa: F811
     name, model = with_model()
     done = CliRunner().invoke(app, ["evaluate", str(model), name, "--epsilon", "1", "--url", server_url, "--json"])
-    assert [row["figure"] for row in json.loads(done.stdout)] == ["accuracy", "majority_share", "auc"]
+    assert [row["figure"] for row in json.loads(done.stdout)] == BINARY
     done = CliRunner().invoke(app, ["weights", str(model), "--url", server_url, "--json"])
     assert [row["feature"] for row in json.loads(done.stdout)] == [*FEATURES, "(intercept)"]
 
@@ -149,12 +182,12 @@ def test_the_tally_of_an_evaluation_is_described_as_data():
 @pytest.mark.parametrize(("releases", "missed"), others_slow([(100, 24), (400, 60)], (100, 24)))
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_error_covers_what_the_noise_does(delta, releases, missed):
-    """Each is missed by 5 of 100: for the three figures, so many misses have a chance below 1e-9."""
+    """Each is missed by 5 of 100: for each figure, so many misses have a chance below 1e-9."""
     random = np.random.default_rng(3)
     plan = EvaluationPlan(1.0, delta, 2000, 2, ScoreBins(20, 0, False, parted=True))
     counts = random.multinomial(2000, np.full(40, 1 / 40)).reshape(2, 20)
     exact = plan._figures(counts)
-    misses = np.zeros(3)
+    misses = np.zeros(7)
     for _ in range(releases):
         figures = plan.answer(plan.release(counts))
         misses += [

@@ -113,7 +113,7 @@ CHARGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("case", "mode"), each_value_quick(list(CHARGED), list(MODES)))
 def test_the_most_expensive_group_is_charged_once_for_all(connection, dataset, spent, case, mode):
-    name, given = dataset(mode=mode), {"epsilon": 1.0, "batch_size": 10} | CHARGED[case]
+    name, given = dataset(mode=mode), {"epsilon": 1.0, "algorithm": "bolt_on", "batch_size": 10} | CHARGED[case]
     budget = Budget.of(epsilon=1e4, delta=1e-2, mode=mode)
     costs = [budget.cost(alone(rows, **given)) for rows in SIZES.values() if rows]
     models = trained(connection, "server", name, **given)
@@ -137,8 +137,8 @@ def test_equal_groups_are_charged_what_one_of_them_is(connection, schema, regist
     fill(connection, "equal", ["a", "b"] * 20, np.full((40, 3), 0.3))
     fill(connection, "one", ["a"] * 20, np.full((20, 3), 0.3))
     both, single = (register(each, public_columns=["g"], mode="renyi") for each in ("equal", "one"))
-    trained(connection, "server", both, ["a", "b"], batch_size=5)
-    connection.execute("select dbdp.dp_train(%s, 1, 1e-6, batch_size => 5)", (single,))
+    trained(connection, "server", both, ["a", "b"], algorithm="bolt_on", batch_size=5)
+    connection.execute("select dbdp.dp_train(%s, 1, 1e-6, algorithm => 'bolt_on', batch_size => 5)", (single,))
     assert spent(both) == spent(single)
     assert spent(both)[0] > 0
 
@@ -161,9 +161,9 @@ def test_beyond_the_budget_nothing_is_read_or_spent(connection, dataset, spent):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_groups_are_explained_with_the_charge_of_all(connection, database, dataset, spent, mode):
-    name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "batch_size": 10}
+    name, options = dataset(mode=mode), {"epsilon": 1.0, "delta": 1e-6, "algorithm": "bolt_on", "batch_size": 10}
     explanation = database.explain_groups(name, Request(**options), group_by="g", groups=GROUPS)
-    sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, batch_size => 10)"
+    sql = "select dbdp.dp_explain_groups(%s, 'g', %s, 1, 1e-6, algorithm => 'bolt_on', batch_size => 10)"
     assert connection.execute(sql, (name, GROUPS)).fetchone()[0] == explanation
     assert spent(name) == (0, 0)
     assert ledger(connection, name) == []
@@ -187,7 +187,7 @@ NEAR = {  # what neighbours may move most: opposite gradients of a linear piece,
     "strongly convex": {"schedule": "inverse_time", "regularisation": 0.2},
     "mixture": {"algorithm": "nsgd", "regularisation": 0.1},
 }
-COMMON = {"epsilon": 1.0, "loss": "huber_svm", "huber_width": 0.1, "epochs": 3}
+COMMON = {"epsilon": 1.0, "algorithm": "bolt_on", "loss": "huber_svm", "huber_width": 0.1, "epochs": 3}
 
 
 @pytest.mark.usefixtures("hook")
@@ -222,7 +222,7 @@ def test_a_group_is_trained_as_a_table_of_its_rows(connection, schema, register)
     features = random.uniform(-1, 1, (len(keys), 3)) / 2
     fill(connection, "all_rows", keys, features)
     together = register("all_rows", public_columns=["g"])
-    groups, request = ["b", "é'\"", "a"], {"epsilon": 1.0, "batch_size": 4}
+    groups, request = ["b", "é'\"", "a"], {"epsilon": 1.0, "algorithm": "bolt_on", "batch_size": 4}
     order = random.bytes(32)
     result = exact.exact_groups(connection, together, request, "g", groups, order)
     for number, group in enumerate(groups):
@@ -270,8 +270,8 @@ from generate_series(0, {NUMBERED - 1}) as i""")
 OTHERWISE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "classes": ({"label": "k", "positive": None, "classes": ["p", "q", "r"]}, {}),
     "a number": ({"label": "r", "positive": None, "label_bounds": [-1, 1]}, {"loss": "huber_regression"}),
-    "fresh orders": ({}, {"permutation": "fresh", "epochs": 3}),
-    "shards": ({}, {"shards": 2, "batch_size": 5}),
+    "fresh orders": ({}, {"algorithm": "bolt_on", "permutation": "fresh", "epochs": 3}),
+    "shards": ({}, {"algorithm": "bolt_on", "shards": 2, "batch_size": 5}),
     "projection": ({}, {"projection_dimension": 2, "projection_seed": 7}),
     "network": ({}, {"network": "mlp:4", "algorithm": "dp_sgd", "epochs": 1}),
 }
@@ -305,7 +305,9 @@ select array_agg(dbdp.predict_probability(%s, x) order by x)
 from (values ('{-.4,0,0}'::float8[]), ('{.4,0,0}')) v (x)"""
 
     def learned() -> bool:
-        models = trained(connection, "server", name, ["a", "b", "none"], epsilon=1e3, batch_size=10)
+        models = trained(
+            connection, "server", name, ["a", "b", "none"], epsilon=1e3, algorithm="bolt_on", batch_size=10
+        )
         rising, falling, none = (
             connection.execute(sql, (models[group].id,)).fetchone()[0] for group in ("a", "b", "none")
         )
@@ -327,7 +329,14 @@ def test_many_groups_hold_few_locks(connection, schema, register):
     name, held = register("many", public_columns=["g"]), []
     for count in (2, 60):
         with connection.transaction():
-            trained(connection, "server", name, [str(number) for number in range(1, count + 1)], epochs=1)
+            trained(
+                connection,
+                "server",
+                name,
+                [str(number) for number in range(1, count + 1)],
+                algorithm="bolt_on",
+                epochs=1,
+            )
             held.append(connection.execute(sql).fetchone()[0])
     assert held[0] == held[1] > 0
 
@@ -406,7 +415,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a group twice": ({"groups": ["a", "b", "a"]}, "group 'a' is listed twice"),
     "too many groups": ({"groups": [str(number) for number in range(10_001)]}, "groups has 10001 values"),
     "groups without rows": ({"groups": ["x", "y"]}, "no group of 'g' has a row"),
-    "a group too small": ({"groups": ["a", "c"], "options": "shards => 2"}, "group 'c' of 'g' has 1 rows"),
+    "a group too small": (
+        {"groups": ["a", "c"], "options": "algorithm => 'bolt_on', shards => 2"},
+        "group 'c' of 'g' has 1 rows",
+    ),
     "what no group can do": ({"options": "epochs => 0"}, "^dbdp: epochs = 0 must be"),
     "too many numbers": (
         {"options": "network => 'mlp:1000000', algorithm => 'dp_sgd'", "groups": [str(n) for n in range(10)]},
@@ -418,7 +430,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_trained_is_refused_before_the_charge(connection, dataset, spent, case):
     changed, message = REFUSED[case]
-    options = {"group_by": "g", "groups": GROUPS, "options": "batch_size => 5"} | changed
+    options = {"group_by": "g", "groups": GROUPS, "options": "algorithm => 'bolt_on', batch_size => 5"} | changed
     name = dataset()
     for interface in ("dp_train_groups", "dp_explain_groups"):
         sql = f"select dbdp.{interface}(%s, %s, %s::text[], 1, 1e-6, {options['options']})"

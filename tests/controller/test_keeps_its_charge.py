@@ -24,12 +24,13 @@ from dbdp.sessions.client import ClientSession
 
 Given = dict[str, Any]
 SQL = {
-    "dp_train": "dbdp.dp_train(%(name)s, 1, 0, epochs => 1, batch_size => 20)",
-    "dp_logreg": "dbdp.dp_logreg(%(name)s, 1, epochs => 1, batch_size => 20)",
-    "shards": "dbdp.dp_logreg(%(name)s, 1, epochs => 1, batch_size => 20, shards => 3)",
-    "dp_svm": "dbdp.dp_svm(%(name)s, 1, epochs => 1, batch_size => 20)",
+    "dp_train": "dbdp.dp_train(%(name)s, 1, 0, algorithm => 'bolt_on', epochs => 1, batch_size => 20)",
+    "dp_logreg": "dbdp.dp_logreg(%(name)s, 1, algorithm => 'bolt_on', epochs => 1, batch_size => 20)",
+    "shards": "dbdp.dp_logreg(%(name)s, 1, algorithm => 'bolt_on', epochs => 1, batch_size => 20, shards => 3)",
+    "dp_svm": "dbdp.dp_svm(%(name)s, 1, algorithm => 'bolt_on', epochs => 1, batch_size => 20)",
     "dp_linreg": "dbdp.dp_linreg(%(numbers)s, 1, 1e-6)",
-    "dp_tune": """dbdp.dp_tune(%(name)s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6)""",
+    "dp_tune": """dbdp.dp_tune(%(name)s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6,
+    algorithm => 'bolt_on')""",
     "dp_train_groups": "dbdp.dp_train_groups(%(name)s, 'k', array['0', '1'], epsilon => 1, delta => 0)",
     "network": "dbdp.dp_train(%(name)s, 1, 1e-6, network => 'mlp:2', epochs => 1, batch_size => 20)",
     "dp_score": "dbdp.dp_score(%(model)s, %(name)s, 'accuracy', 1)",
@@ -38,8 +39,10 @@ SQL = {
     "dp_bounds": "dbdp.dp_bounds(%(name)s, 'k', 1)",
     "dp_summarize": "dbdp.dp_summarize(%(name)s, 1, 1e-6)",
 }
-REQUEST = Request(epsilon=1.0, delta=0.0, epochs=1, batch_size=20)
-TUNING = TuningRequest(Request(epsilon=1.0, delta=1e-6, batch_size=20), ({"epochs": 1}, {"epochs": 2}))
+REQUEST = Request(epsilon=1.0, delta=0.0, algorithm="bolt_on", epochs=1, batch_size=20)
+TUNING = TuningRequest(
+    Request(epsilon=1.0, delta=1e-6, algorithm="bolt_on", batch_size=20), ({"epochs": 1}, {"epochs": 2})
+)
 PYTHON: dict[str, Callable[[Database, Given], Any]] = {
     "train": lambda database, given: database.train(given["name"], REQUEST),
     "train_in_server": lambda database, given: database.train_in_server(given["name"], REQUEST),
@@ -223,7 +226,9 @@ def training(algorithm: str) -> Callable[[ClientSession, Given], Any]:
 
 CLIENT: dict[str, Callable[[ClientSession, Given], Any]] = {
     **{algorithm: training(algorithm) for algorithm in ALGORITHMS},
-    "shards": lambda session, given: requests.train(session, given["name"], Request(1.0, epochs=1, shards=3)),
+    "shards": lambda session, given: requests.train(
+        session, given["name"], Request(1.0, algorithm="bolt_on", epochs=1, shards=3)
+    ),
     "train_groups": lambda session, given: requests.train_groups(
         session, given["name"], GroupsRequest(REQUEST, "k", ("0", "1"))
     ),

@@ -65,7 +65,7 @@ CHARGED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(("case", "mode"), each_value_quick(list(CHARGED), list(MODES)))
 def test_epsilon_covers_the_two_groups_of_a_record(connection, dataset, spent, case, mode):
     name = dataset("t", KEYS, [None] * len(KEYS), mode=mode, intercept=True)
-    given = {"epsilon": 1.0, "batch_size": 5} | CHARGED[case]
+    given = {"epsilon": 1.0, "algorithm": "bolt_on", "batch_size": 5} | CHARGED[case]
     receipts = train(connection, name, "abc", **given)
     budget = Budget.of(epsilon=1e4, delta=1e-2, mode=mode)
     facts_of_each = CAPACITY // 3
@@ -97,7 +97,15 @@ def test_the_plan_depends_on_no_key(connection, dataset):
 
 # --- what neighbours differ in -------------------------------------------------------------------------------
 
-NEAR = {"schedule": "constant", "step_size": 0.2, "epsilon": 1.0, "loss": "huber_svm", "huber_width": 0.1, "epochs": 3}
+NEAR = {
+    "algorithm": "bolt_on",
+    "schedule": "constant",
+    "step_size": 0.2,
+    "epsilon": 1.0,
+    "loss": "huber_svm",
+    "huber_width": 0.1,
+    "epochs": 3,
+}
 
 
 @pytest.fixture

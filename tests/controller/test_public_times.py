@@ -18,10 +18,14 @@ from dbdp.interfaces.python.client.connecting import connect
 
 Register = Callable[..., str]
 LATE = 3600
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, delta => 0, epochs => 1, batch_size => 20)"
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => 1, delta => 0, "
+    "algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
+)
 CALLS = {
     "a training": TRAIN,
-    "a tuning": """select model from dbdp.dp_tune(%s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6)""",
+    "a tuning": """select model from dbdp.dp_tune(%s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6,
+    algorithm => 'bolt_on')""",
     "groups": "select model from dbdp.dp_train_groups(%s, 'k', array['0', '1'], epsilon => 1, delta => 0)",
     "a class balance": "select dbdp.dp_class_balance(%s, epsilon => 1)",
     "bounds": "select dbdp.dp_bounds(%s, 'k', epsilon => 1)",
@@ -153,7 +157,7 @@ def test_the_activity_hides_whether_a_call_waits(server_url, connection, name):
 
 def test_a_client_that_may_read_the_table_does_not_wait(connection, name):
     connection.execute(SET, (name, LATE))
-    assert connect(connection).train(name, Request(epsilon=1.0, epochs=1, batch_size=20)).id
+    assert connect(connection).train(name, Request(epsilon=1.0, algorithm="bolt_on", epochs=1, batch_size=20)).id
 
 
 @pytest.mark.attack("public-times")

@@ -91,7 +91,9 @@ def of_training(database: Database, names: dict[str, str], kind: str) -> dict[st
 
 
 def of_tuning(database: Database, names: dict[str, str], kind: str) -> dict[str, Any]:
-    request = TuningRequest(Request(50.0, 1e-5, batch_size=10), tuple(CANDIDATES), kind.rpartition(" ")[2])
+    request = TuningRequest(
+        Request(50.0, 1e-5, algorithm="bolt_on", batch_size=10), tuple(CANDIDATES), kind.rpartition(" ")[2]
+    )
     if kind.startswith("explained "):
         return database.explain_tuning(names["binary"], request)
     return database.tune(names["binary"], request).receipt
@@ -189,7 +191,7 @@ def test_numbers_of_a_receipt_are_plain(database, names):
 def test_a_receipt_is_charged_without_being_changed():
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})
     dataset = RegisteredDataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6, mode="zcdp"))
-    planned = plan(Request(0.5, 1e-7, batch_size=10), Facts(ROWS, declaration.dimension))
+    planned = plan(Request(0.5, 1e-7, algorithm="bolt_on", batch_size=10), Facts(ROWS, declaration.dimension))
     receipt = Receipt.of(dataset, planned.explain(), planned.guarantee)
     charge, leak = dataset.budget.cost(planned.guarantee)
     before = receipt.as_data()
@@ -207,7 +209,7 @@ def test_a_delta_above_the_datasets_is_warned_of(delta, warns, own):
     """It is charged as a divergence: the dataset's guarantee holds, but the release's own is weaker than it reads."""
     declaration = declare(label="y", positive="1", features={"x": [0, 1]})
     dataset = RegisteredDataset(1, "d", "public.t", ROWS, declaration, Budget.of(epsilon=1.0, delta=1e-6))
-    planned = plan(Request(0.5, delta, batch_size=10), Facts(ROWS, declaration.dimension))
+    planned = plan(Request(0.5, delta, algorithm="bolt_on", batch_size=10), Facts(ROWS, declaration.dimension))
     written = Receipt.of(dataset, planned.explain() | own, planned.guarantee).as_data().get("warning", "")
     text = "delta = 1.1e-06 of this release is above the 1e-06 of the dataset, which all releases together keep; choose"
     assert (text in written) == warns

@@ -17,7 +17,8 @@ LENGTH, RELEASES = 200, 120
 DELTAS = {"gaussian": 1e-6, "discrete_gaussian": 1e-6, "spherical_laplace": 0.0, "discrete_laplace": 0.0}
 MECHANISM = pytest.mark.parametrize("mechanism", DELTAS)
 ON_THE_SERVER = """
-select model from dbdp.dp_logreg($1, epsilon => 1, delta => $2, mechanism => $3, epochs => 1, batch_size => 25)
+select model from dbdp.dp_logreg($1, epsilon => 1, delta => $2, mechanism => $3,
+    algorithm => 'bolt_on', epochs => 1, batch_size => 25)
 """
 
 
@@ -39,7 +40,7 @@ def release(database: Database, dataset: str, interface: str, mechanism: str) ->
         [made] = database.query(ON_THE_SERVER, dataset, delta, mechanism)
         [row] = database.query("select coefficients, receipt from dbdp.models_details where id = $1", made["model"])
         return row["coefficients"], row["receipt"]["noise_scale"]
-    request = dbdp.Request(epsilon=1.0, delta=delta, epochs=1, batch_size=25, mechanism=mechanism)
+    request = dbdp.Request(epsilon=1.0, delta=delta, algorithm="bolt_on", epochs=1, batch_size=25, mechanism=mechanism)
     model = database.train(dataset, request)
     return model.coefficients, model.receipt["noise_scale"]
 

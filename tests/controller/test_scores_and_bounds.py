@@ -17,8 +17,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.column_bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
-from dbdp.algorithms.scores.metrics import OF_CLASSES, OF_NUMBERS, ScoreRequest
-from dbdp.algorithms.scores.regression_fit import NAMES
+from dbdp.algorithms.scores.metrics import OF_CLASSES, OF_FIT, OF_NUMBERS, ScoreRequest
 from dbdp.algorithms.scores.residuals import POWERS
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.controller.packed_rows import packed_rows
@@ -163,7 +162,7 @@ def counts(found: dict[str, Any]) -> np.ndarray:
     if "matrix" in found or "counts" in found:
         return np.array(found.get("matrix") or found["counts"]).ravel()
     metric = found["receipt"]["metric"]
-    if metric in NAMES:
+    if metric in OF_FIT:
         return np.array([found["rmse"], found["r2"]])
     if metric in POWERS:
         return np.array([found[metric] * ROWS / 8.0 ** POWERS[metric]])
@@ -231,7 +230,7 @@ def test_a_replaced_row_moves_the_counts_as_covered(database, with_model, kind, 
     results = []
     for row in REPLACED.values():
         database.connection.execute("update t set (u, v, y, k, r) = (%s, %s, %s, %s, %s) where id = 0", row)
-        found = exact_tally(database, model, name, ResidualsAndLabels()) if metric in NAMES else None
+        found = exact_tally(database, model, name, ResidualsAndLabels()) if metric in OF_FIT else None
         results.append(counts(scored(database, model, name, request_for(kind, metric))) if found is None else found)
     furthest = max(np.abs(one - other).sum() for one in results for other in results)
     step = STEPS * 2 ** POWERS[metric] if metric in POWERS else 1
@@ -284,7 +283,7 @@ def test_scores_of_adult_are_within_their_noise(database, schema):
     name = f"{schema}_a"
     options = {"label": adult.LABEL, "positive": adult.POSITIVE, "negative": adult.NEGATIVE, "features": adult.DECLARED}
     database.register_dataset(name, f"{schema}.a", epsilon=100, delta=1e-3, mode="basic", **options)
-    model = database.train(name, Request(1.0, 1e-6, batch_size=500)).id
+    model = database.train(name, Request(1.0, 1e-6, algorithm="bolt_on", batch_size=500)).id
     sql = "select dbdp.predict_probability(%s, a), income = %s from a"
     probabilities, own = np.array(connection.execute(sql, (model, adult.POSITIVE)).fetchall(), float).T
     own = own == 1
@@ -607,13 +606,13 @@ def test_counts_of_units_have_noise_for_all_rows_of_one(connection, visits):
 
 
 def test_of_units_the_accuracy_is_a_share_of_the_counted_rows(connection, visits):
-    """The number of rows of a person is private: right and wrong rows are counted, each with noise."""
+    """The number of rows of a person is private: right and wrong rows, and those without an answer, are counted."""
     model = connection.execute("select model from dbdp.dp_logreg(%s, 50, 1e-6)", (visits,)).fetchone()[0]
     accuracy, confusion = (
         connection.execute("select dbdp.dp_score(%s, %s, %s, %s)", (model, visits, *each)).fetchone()[0]
         for each in (("accuracy", 2), ("confusion", 80))
     )
-    assert (accuracy["receipt"]["sensitivity"], accuracy["receipt"]["cells"]) == (4, 2)
+    assert (accuracy["receipt"]["sensitivity"], accuracy["receipt"]["cells"]) == (4, 3)
     assert accuracy["receipt"]["neighbours"] == "replace-one-unit"
     assert accuracy["accuracy"] == pytest.approx(confusion["accuracy"], abs=0.15)  # 54 rows: e⁻²⁷ for noise of scale 2
     assert 0 < accuracy["accuracy_noise"] < 0.15

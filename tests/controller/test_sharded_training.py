@@ -29,7 +29,7 @@ from dbdp.sessions.inside import callers
 
 Register = Callable[..., str]
 ONE = {"i": [0, 1000]}
-LONG = {"epochs": 30_000, "batch_size": 20}
+LONG = {"algorithm": "bolt_on", "epochs": 30_000, "batch_size": 20}
 TEMPORARY = "select relname from pg_class where relpersistence = 't' and relkind = 'r' and relname like '%dbdp%'"
 LEARNING = (
     "select pid from pg_stat_activity where state = 'active' and query like 'select dbdp_internal.sgd_epoch(block%'"
@@ -129,7 +129,7 @@ def test_each_shard_works_in_a_session_at_the_same_time(connection, database, nu
         return value(part, call, states)
 
     monkeypatch.setattr(packed_rows.Slice, "value", meeting)
-    database.train(numbered, Request(epsilon=1.0, shards=3, epochs=3))
+    database.train(numbered, Request(epsilon=1.0, algorithm="bolt_on", shards=3, epochs=3))
     assert len(at_work) == 3
     assert at_work <= set(opened.pids)
     assert connection.info.backend_pid not in opened.pids
@@ -144,7 +144,14 @@ def test_without_noise_workers_learn_what_one_session_learns(connection, schema,
     """With the same key, every row is in the same place of the same shard."""
     key = os.urandom(32)
     monkeypatch.setattr(packed_rows.secrets, "token_hex", lambda count: key.hex() if count == 32 else "shards")
-    settings = {"epsilon": 1.0, "shards": 3, "shard_averaging": when, "batch_size": 7, "epochs": 3}
+    settings = {
+        "epsilon": 1.0,
+        "algorithm": "bolt_on",
+        "shards": 3,
+        "shard_averaging": when,
+        "batch_size": 7,
+        "epochs": 3,
+    }
     session = ClientSession(connection)
     dataset = datasets.load(session, numbered)
     spread_out = exact_model(session, dataset, plan(Request(**settings), Facts(1000, 1)))
@@ -164,7 +171,7 @@ def test_shards_of_records_that_are_alike_learn_alike(connection, schema, regist
     outputs, name = (1 if kind == "binary" else 2), register("alike", **declared)
     session = ClientSession(connection)
     dataset = datasets.load(session, name)
-    settings = {"epsilon": 1.0, "batch_size": 5, "epochs": 4, "regularisation": 0.001}
+    settings = {"epsilon": 1.0, "algorithm": "bolt_on", "batch_size": 5, "epochs": 4, "regularisation": 0.001}
     sharded = plan(Request(shards=4, shard_averaging=when, **settings), Facts(100, 4, outputs))
     alone = plan(Request(**settings), Facts(25, 4, outputs))
     connection.execute("create table quarter as select * from alike limit 25")
@@ -178,10 +185,12 @@ def test_shards_of_records_that_are_alike_learn_alike(connection, schema, regist
 @pytest.mark.parametrize(("interface", "when"), each_value_quick(["client", "server"], ["once", "each_epoch"]))
 def test_both_interfaces_release_models_of_shards(connection, database, numbered, spent, opened, interface, when):
     if interface == "client":
-        receipt = database.train(numbered, Request(epsilon=1.0, shards=3, shard_averaging=when, batch_size=50)).receipt
+        receipt = database.train(
+            numbered, Request(epsilon=1.0, algorithm="bolt_on", shards=3, shard_averaging=when, batch_size=50)
+        ).receipt
         assert_nothing_stays(connection, opened)
     else:
-        options = "epsilon => 1, shards => 3, shard_averaging => %s, batch_size => 50"
+        options = "epsilon => 1, algorithm => 'bolt_on', shards => 3, shard_averaging => %s, batch_size => 50"
         [model] = released(connection, f"dbdp.dp_logreg(%s, {options})", (numbered, when))
         receipt = model["receipt"]
         assert connection.execute(TEMPORARY).fetchall() == []
@@ -203,11 +212,11 @@ def changed(connection: psycopg.Connection, statement: str) -> Callable[[str, in
 def test_after_an_error_in_a_worker_nothing_stays(connection, schema, database, numbered, spent, opened):
     report = changed(connection, f"delete from {schema}.numbered where i = 5")
     with pytest.raises(ChargedError, match="had 999 rows while it was read"):
-        database.train(numbered, Request(epsilon=1.0, shards=3), report)
+        database.train(numbered, Request(epsilon=1.0, algorithm="bolt_on", shards=3), report)
     assert_nothing_stays(connection, opened)
     assert spent(numbered) == (CHARGE_UNITS, 0)
     connection.execute(f"insert into {schema}.numbered values (5, 1)")
-    assert database.train(numbered, Request(epsilon=1.0, shards=3)).receipt["shards"] == 3
+    assert database.train(numbered, Request(epsilon=1.0, algorithm="bolt_on", shards=3)).receipt["shards"] == 3
 
 
 @contextmanager
@@ -317,7 +326,7 @@ def test_workers_are_who_the_session_is_and_have_its_memory(connection, schema, 
     connection.execute("set dbdp.pack_memory = '7MB'")
     login = connection.execute("select session_user").fetchone()[0]
     database = connect(connection)
-    database.train(name, Request(epsilon=1.0, shards=2, batch_size=5))
+    database.train(name, Request(epsilon=1.0, algorithm="bolt_on", shards=2, batch_size=5))
     assert [worker["role"] for worker in opened.seen] == [owner] * len(opened.pids)
     assert {worker["login"] for worker in opened.seen} == {login}
     assert {worker["memory"] for worker in opened.seen} == {"7MB"}
@@ -354,7 +363,7 @@ def test_workers_that_cannot_connect_are_refused_before_charge(server_url, conne
         database = connect(mine)
         declared = {"label": "y", "positive": "1", "features": ONE}
         database.register_dataset(f"{schema}_owned", "owned", **declared, epsilon=9, delta=0, mode="basic")
-        request = Request(epsilon=1.0, shards=2, batch_size=5)
+        request = Request(epsilon=1.0, algorithm="bolt_on", shards=2, batch_size=5)
         assert database.train(f"{schema}_owned", request).receipt["shards"] == 2  # the password is kept
         connection.execute(statement.format(owner))
         with pytest.raises(
@@ -363,7 +372,7 @@ def test_workers_that_cannot_connect_are_refused_before_charge(server_url, conne
             database.train(f"{schema}_owned", request)
         assert mine.execute(TEMPORARY).fetchall() == []
         assert spent(f"{schema}_owned") == (CHARGE_UNITS, 0)
-        alone = database.train(f"{schema}_owned", Request(epsilon=1.0, batch_size=5))
+        alone = database.train(f"{schema}_owned", Request(epsilon=1.0, algorithm="bolt_on", batch_size=5))
         assert "shards" not in alone.receipt
 
 
@@ -378,7 +387,7 @@ def test_a_worker_that_fails_to_connect_leaves_nothing(connection, database, num
 
     monkeypatch.setattr(psycopg, "connect", failing)
     with pytest.raises(ChargedError, match="not refunded: it was cancelled, or the server was stopped") as error:
-        database.train(numbered, Request(epsilon=1.0, shards=3))
+        database.train(numbered, Request(epsilon=1.0, algorithm="bolt_on", shards=3))
     monkeypatch.undo()
     assert "192.0.2.1" not in str(error.value)
     assert connection.execute(TEMPORARY).fetchall() == []
@@ -387,7 +396,7 @@ def test_a_worker_that_fails_to_connect_leaves_nothing(connection, database, num
 
 def test_more_shards_than_rows_are_refused(database, numbered, spent):
     with pytest.raises(ValueError, match="shards = 1001 must be a whole number between 1 and 1000: each needs a row"):
-        database.train(numbered, Request(epsilon=1.0, shards=1001))
+        database.train(numbered, Request(epsilon=1.0, algorithm="bolt_on", shards=1001))
     assert spent(numbered) == (0, 0)
 
 

@@ -432,7 +432,11 @@ def test_a_summarys_misfit_is_refused_before_the_charge(database, register, summ
         (other, good, f"summary {summary.id} is of dataset '{name}'.* and not of '{other}'.*dp_summarize"),
         (name, replace(good, summary=10**6), "summary 1000000 does not exist; see dbdp.summaries"),
         (name, projected, "without a projection; leave out the projection"),
-        (name, replace(good, algorithm="dp_sgd"), "algorithm 'dp_sgd' does not support summary.*use preconditioned_gd"),
+        (
+            name,
+            replace(good, algorithm="dp_sgd"),
+            "algorithm 'dp_sgd' does not support summary.*use algorithm preconditioned_gd",
+        ),
     ):
         for call in (database.explain, database.train):
             with pytest.raises(ValueError, match=message):

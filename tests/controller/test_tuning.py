@@ -65,7 +65,7 @@ OWN = ("method", "repetitions", "distribution", "selection_epsilon")  # of a tun
 def tuning_of(*candidates: dict[str, Any], method: str = METHODS[0], **more: Any) -> TuningRequest:
     """A tuning of much ε, so that noise decides nothing."""
     own = {name: more.pop(name) for name in OWN[1:] if name in more}
-    base = Request(**{"epsilon": 50.0, "delta": 1e-5, "batch_size": 10} | more)
+    base = Request(**{"epsilon": 50.0, "delta": 1e-5, "algorithm": "bolt_on", "batch_size": 10} | more)
     return TuningRequest(base, candidates or (BAD, GOOD, BAD), method, **own)
 
 
@@ -128,7 +128,10 @@ RECEIPT_ONLY = ("model", "ledger", "chosen", "version", "released_at", "released
 def test_what_is_explained_is_in_the_receipt_in_every_interface(connection, dataset, method, interface):
     name, request = dataset(), tuning_of(epsilon=1.0, method=method)
     explained = connect(connection).explain_tuning(name, request)
-    sql = "select dbdp.dp_explain_tuning(%s, %s, epsilon => 1, delta => 1e-5, batch_size => 10, method => %s)"
+    sql = (
+        "select dbdp.dp_explain_tuning(%s, %s, epsilon => 1, delta => 1e-5, "
+        "algorithm => 'bolt_on', batch_size => 10, method => %s)"
+    )
     candidates = json.dumps(request.candidates)
     assert connection.execute(sql, (name, candidates, method)).fetchone() == (explained,)
     receipt = through(interface, connection, name, request).receipt
@@ -344,6 +347,11 @@ REFUSED: dict[str, tuple[dict[str, Any], list[Any], str]] = {  # tests/privacy/t
     ),
     "a batch beyond the portion": ({}, [{"batch_size": 301}, GOOD], "batch_size = 301 must be .* between 1 and 200"),
     "a network": ({}, [{"network": "mlp:8"}], "does not support network"),
+    "a swap by an option": (
+        {"algorithm": "auto"},
+        [GOOD],
+        "auto chooses preconditioned_gd .* or use algorithm bolt_on",
+    ),
     "noise while training": ({}, [{"algorithm": "dp_sgd"}], "'dp_sgd' adds noise while it trains, and .*choose"),
     "more than the budget": ({"epsilon": 1e5}, [GOOD], "does not cover this release"),
 }
@@ -354,7 +362,9 @@ def test_what_cannot_be_tuned_is_refused_before_the_charge(connection, dataset, 
     settings, candidates, message = REFUSED[what]
     name = dataset()
     own = {each: settings[each] for each in OWN if each in settings}
-    base = {"epsilon": 1.0, "delta": 1e-6} | {each: value for each, value in settings.items() if each not in own}
+    base = {"epsilon": 1.0, "delta": 1e-6, "algorithm": "bolt_on"} | {
+        each: value for each, value in settings.items() if each not in own
+    }
     request = TuningRequest(Request(**base), tuple(candidates), **own)
     for interface in ("client", "server"):
         with pytest.raises((ValueError, psycopg.Error), match=message) as error:
@@ -384,7 +394,7 @@ def test_a_candidate_that_learns_a_number_is_refused_for_classes(connection, dat
 @pytest.mark.parametrize("candidates", ["{}", "3", "[1]", '"x"', "[[]]", "null"])
 def test_candidates_of_another_form_are_refused_with_an_example(connection, dataset, spent, candidates):
     name = dataset()
-    with pytest.raises(psycopg.Error, match=r'give a list of objects: \[\{"regularisation": 0.01\}, …\]'):
+    with pytest.raises(psycopg.Error, match=r'give a list of objects: \[\{"settings": \{"clip": 0.2\}\}, …\]'):
         connection.execute("select dbdp.dp_tune(%s, %s, 1)", (name, candidates))
     with pytest.raises(psycopg.Error, match=r"candidates is required, e\.g\. candidates => '"):
         connection.execute("select dbdp.dp_tune(%s, null, 1)", (name,))

@@ -226,7 +226,7 @@ def test_an_update_refuses_code_of_others_before_it_runs(old, planted):
 
 
 CALLS = {
-    "a training": "select dbdp.dp_logreg('{d}', 1, batch_size => 20)",
+    "a training": "select dbdp.dp_logreg('{d}', 1, algorithm => 'bolt_on', batch_size => 20)",
     "a grant": "select dbdp.grant_training('{d}', 'eve')",
     "the end of a dataset": "select dbdp.drop_dataset('{d}')",
 }

@@ -28,11 +28,15 @@ TABLES, NAMES, COSTS = st.sampled_from(["one", "two"]), st.sampled_from(["a", "b
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', 'a', %s, %s, 0, mode => 'basic')"
 DECLARED = '{"x": {"length": 2, "norm": 1}}'
 ROW = f"'{{{NUMBER},1}}', '{WORD}'"
-TRAIN = "select model from dbdp.dp_logreg(%s, %s, epochs => 1)"
+TRAIN = "select model from dbdp.dp_logreg(%s, %s, algorithm => 'bolt_on', epochs => 1)"
 CAUGHT = """
-do $$ begin perform dbdp.dp_logreg('{}', {}, epochs => 1); raise exception 'undone'; exception when others then null;
+do $$ begin perform dbdp.dp_logreg('{}', {}, algorithm => 'bolt_on', epochs => 1);
+    raise exception 'undone'; exception when others then null;
 end $$"""
-LONG = "select model from dbdp.dp_svm(%s, %s, epochs => 3000, batch_size => 1, schedule => 'square_root')"
+LONG = (
+    "select model from dbdp.dp_svm(%s, %s, "
+    "algorithm => 'bolt_on', epochs => 3000, batch_size => 1, schedule => 'square_root')"
+)
 LEFT = """
 select (select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'),
   (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())"""

@@ -97,7 +97,7 @@ def _gallery() -> tuple[tuple[str | None, ...], ...]:
 
 def train_once(watch: Watch, name: str, kind: str) -> None:
     loss = {"loss": "huber_regression"} if kind == "label_bounds" else {}
-    arguments = {"dataset": name, "epsilon": 0.5, "epochs": 1} | loss
+    arguments = {"dataset": name, "epsilon": 0.5, "algorithm": "bolt_on", "epochs": 1} | loss
     explained = watch.attempt(*call("dp_explain", arguments))
     trained = watch.attempt(*call("dp_train", arguments), charges=1, stores=1)
     assert (trained.error is None) == (explained.error is None) or "does not cover" in trained.message, trained

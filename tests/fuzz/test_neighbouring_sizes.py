@@ -33,7 +33,10 @@ ODD = (
     "(select array_agg(random()) from generate_series(1, 20000))",
 )
 TRAIN = "select model from dbdp.dp_train(%s, epsilon => .1, delta => 1e-9, epochs => 1, algorithm => '{}')"
-GROUPS = "select model from dbdp.dp_train_groups(%s, 'g', '{a,b}', epsilon => .1, batch_size => 2, epochs => 1)"
+GROUPS = (
+    "select model from dbdp.dp_train_groups(%s, 'g', '{a,b}', epsilon => .1, "
+    "algorithm => 'bolt_on', batch_size => 2, epochs => 1)"
+)
 CALLS = (
     "select dbdp.dp_class_balance(%s, epsilon => .1)",
     "select * from dbdp.dp_summarize(%s, epsilon => .1, delta => 1e-9)",

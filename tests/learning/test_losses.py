@@ -149,10 +149,11 @@ def test_a_training_begins_on_the_linear_part_of_the_hinge(width):
     assert derivative(HuberSvm(width), 0.0, 1.0) == -1.0
 
 
-def test_the_squared_loss_is_not_clamped_within_its_ball():
-    loss = Squared(2.0)
-    assert derivative(loss, 2.0, -1.0) == 3.0
-    assert derivative(loss, 2.5, -1.0) == loss.lipschitz == 3.0
+@pytest.mark.parametrize(("radius", "most"), [(0.5, 1.5), (1.0, 2.0), (30.0, 2.0)])
+def test_the_squared_loss_is_not_clamped_within_the_bounds(radius, most):
+    loss = Squared(radius)
+    assert derivative(loss, most - 1, -1.0) == most
+    assert derivative(loss, most, -1.0) == loss.lipschitz == most
 
 
 @pytest.mark.parametrize("kind", [Logistic, HuberSvm])

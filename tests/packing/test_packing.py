@@ -17,7 +17,7 @@ from dbdp.learning.schedules import Constant
 from dbdp.learning.state import State
 
 Register = Callable[..., str]
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 1)"
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 1)"
 TEMPORARY = "select count(*) from pg_class where relpersistence = 't' and relname like '%dbdp%'"
 
 

@@ -66,7 +66,9 @@ def test_only_progress_without_session_receives_parts(connection, schema, regist
     connection.execute("create table many (x float8[], y int)")
     connection.execute("insert into many select array[i % 9], i % 2 from generate_series(1, 3000) as i")
     dataset = register("many", features={"x": {"length": 1, "norm": 9}}, negative="0")
-    request = Request(1.0, 1e-6, epochs=1, batch_size=100, **options)
+    request = Request(
+        **{"epsilon": 1.0, "delta": 1e-6, "algorithm": "bolt_on", "epochs": 1, "batch_size": 100} | options
+    )
     bars, reports = Bars(), []
 
     def report(*part: int) -> None:

@@ -137,7 +137,7 @@ def test_a_reference_reaches_no_row_of_another_session(server_url, connection, n
         connection.execute(sql, (initial(), block))
 
 
-TRAIN = "select from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 5000, epochs => %s)"
+TRAIN = "select from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 5000, epochs => %s)"
 
 
 def from_sql(connection: psycopg.Connection, name: str, epochs: int) -> None:
@@ -145,7 +145,9 @@ def from_sql(connection: psycopg.Connection, name: str, epochs: int) -> None:
 
 
 def from_python(connection: psycopg.Connection, name: str, epochs: int) -> None:
-    LogisticRegression(epsilon=1.0, batch_size=5000, epochs=epochs, progress=False).fit(connect(connection), name)
+    LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=5000, epochs=epochs, progress=False).fit(
+        connect(connection), name
+    )
 
 
 @pytest.mark.parametrize("train", [from_sql, from_python])

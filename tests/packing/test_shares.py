@@ -270,10 +270,10 @@ def test_an_impossible_projection_is_refused_before_the_charge(
     connection.execute("create table t as select array_fill(0::float8, array[20000]) x, 1 y from generate_series(1, 9)")
     name = register("t", features={"x": {"length": 20_000, "norm": 1}})
     connection.execute(f"set dbdp.pack_memory = '{memory}'")
-    options = {"batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
+    options = {"algorithm": "bolt_on", "batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
     with pytest.raises((psycopg.Error, ValueError), match=message):
         if interface == "server":
-            arguments = ", ".join(f"{key} => {value}" for key, value in options.items())
+            arguments = ", ".join(f"{key} => {value!r}" for key, value in options.items())
             connection.execute(f"select dbdp.dp_logreg(%s, epsilon => 1, {arguments})", (name,))
         else:
             database.train(name, Request(epsilon=1.0, **options))

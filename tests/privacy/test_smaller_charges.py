@@ -32,7 +32,7 @@ def as_claimed(release):
 
 def choice(budget):
     """A tuning of two candidates: its choice had all of ε, at α a pure one."""
-    base = Request(1.0, 1e-7, calibration="worst_position")
+    base = Request(1.0, 1e-7, "bolt_on", calibration="worst_position")
     guarantee = tuning.tuning_plan(TuningRequest(base, ({"regularisation": 0.1}, {})), facts(budget)).guarantee
     return replace(guarantee, event=DisjointDpEvent((guarantee.event, EpsilonDeltaDpEvent(1.0, 0.0)))), guarantee
 

@@ -106,7 +106,7 @@ def updates():
 
 def tuned():
     """0.2.0 chose at the whole ε, and charged a range as pure, or as ε²/8-zCDP."""
-    base = Request(EPSILON, DELTA, calibration="worst_position")
+    base = Request(EPSILON, DELTA, "bolt_on", calibration="worst_position")
     candidates = tuple({"regularisation": each} for each in (1e-4, 1e-3, 1e-2, 1e-1))
     guarantee = tuning.tuning_plan(TuningRequest(base, candidates), FACTS).guarantee
     models = guarantee.event.events[:-1]

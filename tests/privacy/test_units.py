@@ -157,12 +157,12 @@ def test_slots_are_units_times_rows(unit_rows, message):
 @pytest.mark.parametrize("method", tuning.METHODS)
 def test_a_tuning_is_planned_for_single_rows_at_their_share(method, unit_rows):
     """A unit's rows are spread over portions: no portion bears the whole, and the choice moves too."""
-    request = TuningRequest(Request(EPSILON, DELTA), CANDIDATES, method=method)
+    request = TuningRequest(Request(EPSILON, DELTA, "bolt_on"), CANDIDATES, method=method)
     release_plan = tuning.tuning_plan(request, facts(unit_rows))
     assert (release_plan.guarantee.epsilon, release_plan.guarantee.delta) == (EPSILON, DELTA)
     assert release_plan.guarantee.event == EpsilonDeltaDpEvent(EPSILON, DELTA)
     epsilon, delta = share(EPSILON, DELTA, unit_rows)
-    row = tuning.tuning_plan(TuningRequest(Request(epsilon, delta), CANDIDATES, method=method), facts())
+    row = tuning.tuning_plan(TuningRequest(Request(epsilon, delta, "bolt_on"), CANDIDATES, method=method), facts())
     assert [each.mechanism.noise_scale for each in release_plan.plans] == [
         each.mechanism.noise_scale for each in row.plans
     ]

@@ -117,7 +117,10 @@ def outcomes(estimator: Any) -> dict[str, str]:
         pytest.param(dbdp.LinearSVC(**NEAR_EXACT, epochs=60), marks=pytest.mark.slow),
         pytest.param(dbdp.LogisticRegression(**NEAR_EXACT, epochs=60, bounds=4.0), marks=pytest.mark.slow),
         pytest.param(dbdp.Ridge(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
-        pytest.param(dbdp.HuberRegressor(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0), marks=pytest.mark.slow),
+        pytest.param(
+            dbdp.HuberRegressor(**NEAR_EXACT, epochs=60, bounds=4.0, radius=3.0),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(dbdp.MLPClassifier(**NETWORK, bounds=4.0), marks=pytest.mark.slow),
     ],
     ids=lambda each: f"{type(each).__name__}-{each.bounds}",
@@ -368,7 +371,10 @@ def test_columns_have_any_names_and_values_any_letters():
     frame = pandas.DataFrame({"label": labels * 1.0, 'we"ird é%s': np.where(labels, "ü'\\\t", "null")})
     classes = ["\N{SNOWMAN}", "b"]
     model = dbdp.LogisticRegression(
-        **NEAR_EXACT, epochs=20, bounds={"label": [0, 1], 'we"ird é%s': ["ü'\\\t", "null"]}, classes=classes
+        **NEAR_EXACT,
+        epochs=20,
+        bounds={"label": [0, 1], 'we"ird é%s': ["ü'\\\t", "null"]},
+        classes=classes,
     ).fit(frame, np.where(labels, *classes))
     assert model.score(frame, np.where(labels, *classes)) == 1
     assert model.feature_names_ == ["label", "we\"ird é%s=ü'\\\t", 'we"ird é%s=null']
@@ -503,7 +509,7 @@ def test_integers_are_written_as_postgresql_writes_them():
 def test_only_an_ordered_dictionary_declares_its_categories(is_stated, told):
     """As polars.Enum has one, and polars.Categorical and dictionary_encode() have none."""
     wards = pyarrow.DictionaryArray.from_arrays([0, 1, 1, 0], ["A", "B", "C"], ordered=is_stated)
-    model = dbdp.LogisticRegression(epsilon=1, batch_size=2, classes=[0, 1])
+    model = dbdp.LogisticRegression(epsilon=1, algorithm="bolt_on", batch_size=2, classes=[0, 1])
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         model.fit(pyarrow.table({"ward": wards}), [0, 1, 1, 0])
@@ -559,7 +565,13 @@ def test_a_label_among_the_bounds_is_refused(estimator):
 @pytest.mark.usefixtures("private")
 def test_scalars_of_numpy_are_options_as_pythons_own():
     features, labels = points()
-    options = {"epsilon": np.float32(8), "delta": np.float64(1e-3), "epochs": np.int32(2), "batch_size": np.int64(20)}
+    options = {
+        "epsilon": np.float32(8),
+        "delta": np.float64(1e-3),
+        "algorithm": "bolt_on",
+        "epochs": np.int32(2),
+        "batch_size": np.int64(20),
+    }
     model = dbdp.LogisticRegression(**options, bounds=2.0, classes=[False, True]).fit(features, labels)
     assert (model.receipt_["epsilon"], model.receipt_["batch_size"]) == (8, 20)
     search = GridSearchCV(model, {"epochs": np.array([1, 2])}, cv=2, error_score="raise").fit(features, labels)
@@ -823,7 +835,9 @@ def coded(
     database.register_dataset(
         name, "coded", label="y", positive="true", features=features, epsilon=20, delta=1e-3, mode="basic"
     )
-    model = dbdp.LogisticRegression(epsilon=10, delta=1e-4, batch_size=10, progress=False, database=database).fit(name)
+    model = dbdp.LogisticRegression(
+        epsilon=10, delta=1e-4, algorithm="bolt_on", batch_size=10, progress=False, database=database
+    ).fit(name)
     columns = (sqlalchemy.column(each) for each in ("age", "grade", "flag"))
     return model, sqlalchemy.table("coded", *columns, schema=schema)
 

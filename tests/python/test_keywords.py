@@ -1,14 +1,17 @@
 """scikit-learn's words: understood where they have one sound meaning here, else refused with ours and the reason."""
 
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from ast import literal_eval
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import dbdp
+from dbdp.algorithms import Facts, plan
 from dbdp.algorithms.words import OTHERS, own_names
 from dbdp.checks import nearest
 
@@ -21,10 +24,10 @@ CALLS: dict[str, Callable[..., Any]] = {
     ),
 }
 REMEDIES = {
-    "C": "pass regularisation",
-    "alpha": "pass regularisation",
-    "max_iter": "pass epochs",
-    "tol": "pass epochs",
+    "C": "pass radius",
+    "alpha": "pass radius",
+    "max_iter": "pass settings",
+    "tol": "pass settings",
     "class_weight": "pass positive_weight",
     "sample_weight": "no weights of rows",
     "random_state": "without a seed|since a seed would reveal them",
@@ -40,6 +43,34 @@ def test_a_word_without_one_meaning_is_refused_with_a_remedy(call):
     for word, remedy in REMEDIES.items():
         with pytest.raises(TypeError, match=f"^{call.partition('.')[0]} has no keyword '{word}': .*({remedy})"):
             CALLS[call](epsilon=1.0, **{word: 3})
+
+
+FACTS = Facts(10_000, 20)
+ORDINARY = {"radius": 3.0, "step_size": 0.5, "shards": 2, "positive_weight": 2.0, "regularisation": 0.01}
+NAMED = re.compile(r"(\w+)=(\{.*?\}|'\w+'|\d+|λ)")  # an option with its value, as a refusal writes it
+
+
+def follows(word: str) -> Iterator[dict[str, Any]]:
+    """The options that the refusal of a word names, each with what belongs to it."""
+    text = OTHERS[word][1]
+    named = {name: ORDINARY[name] if value == "λ" else literal_eval(value) for name, value in NAMED.findall(text)}
+    way = {"algorithm": named.pop("algorithm", "auto")}
+    yield from ({name: value} | (way if name != "settings" else {}) for name, value in named.items())
+    if match := re.search(r"pass (radius|step_size|positive_weight)", text):
+        yield {match[1]: ORDINARY[match[1]]}
+
+
+@pytest.mark.parametrize("word", ["C", "alpha", "l1_ratio", "penalty", "max_iter", "n_iter", "tol", "early_stopping"])
+def test_the_remedy_of_strength_or_stopping_can_be_followed(word):
+    """The options in the refusal of scikit-learn's word are planned, the first ones by the default itself."""
+    plans = [plan(dbdp.Request(**{"epsilon": 1.0, "delta": 1e-6} | given), FACTS) for given in follows(word)]
+    assert {each.request.algorithm for each in plans} == {"preconditioned_gd", "bolt_on"}
+
+
+@pytest.mark.parametrize("word", ["class_weight", "learning_rate", "learning_rate_init", "eta0"])
+def test_the_remedy_of_a_step_or_a_weight_leads_to_the_default(word):
+    plans = [plan(dbdp.Request(**{"epsilon": 1.0, "delta": 1e-6} | given), FACTS) for given in follows(word)]
+    assert [each.request.algorithm for each in plans] == ["preconditioned_gd"]
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -63,7 +63,7 @@ def test_every_view_that_is_not_internal_has_a_model(connection):
 def trained(connection: psycopg.Connection, database: Database, dataset: str) -> str:
     """A dataset with one model, one charge and one allowance."""
     database.grant_training(dataset, "dbdp_analyst", epsilon=1)
-    connection.execute("select dbdp.dp_logreg(%s, 5, epochs => 1, batch_size => 9)", (dataset,))
+    connection.execute("select dbdp.dp_logreg(%s, 5, algorithm => 'bolt_on', epochs => 1, batch_size => 9)", (dataset,))
     return dataset
 
 

@@ -49,7 +49,9 @@ def targets(url: str) -> dict[str, object]:
 )
 def test_connect_takes_every_kind_of_target(kind, server_url, dataset):
     with dbdp.connect(targets(server_url)[kind]) as database:
-        model = dbdp.LogisticRegression(epsilon=1, delta=1e-6, batch_size=10).fit(database, dataset)
+        model = dbdp.LogisticRegression(epsilon=1, delta=1e-6, algorithm="bolt_on", batch_size=10).fit(
+            database, dataset
+        )
         assert model.coef_.shape == (1, 3)
         database.connection.rollback()
 
@@ -73,15 +75,16 @@ def test_connect_reads_the_environment(server_url, monkeypatch):
 
 def test_every_epoch_is_one_query_and_is_reported(database, dataset):
     reports: list[tuple[str, int, int]] = []
-    request = dbdp.Request(epsilon=1, delta=1e-6, epochs=4, batch_size=10)
+    request = dbdp.Request(epsilon=1, delta=1e-6, algorithm="bolt_on", epochs=4, batch_size=10)
     database.train(dataset, request, lambda *report: reports.append(report))
     assert reports == [("shuffle", 0, 1), ("shuffle", 1, 1), *(("epoch", done, 4) for done in range(5))]
 
 
 def test_client_and_server_return_the_same_plan(database, dataset, connection):
-    request = dbdp.Request(epsilon=1, delta=1e-6, epochs=4, batch_size=7)
+    request = dbdp.Request(epsilon=1, delta=1e-6, algorithm="bolt_on", epochs=4, batch_size=7)
     in_server = connection.execute(
-        "select dbdp.dp_explain(%s, epsilon => 1, delta => 1e-6, epochs => 4, batch_size => 7)", (dataset,)
+        "select dbdp.dp_explain(%s, epsilon => 1, delta => 1e-6, algorithm => 'bolt_on', epochs => 4, batch_size => 7)",
+        (dataset,),
     ).fetchone()
     assert in_server == (database.explain(dataset, request),)
 
@@ -147,7 +150,7 @@ def test_candidates_understand_other_spellings(database, dataset):
     assert both[0] == both[1]
     with pytest.raises(ValueError, match="in two spellings"):
         dbdp.TuningRequest(base, ({"regularization": 0.1, "regularisation": 0.1},))
-    for setting, remedy in (("C", "pass regularisation"), ("epoch", "did you mean 'epochs'")):
+    for setting, remedy in (("C", "pass radius"), ("epoch", "did you mean 'epochs'")):
         with pytest.raises(ValueError, match=f"sets {setting}; it may set .*{remedy}"):
             database.explain_tuning(dataset, dbdp.TuningRequest(base, ({setting: 3},)))
 
@@ -199,7 +202,7 @@ grant execute on function {schema}.refuse() to public;
 alter table dbdp.model add constraint refuse check ({schema}.refuse()) not valid""")
     try:
         with pytest.raises(ChargedError, match=r"^training failed after it was charged; .*refunded: ") as stopped:
-            database.train(dataset, dbdp.Request(epsilon=1, delta=1e-6, batch_size=10))
+            database.train(dataset, dbdp.Request(epsilon=1, delta=1e-6, algorithm="bolt_on", batch_size=10))
     finally:
         connection.execute("alter table dbdp.model drop constraint refuse")
     assert not isinstance(stopped.value, ValueError)
@@ -210,7 +213,7 @@ alter table dbdp.model add constraint refuse check ({schema}.refuse()) not valid
 
 
 def test_candidates_take_scalars_of_numpy(database, dataset):
-    base = dbdp.Request(epsilon=np.float64(1), delta=1e-6, batch_size=np.int64(5))
+    base = dbdp.Request(epsilon=np.float64(1), delta=1e-6, algorithm="bolt_on", batch_size=np.int64(5))
     request = dbdp.TuningRequest(base, [{"epochs": np.int64(2)}, {"regularisation": np.float32(0.5)}])
     model = database.tune(dataset, request)
     assert model.receipt["candidates"] == [{"epochs": 2}, {"regularisation": 0.5}]

@@ -118,7 +118,7 @@ def test_ridge_has_the_good_default_and_warns_where_delta_is_0(database, numbers
     assert ridge.receipt_["algorithm"] == "preconditioned_gd"
     assert "warning" not in ridge.receipt_
     assert ridge.score(np.linspace(0, 1, 50)[:, None], np.linspace(0, 100, 50)) > 0.9
-    with pytest.warns(UserWarning, match="the squared loss at delta = 0 is learned with much more noise"):
+    with pytest.warns(UserWarning, match="the squared loss at delta = 0 has twice the noise"):
         dbdp.Ridge(epsilon=1, database=database, progress=False).fit(numbers)
 
 

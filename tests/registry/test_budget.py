@@ -18,7 +18,10 @@ from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, "
+    "algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
+)
 EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 BUDGETS = {
     "basic": Budget.of(epsilon=3.0, delta=3e-6, mode="basic"),
@@ -28,12 +31,14 @@ BUDGETS = {
 
 def cost(budget: Budget, epsilon: float, delta: float) -> tuple[int, int]:
     """Return the charge of one release on the table, as the accountant computes it."""
-    request = Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)
+    request = Request(epsilon=epsilon, delta=delta, algorithm="bolt_on", epochs=1, batch_size=20)
     return budget.cost(plan(request, Facts(60, 4)).mechanism.guarantee)
 
 
 def fit(database: Database, name: str, epsilon: float, delta: float) -> None:
-    LogisticRegression(epsilon=epsilon, delta=delta, epochs=1, batch_size=20, progress=False).fit(database, name)
+    LogisticRegression(epsilon=epsilon, delta=delta, algorithm="bolt_on", epochs=1, batch_size=20, progress=False).fit(
+        database, name
+    )
 
 
 def ledger(connection: psycopg.Connection, name: str) -> list[tuple]:
@@ -68,7 +73,9 @@ def test_a_release_is_charged_as_the_accountant_computes(
 
 def test_the_table_of_charges_is_that_of_the_law():
     """privacy.md §13: a Gaussian costs αΔ²/2σ² at the fixed order, a pure release its ε in mode basic."""
-    guarantee = plan(Request(epsilon=0.5, delta=1e-7, batch_size=20), Facts(60, 4)).mechanism.guarantee
+    guarantee = plan(
+        Request(epsilon=0.5, delta=1e-7, algorithm="bolt_on", batch_size=20), Facts(60, 4)
+    ).mechanism.guarantee
     renyi = BUDGETS["renyi"]
     exact = renyi.order / (2 * guarantee.event.noise_multiplier**2)
     assert renyi.cost(guarantee) == (math.ceil(exact * (1 + 1e-12) * CHARGE_UNITS), 0)
@@ -78,7 +85,7 @@ def test_the_table_of_charges_is_that_of_the_law():
 
 def test_releases_of_one_statement_are_charged_each(connection, table, register, spent):
     name = register(table)
-    sql = f"select dbdp.dp_logreg('{name}', 1, batch_size => 20) from generate_series(1, 3)"
+    sql = f"select dbdp.dp_logreg('{name}', 1, algorithm => 'bolt_on', batch_size => 20) from generate_series(1, 3)"
     assert len(connection.execute(sql).fetchall()) == 3
     assert spent(name) == (3 * CHARGE_UNITS, 0)
 
@@ -206,8 +213,10 @@ def test_one_release_may_spend_all_of_the_budget_and_no_more(connection, table, 
 
 def test_explaining_spends_and_writes_nothing(connection, database, table, register, spent):
     name = register(table)
-    explained = connection.execute("select dbdp.dp_explain(%s, 1, 1e-6, batch_size => 20)", (name,)).fetchone()[0]
-    assert explained == database.explain(name, Request(epsilon=1.0, delta=1e-6, batch_size=20))
+    explained = connection.execute(
+        "select dbdp.dp_explain(%s, 1, 1e-6, algorithm => 'bolt_on', batch_size => 20)", (name,)
+    ).fetchone()[0]
+    assert explained == database.explain(name, Request(epsilon=1.0, delta=1e-6, algorithm="bolt_on", batch_size=20))
     assert explained["charge"] > 0
     assert spent(name) == (0, 0)
     assert ledger(connection, name) == []

@@ -358,7 +358,8 @@ def test_groups_share_the_capacity_for_any_sizes(connection, clinic, register, d
 def test_a_tuning_and_a_baseline_read_the_slots(connection, clinic, register, database):
     name = register(clinic, **DECLARED, capacity=900, delta=0.1)
     tuned = database.tune(
-        name, TuningRequest(Request(3.0, 1e-5, epochs=1, batch_size=20), ({"epochs": 1}, {"epochs": 2}))
+        name,
+        TuningRequest(Request(3.0, 1e-5, algorithm="bolt_on", epochs=1, batch_size=20), ({"epochs": 1}, {"epochs": 2})),
     )
     assert (tuned.receipt["neighbours"], tuned.receipt["capacity"]) == ("change-one", 900)
     baseline = baselines.minimum(database._session, name, Request(1.0))

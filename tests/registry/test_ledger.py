@@ -18,7 +18,10 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release, SphericalLa
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, "
+    "algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
+)
 EVERY_INTERFACE = pytest.mark.parametrize("interface", ["server", "client"])
 
 
@@ -31,7 +34,11 @@ def rival(make_role: Callable[..., str]) -> str:
 def train(connection: psycopg.Connection, interface: str, name: str, epsilon: float = 1.0, delta: float = 0.0) -> int:
     if interface == "server":
         return connection.execute(TRAIN, (name, epsilon, delta)).fetchone()[0]
-    return connect(connection).train(name, Request(epsilon=epsilon, delta=delta, epochs=1, batch_size=20)).id
+    return (
+        connect(connection)
+        .train(name, Request(epsilon=epsilon, delta=delta, algorithm="bolt_on", epochs=1, batch_size=20))
+        .id
+    )
 
 
 def one(connection: psycopg.Connection, sql: str, *parameters: Any) -> Row:
@@ -86,7 +93,9 @@ def test_a_matrix_that_was_shown_is_no_model(connection, dataset):
 
 def test_a_failure_that_a_client_cannot_note_any_more_stays_open(connection, server_url, dataset):
     with psycopg.connect(server_url, autocommit=True) as other, pytest.raises((ChargedError, psycopg.Error)):
-        connect(other).train(dataset, Request(epsilon=1.0, batch_size=20), lambda *_: other.close())
+        connect(other).train(
+            dataset, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20), lambda *_: other.close()
+        )
     assert [row["outcome"] for row in history(connection, dataset)] == [None]
 
 

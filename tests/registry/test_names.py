@@ -12,7 +12,9 @@ from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
 
 ROLES = {"owner": "dbdp_data_owner", "eve": "dbdp_analyst", "alice": "dbdp_analyst", "app": "dbdp_predictor"}
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, delta => 1e-6, epochs => 1, name => %s)"
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => 1, delta => 1e-6, algorithm => 'bolt_on', epochs => 1, name => %s)"
+)
 PREDICT = "select dbdp.predict_probability(%s::text, '{.1, .2, .3}'::float8[])"
 BY_NUMBER = "select dbdp.predict_probability(%s::bigint, '{.1, .2, .3}'::float8[])"
 GRANT, REVOKE = "select dbdp.grant_prediction(%s::text, %s)", "select dbdp.revoke_prediction(%s::text, %s)"
@@ -128,8 +130,8 @@ def test_owner_of_other_rows_cannot_store_under_a_name(stage):
     own = register(stage, "owner", "mine")
     database = connect(stage["owner"])
     with pytest.raises(ValueError, match="belongs to another role"):
-        database.train(own, Request(1.0, 1e-6, epochs=1, name=stage.name))
-    unnamed = database.train(own, Request(1.0, 1e-6, epochs=1))
+        database.train(own, Request(1.0, 1e-6, algorithm="bolt_on", epochs=1, name=stage.name))
+    unnamed = database.train(own, Request(1.0, 1e-6, algorithm="bolt_on", epochs=1))
     receipt = f'{{"ledger": {unnamed.receipt["ledger"]}, "name": "{stage.name}", "model_version": 9}}'
     stored = stage["owner"].execute(
         "select dbdp_internal.store_release(%s, %s, '{0}', %s)", (own, [1.0, 2.0, 3.0], receipt)
@@ -138,7 +140,10 @@ def test_owner_of_other_rows_cannot_store_under_a_name(stage):
     sql = "select max(version) from dbdp.model where name = %s"
     assert stage.superuser.execute(sql, (stage.name,)).fetchone() == (1,)
     database = connect(stage["owner"])
-    assert database.train(own, Request(1.0, 1e-6, epochs=1, name=f"{stage.name}.mine")).name == f"{stage.name}.mine@1"
+    assert (
+        database.train(own, Request(1.0, 1e-6, algorithm="bolt_on", epochs=1, name=f"{stage.name}.mine")).name
+        == f"{stage.name}.mine@1"
+    )
 
 
 def test_a_name_stays_with_its_dataset(stage):
@@ -234,7 +239,11 @@ def test_code_of_another_role_uses_no_name(stage):
 def test_versions_of_simultaneous_clients_differ(stage):
     def train() -> str | None:
         with stage.fresh("owner") as session:
-            return connect(session).train(stage.data, Request(1.0, 1e-6, epochs=1, name=stage.name)).name
+            return (
+                connect(session)
+                .train(stage.data, Request(1.0, 1e-6, algorithm="bolt_on", epochs=1, name=stage.name))
+                .name
+            )
 
     with ThreadPoolExecutor(3) as pool:
         names = [each.result() for each in [pool.submit(train) for _ in range(3)]]

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from acting import acting
 
-CHARGE = "select dbdp.dp_logreg(%s, epsilon => %s, epochs => 1, batch_size => 20)"
+CHARGE = "select dbdp.dp_logreg(%s, epsilon => %s, algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
 
 
 @pytest.fixture

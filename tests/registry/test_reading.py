@@ -18,7 +18,7 @@ from shuffles import shuffled
 from dbdp.sessions.inside.planner import PLANNED
 
 Register = Callable[..., str]
-TRAIN = "select model from dbdp.dp_logreg(%s, 1, epochs => 1)"
+TRAIN = "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', epochs => 1)"
 
 
 def wide(connection: psycopg.Connection, name: str, rows: int, length: int, *, first_is_short: bool) -> None:
@@ -108,7 +108,10 @@ def test_no_piece_exceeds_what_public_facts_allow(connection, schema, register, 
         for name in names:
             python(RECORD)
             if layout == "groups":
-                connection.execute("select model from dbdp.dp_train_groups(%s, 'g', '{g}', 1, epochs => 1)", (name,))
+                connection.execute(
+                    "select model from dbdp.dp_train_groups(%s, 'g', '{g}', 1, algorithm => 'bolt_on', epochs => 1)",
+                    (name,),
+                )
             else:
                 assert sum(map(len, shuffled(connection, name, 2001))) == 120
             most.setdefault(limit, []).append(max(sum(batch) for batch in pieces(connection)))
@@ -208,7 +211,8 @@ ANSWERS = {
     "class balance": "select dbdp.dp_class_balance(%s, epsilon => 1)",
     "bounds": "select dbdp.dp_bounds(%s, 'y', epsilon => 1)",
     "summary": "select dbdp.dp_summarize(%s, epsilon => 1, delta => 1e-6)",
-    "tuning": 'select model from dbdp.dp_tune(%s, \'[{"regularisation": 0.1}, {"regularisation": 1}]\', 10)',
+    "tuning": "select model "
+    "from dbdp.dp_tune(%s, '[{\"regularisation\": 0.1}, {\"regularisation\": 1}]', 10, algorithm => 'bolt_on')",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 5)"
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 5)"
 MIXED = """
 create type mood as enum ('sad', 'happy', 'it''s');
 create domain share as float8 check (value >= 0);
@@ -63,7 +63,7 @@ def test_every_type_of_column_can_be_declared_and_trained_on(connection, schema,
 def test_every_type_of_column_can_be_trained_on_from_a_client(connection, database, schema, register):
     connection.execute(MIXED)
     name = register("mixed", features=MIXED_FEATURES)
-    fitted = LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+    fitted = LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=5, progress=False).fit(database, name)
     assert len(fitted.feature_names_) == len(fitted.coef_[0]) == 17
 
 
@@ -127,7 +127,7 @@ insert into {weird} select i, 'a''b', case when i % 2 = 0 then 'p''o\\s' else 'n
         if interface == "server":
             connection.execute(TRAIN, (name,))
         else:
-            LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+            LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=5, progress=False).fit(database, name)
         model = connection.execute(
             "select id, feature_names from dbdp.models_details where dataset = %s", (name,)
         ).fetchone()
@@ -152,7 +152,7 @@ insert into p select array[.1, .2, .3], i % 2, i % 3 % 2 from generate_series(1,
     if interface == "server":
         connection.execute(TRAIN, (name,))
     else:
-        LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, name)
+        LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=5, progress=False).fit(database, name)
     assert connection.execute("select rows from dbdp.datasets_details where name = %s", (name,)).fetchone() == (30,)
 
 
@@ -416,7 +416,7 @@ def test_a_table_that_changed_is_refused_before_any_charge(connection, database,
         if interface == "server":
             connection.execute(TRAIN, (dataset,))
         else:
-            LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(database, dataset)
+            LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=5, progress=False).fit(database, dataset)
     assert spent(dataset) == (0, 0)
     connection.execute("select dbdp.drop_dataset(%s)", (dataset,))  # always possible
 
@@ -443,7 +443,9 @@ def test_a_dataset_of_this_transaction_cannot_be_trained_on(server_url, schema, 
             if interface == "server":
                 mine.execute(TRAIN, ("fresh",))
             else:
-                LogisticRegression(epsilon=1.0, batch_size=5, progress=False).fit(connect(mine), "fresh")
+                LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=5, progress=False).fit(
+                    connect(mine), "fresh"
+                )
         mine.rollback()
     assert nothing_left(connection, schema)
 

@@ -71,7 +71,7 @@ def test_no_letter_that_shows_nothing_is_in_a_new_name():
 
 
 def named(connection: psycopg.Connection, dataset: str, name: str) -> str:
-    sql = "select version from dbdp.dp_logreg(%s, 1, batch_size => 20, name => %s)"
+    sql = "select version from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 20, name => %s)"
     return connection.execute(sql, (dataset, name)).fetchone()[0]
 
 

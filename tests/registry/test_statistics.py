@@ -11,7 +11,7 @@ from dbdp.interfaces.python.client.connecting import connect
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, epochs => 1, batch_size => 20)"
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
 CHARGE = "select ledger_id from dbdp_internal.charge(%s, %s)"
 OF_TWO = '{"event": {"event": "EpsilonDeltaDpEvent", "epsilon": 2, "delta": 0}, "epsilon": 2, "delta": 0}'
 PLAN = f'{{"algorithm": "some", "guarantee": {OF_TWO}}}'
@@ -37,7 +37,7 @@ def test_statistics_count_charges_by_how_they_ended(connection, table, register)
     (row,) = statistics(connection, name)
     assert (row["charges"], row["spent_share"], row["total_seconds"], row["last_release"]) == (0, 0, 0, None)
     connection.execute(TRAIN, (name, 1))
-    connect(connection).train(name, Request(epsilon=1, epochs=1, batch_size=20))
+    connect(connection).train(name, Request(epsilon=1, algorithm="bolt_on", epochs=1, batch_size=20))
     failing, _ = (connection.execute(CHARGE, (name, PLAN)).fetchone()[0] for _ in "ab")
     connection.execute("select dbdp_internal.record_outcome(%s, 'failed', 'by hand')", (failing,))
     (row,) = statistics(connection, name)

@@ -301,7 +301,7 @@ def test_one_unit_in_secret_orders_moves_by_r_delta(households):
 def test_a_unit_of_one_row_is_a_unit_still(connection, schema, register, database):
     visits(connection, "v", [5, 2, 3, 1])
     name = registered(register, "v", 11, 1)
-    database.train(name, Request(1.0, batch_size=2))
+    database.train(name, Request(1.0, algorithm="bolt_on", batch_size=2))
     sql = "select plan from dbdp.ledger where dataset_id = (select id from dbdp.dataset where name = $1)"
     for explanation in (database.explain(name, Request(1.0)), database.query(sql, name)[0]["plan"]):
         assert (explanation["neighbours"], explanation["units"], explanation["rows"]) == ("replace-one-unit", 4, 4)
@@ -335,7 +335,7 @@ def test_units_are_compared_by_built_in_code_alone(connection, schema, register,
     assert database.query("select rows from dbdp.datasets_details where name = $1", name) == [{"rows": 2 * expected}]
     found = np.concatenate(packed(connection, name))
     assert len(found) == 2 * expected
-    assert database.train(name, Request(1.0, batch_size=1)).receipt["units"] == expected
+    assert database.train(name, Request(1.0, algorithm="bolt_on", batch_size=1)).receipt["units"] == expected
 
 
 @pytest.mark.parametrize("kind", ["float8", "numeric", "boolean", "json", "mood", "int[]", "interval", "citext_like"])
@@ -389,9 +389,11 @@ def test_the_number_of_rows_is_private_and_that_of_units_is_not(
 
     def train() -> None:
         if interface == "client":
-            database.train(name, Request(1.0, batch_size=2))
+            database.train(name, Request(1.0, algorithm="bolt_on", batch_size=2))
         else:
-            connection.execute("select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 2)", (name,))
+            connection.execute(
+                "select model from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 2)", (name,)
+            )
 
     connection.execute("insert into v values ('p0', 3, 1), ('p1', 2, 1), (null, 1, 1); delete from v where i = 5")
     train()
@@ -412,7 +414,7 @@ def test_a_unit_that_comes_during_training_stops_it(connection, schema, register
             connection.execute(f"insert into {schema}.v values ('p9', 1, 1)")
 
     with pytest.raises(ChargedError, match=r"had 4 units while it was read, dataset .* has 3: the table changed"):
-        database.train(name, Request(1.0, batch_size=2), come)
+        database.train(name, Request(1.0, algorithm="bolt_on", batch_size=2), come)
 
 
 def test_a_unit_column_of_another_type_is_refused(connection, schema, register, database):
@@ -456,8 +458,18 @@ def test_every_algorithm_trains_on_units(connection, clinic, algorithm, spent):
 
 def test_units_in_shards_learn_the_same_on_connections(connection, clinic, database):
     """A training on units in shards learns as much on connections as in one."""
-    settings = {"epsilon": 500.0, "delta": 1e-5, "shards": 3, "epochs": 5, "regularisation": 0.1}
-    call = "dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, shards => 3, epochs => 5, regularisation => 0.1)"
+    settings = {
+        "epsilon": 500.0,
+        "delta": 1e-5,
+        "algorithm": "bolt_on",
+        "shards": 3,
+        "epochs": 5,
+        "regularisation": 0.1,
+    }
+    call = (
+        "dbdp.dp_logreg(%s, epsilon => 200, delta => 1e-5, "
+        "algorithm => 'bolt_on', shards => 3, epochs => 5, regularisation => 0.1)"
+    )
     [alone] = released(connection, call, (clinic,))
     spread = database.train(clinic, Request(**settings))
     assert spread.receipt["shards"] == alone["receipt"]["shards"] == 3
@@ -465,7 +477,7 @@ def test_units_in_shards_learn_the_same_on_connections(connection, clinic, datab
 
 
 def test_a_tuning_and_a_matrix_are_for_units_too(clinic, database, spent):
-    base = Request(3.0, 1e-5, epochs=1, batch_size=20)
+    base = Request(3.0, 1e-5, algorithm="bolt_on", epochs=1, batch_size=20)
     tuned = database.tune(clinic, TuningRequest(base, ({"regularisation": 0.1}, {"regularisation": 1.0})))
     assert (tuned.receipt["neighbours"], tuned.receipt["unit"]) == ("replace-one-unit", "patient")
     assert tuned.receipt["plans"][0]["epsilon"] == 1.0
@@ -478,8 +490,22 @@ def test_a_tuning_and_a_matrix_are_for_units_too(clinic, database, spent):
 def test_the_command_line_explains_what_units_cost(connection, schema, register, database):
     visits(connection, "v", [1, 2, 3])
     name = register("v", features={"i": [0, 6]}, unit="patient", max_rows=2)
-    explanation = database.explain(name, Request(epsilon=1.0, batch_size=2))
-    shape = ["--rows", "6", "--features", "2", "--max-rows", "2", "--epsilon", "1", "--batch-size", "2", "--json"]
+    explanation = database.explain(name, Request(epsilon=1.0, algorithm="bolt_on", batch_size=2))
+    shape = [
+        "--rows",
+        "6",
+        "--features",
+        "2",
+        "--max-rows",
+        "2",
+        "--epsilon",
+        "1",
+        "--algorithm",
+        "bolt_on",
+        "--batch-size",
+        "2",
+        "--json",
+    ]
     run = CliRunner().invoke(app, ["explain", *shape])
     assert json.loads(run.output).items() <= explanation.items()
     assert explanation["units"] == 3

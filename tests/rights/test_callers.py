@@ -26,9 +26,11 @@ ACTS = {
     "drop": "dbdp.drop_dataset('{d}')",
     "register": "dbdp.register_dataset('{d}_2', '{s}.{d}_2', 'y', '1', "
     '\'{{"x": {{"length": 3, "norm": 1}}}}\', 1, 1e-6)',
-    "train": "(select model from dbdp.dp_logreg('{d}', 1, batch_size => 20))",
-    "tune": "(select model from dbdp.dp_tune('{d}', '[{{\"epochs\": 1}}, {{\"epochs\": 2}}]', 1, batch_size => 10))",
-    "train groups": "(select count(*) from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20))",
+    "train": "(select model from dbdp.dp_logreg('{d}', 1, algorithm => 'bolt_on', batch_size => 20))",
+    "tune": "(select model from dbdp.dp_tune('{d}', '[{{\"epochs\": 1}}, {{\"epochs\": 2}}]', 1, "
+    "algorithm => 'bolt_on', batch_size => 10))",
+    "train groups": "(select count(*) from "
+    "dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, algorithm => 'bolt_on', batch_size => 20))",
     "score": "dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
     "class balance": "dbdp.dp_class_balance('{d}', 1)",
     "summarize": "(select summary from dbdp.dp_summarize('{d}', 1, 1e-6))",
@@ -490,9 +492,12 @@ def test_what_is_ones_own_is_no_trap(arena, owner, analyst, dataset):
     analyst.execute("create table mine as select now() as at, 0::int8 as model")
     analyst.execute("begin")
     for _ in range(2):
-        analyst.execute(f"insert into mine select now(), model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)")
+        analyst.execute(
+            "insert into mine select now(), model "
+            f"from dbdp.dp_logreg('{dataset}', 1, algorithm => 'bolt_on', batch_size => 20)"
+        )
     analyst.execute("commit")
-    train = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
+    train = f"select model from dbdp.dp_logreg('{dataset}', 1, algorithm => 'bolt_on', batch_size => 20)"
     analyst.execute(f"create function mine() returns int8 language sql security definer as $$ {train} $$")
     analyst.execute("create view my_view as select mine() as model")
     analyst.execute("select * from my_view")
@@ -503,7 +508,7 @@ def test_what_is_ones_own_is_no_trap(arena, owner, analyst, dataset):
 @pytest.mark.attack("own-code")
 def test_what_one_drops_oneself_is_no_trap(arena, analyst, dataset):
     """A table that makes place for another, and one that was used; a view that was used could be anybody's."""
-    train = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
+    train = f"select model from dbdp.dp_logreg('{dataset}', 1, algorithm => 'bolt_on', batch_size => 20)"
     analyst.execute(f"create table results as {train}")
     analyst.execute(f"begin; drop table results; create table results as {train}")
     analyst.execute(f"insert into results {train}; drop table results; create temporary table results as {train}")
@@ -521,7 +526,9 @@ def test_a_trigger_of_ones_own_is_no_trap(arena, analyst, dataset):
     analyst.execute("create table noted (model int8); grant select, insert on noted to public")
     analyst.execute("create function seen() returns trigger language plpgsql as 'begin return new; end'")
     analyst.execute("create trigger t before insert on noted for each row execute function seen()")
-    analyst.execute(f"insert into noted select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)")
+    analyst.execute(
+        f"insert into noted select model from dbdp.dp_logreg('{dataset}', 1, algorithm => 'bolt_on', batch_size => 20)"
+    )
     analyst.execute("drop table noted; drop function seen()")
 
 
@@ -561,9 +568,10 @@ CHANGES = {
     "a corrected declaration": "select dbdp.redeclare('{d}', 'because', positive => '0', negative => '1')",
 }
 SPENDING = {
-    "train": "select dbdp.dp_logreg('{d}', 1, batch_size => 20, epochs => 2)",
-    "tune": """select dbdp.dp_tune('{d}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
-    "groups": "select * from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, batch_size => 20)",
+    "train": "select dbdp.dp_logreg('{d}', 1, algorithm => 'bolt_on', batch_size => 20, epochs => 2)",
+    "tune": """select dbdp.dp_tune('{d}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1,
+        algorithm => 'bolt_on', batch_size => 10)""",
+    "groups": "select * from dbdp.dp_train_groups('{d}', 'g', '{{a}}', 1, algorithm => 'bolt_on', batch_size => 20)",
     "score": "select dbdp.dp_score({m}, '{d}', 'accuracy', 1)",
     "evaluate": "select * from dbdp.evaluate({m}, '{d}', 1)",
     "class balance": "select dbdp.dp_class_balance('{d}', 1)",

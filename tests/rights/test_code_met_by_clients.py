@@ -63,27 +63,28 @@ create index on {t}_low (y) where {s}.meet(13) = y
 """
 PLANTS["what no query needs"] = NOT_PLANNED
 SMALL: dict[str, Any] = {"batch_size": 20, "epochs": 1}
+BOLT_ON: dict[str, Any] = {"algorithm": "bolt_on"} | SMALL
 INTERFACES: dict[str, Callable[[Database, str], object]] = {
-    "train": lambda database, name: database.train(name, Request(1.0, **SMALL)),
+    "train": lambda database, name: database.train(name, Request(1.0, **BOLT_ON)),
     "train, noisy": lambda database, name: database.train(name, Request(1.0, 1e-6, "dp_sgd", **SMALL)),
-    "train, shards": lambda database, name: database.train(name, Request(1.0, shards=2, **SMALL)),
+    "train, shards": lambda database, name: database.train(name, Request(1.0, shards=2, **BOLT_ON)),
     "tune": lambda database, name: database.tune(
-        name, TuningRequest(Request(1.0, batch_size=10), ({"epochs": 1}, {"epochs": 2}))
+        name, TuningRequest(Request(1.0, algorithm="bolt_on", batch_size=10), ({"epochs": 1}, {"epochs": 2}))
     ),
     "train_groups": lambda database, name: database.train_groups(
-        name, Request(1.0, **SMALL), group_by="g", groups=["a"]
+        name, Request(1.0, **BOLT_ON), group_by="g", groups=["a"]
     ),
     "explain_groups": lambda database, name: database.explain_groups(
-        name, Request(1.0, **SMALL), group_by="g", groups=["a"]
+        name, Request(1.0, **BOLT_ON), group_by="g", groups=["a"]
     ),
     "baseline": lambda database, name: database.baseline(name, Request(1.0)),
     "check_declaration": lambda database, name: database.check_declaration(name),
-    "descent": lambda database, name: database.descent(name, Request(1.0, **SMALL)),
+    "descent": lambda database, name: database.descent(name, Request(1.0, **BOLT_ON)),
     "class_balance": lambda database, name: database.class_balance(name, epsilon=1.0),
     "summarize": lambda database, name: database.summarize(name, epsilon=1.0, delta=1e-6),
-    "an estimator": lambda database, name: LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(
-        database, name
-    ),
+    "an estimator": lambda database, name: LogisticRegression(
+        epsilon=1.0, algorithm="bolt_on", batch_size=20, progress=False
+    ).fit(database, name),
     "score": lambda database, name: database.score(
         database.query("select max(id) as id from dbdp.models_details")[0]["id"], name, "accuracy", epsilon=1.0
     ),
@@ -95,8 +96,21 @@ ONCE = ["--repeats", "1", "--yes"]
 QUICK_INTERFACES = ("train", "tune", "baseline", "an estimator")
 QUICK_COMMANDS = ("train", "predict", "check-declaration")
 COMMANDS = {
-    "train": ["train", "{d}", "--epsilon", "1", "--batch-size", "20", "--epochs", "1"],
-    "train-groups": ["train-groups", "{d}", "--group-by", "g", "--group", "a", "--epsilon", "1", "--batch-size", "20"],
+    "train": ["train", "{d}", "--epsilon", "1", "--algorithm", "bolt_on", "--batch-size", "20", "--epochs", "1"],
+    "train-groups": [
+        "train-groups",
+        "{d}",
+        "--group-by",
+        "g",
+        "--group",
+        "a",
+        "--epsilon",
+        "1",
+        "--algorithm",
+        "bolt_on",
+        "--batch-size",
+        "20",
+    ],
     "baseline": ["baseline", "{d}"],
     "check-declaration": ["check-declaration", "{d}"],
     "plot loss": ["plot", "loss", "{d}", "{file}", "--options", '{{"batch_size": 20, "epochs": 1}}'],
@@ -178,7 +192,7 @@ def test_a_training_lends_the_tables_owner_no_rights(host, plant, guest):
     name, role = host.table(plant), name_of(host, guest)
     with connect(host.url(guest)) as database:
         database.query("set constraint_exclusion = on")
-        database.train(name, Request(1.0, **SMALL))
+        database.train(name, Request(1.0, **BOLT_ON))
     seen = host.met()
     # It ran as its owner. CHECK constraints, which our plans do without at any setting, did not run.
     assert seen == (set() if plant in ("a CHECK constraint", "what no query needs") else {(host.schema, role)})
@@ -197,7 +211,7 @@ def test_no_interface_of_python_plans_a_statement_on_the_table(host, interface):
     name = host.table("the predicate of an index")
     if interface == "score":
         with connect(host.url(guest)) as database:
-            database.train(name, Request(1.0, **SMALL))
+            database.train(name, Request(1.0, **BOLT_ON))
         host.met()
     with connect(host.url(guest)) as database:
         INTERFACES[interface](database, name)
@@ -280,7 +294,7 @@ def test_a_refused_training_of_a_client_charges_nothing(host):
     host.session.execute(f"delete from {name} where ctid = (select min(ctid) from {name})")
     before = json.dumps(host.session.execute("select charged::text from dbdp.budget_details(%s)", (name,)).fetchone())
     with connect(host.url("rival")) as database, pytest.raises(ValueError, match="has 59 rows"):
-        database.train(name, Request(1.0, **SMALL))
+        database.train(name, Request(1.0, **BOLT_ON))
     assert (
         json.dumps(host.session.execute("select charged::text from dbdp.budget_details(%s)", (name,)).fetchone())
         == before
@@ -302,7 +316,7 @@ def test_rows_that_the_server_reads_are_predicted_as_in_a_query(host, kind):
     with connect(host.url("owner")) as database:
         database.register_dataset(name, name, label="y", features=features, epsilon=1000, delta=1e-3, **labels)
         loss = "huber_regression" if kind == "a number" else "logistic"
-        model = database.train(name, Request(900.0, loss=loss, batch_size=3, epochs=1)).id
+        model = database.train(name, Request(900.0, loss=loss, algorithm="bolt_on", batch_size=3, epochs=1)).id
         result = database.predictions(model, f"{host.schema}.{name}", most=9)
     function = {"classes": "predict_class", "a number": "predict_value"}.get(kind, "predict_probability")
     argument = "t.x" if kind == "an array" else "t"

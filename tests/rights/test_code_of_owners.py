@@ -68,10 +68,12 @@ def orders(arena: Arena, owner: psycopg.Connection, sql: str) -> None:
 
 
 INTERFACES = {
-    "dp_logreg": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
+    "dp_logreg": "select dbdp.dp_logreg('{n}', 1, algorithm => 'bolt_on', batch_size => 20, epochs => 1)",
     "dp_train": "select dbdp.dp_train('{n}', 1, 1e-6, 'dp_sgd', batch_size => 20, epochs => 1)",
-    "dp_tune": """select dbdp.dp_tune('{n}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1, batch_size => 10)""",
-    "dp_score": "select dbdp.dp_score(model, '{n}', 'confusion', 1) from dbdp.dp_logreg('{m}', 1, batch_size => 20)",
+    "dp_tune": """select dbdp.dp_tune('{n}', '[{{"epochs": 1}}, {{"epochs": 2}}]', 1,
+        algorithm => 'bolt_on', batch_size => 10)""",
+    "dp_score": "select dbdp.dp_score(model, '{n}', 'confusion', 1) "
+    "from dbdp.dp_logreg('{m}', 1, algorithm => 'bolt_on', batch_size => 20)",
     "dp_explain": "select dbdp.dp_explain('{n}', 1)",
 }
 
@@ -205,7 +207,7 @@ TAKEN = (
 
 SAYING = ("debug", "log", "info", "notice", "warning")
 READING = {  # calls that read the table as its owner, by a role that may read it
-    "training": "select dbdp.dp_logreg('{n}', 1, batch_size => 20, epochs => 1)",
+    "training": "select dbdp.dp_logreg('{n}', 1, algorithm => 'bolt_on', batch_size => 20, epochs => 1)",
     "rows": "select * from dbdp_internal.table_rows('{s}.{n}', null, 9)",
     "check": "select dbdp_internal.check_rows('{n}')",
     "shuffle": "create temporary table if not exists b (block_no int8, block bytea); "

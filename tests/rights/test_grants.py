@@ -22,9 +22,10 @@ from dbdp.privacy.accounting.events import Release
 INTERFACES = {
     "training": "select dbdp.dp_logreg('{}', 1)",
     "training with noise in every update": "select dbdp.dp_train('{}', 1, 1e-6, 'dp_sgd')",
-    "tuning": """select dbdp.dp_tune('{}', '[{{"schedule": "square_root"}}]', 1)""",
+    "tuning": """select dbdp.dp_tune('{}', '[{{"schedule": "square_root"}}]', 1, algorithm => 'bolt_on')""",
     "explaining": "select dbdp.dp_explain('{}', 1)",
-    "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1)""",
+    "explaining a tuning": """select dbdp.dp_explain_tuning('{}', '[{{"schedule": "square_root"}}]', 1,
+        algorithm => 'bolt_on')""",
     "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
     "summarizing": "select dbdp.dp_summarize('{}', 1, 1e-6)",
 }
@@ -56,7 +57,7 @@ def test_dataset_without_a_right_seems_not_registered(stage, kind):
         for view in ("dbdp.dataset", "dbdp.datasets"):
             assert stranger.execute(f"select from {view} where name = %s", (stage.name,)).fetchall() == []
         with pytest.raises(ValueError, match="is not registered"):
-            connect(stranger).train(stage.name, Request(epsilon=1.0, batch_size=20))
+            connect(stranger).train(stage.name, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20))
     assert stage.spent() == 0
 
 
@@ -156,7 +157,7 @@ def test_an_allowance_is_spent_to_its_last_unit_and_no_further(stage, mode):
     limits = "select charge_limit, leak_limit, rdp_order from dbdp.allowance where role = %s"
     stored = stage.connection.execute(limits, (stage.alice,)).fetchone()
     assert stored == (own.charge_limit, own.leak_limit, own.order)
-    request = Request(epsilon=0.7, delta=delta, epochs=1, batch_size=20)
+    request = Request(epsilon=0.7, delta=delta, algorithm="bolt_on", epochs=1, batch_size=20)
     guarantee = release_of(request)
     cost, leak = own.cost(guarantee)
     passed = 0
@@ -239,7 +240,7 @@ def test_a_rollback_refunds_no_allowance(stage):
     with stage.session("alice") as alice:
         alice.execute(f"""
 do $$ begin
-  perform dbdp.dp_logreg('{stage.name}', 0.1, batch_size => 20);
+  perform dbdp.dp_logreg('{stage.name}', 0.1, algorithm => 'bolt_on', batch_size => 20);
   raise exception 'seen it';
 exception when others then null; end $$""")
         with refused("it needs 0.000000301 %, and 0 % is left; nothing more fits"):
@@ -257,10 +258,10 @@ def test_both_interfaces_charge_the_allowance(stage, interface):
         if interface == "server":
             rival.execute(TRAIN, (stage.name, 0.8, 0.0))
         else:
-            request = Request(epsilon=0.8, batch_size=20)
+            request = Request(epsilon=0.8, algorithm="bolt_on", batch_size=20)
             connect(rival).train(stage.name, request, lambda stage, *_: stages.append(stage))
         with pytest.raises((psycopg.Error, ValueError), match="the allowance of role"):
-            connect(rival).train(stage.name, Request(epsilon=0.3, batch_size=20))
+            connect(rival).train(stage.name, Request(epsilon=0.3, algorithm="bolt_on", batch_size=20))
     assert bool(stages) == (interface == "client")
     assert stage.spent("rival") == stage.spent() == 800_000_000
 
@@ -350,7 +351,7 @@ def test_a_charge_waits_for_a_grant_and_counts_at_its_order(stage):
     budget = Budget.of(epsilon=4.0, delta=1e-5)
     stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
     stage.grant("alice", 0.5)
-    request = Request(epsilon=0.2, delta=1e-7, epochs=1, batch_size=20)
+    request = Request(epsilon=0.2, delta=1e-7, algorithm="bolt_on", epochs=1, batch_size=20)
     cost = budget.allowance(2.0).cost(release_of(request))[0]
     with stage.session("owner") as owner, stage.session("alice") as alice, stage.session("alice") as old:
         old.execute("begin isolation level repeatable read; select count(*) from dbdp.allowances_details")
@@ -429,7 +430,7 @@ def test_plan_shows_the_charge_to_the_allowance(stage):
     stage.register(epsilon=4.0, delta=1e-5, mode="renyi")
     stage.grant("alice", 0.5)
     stage.grant("bob", 1.0)
-    explain = "select dbdp.dp_explain(%s, 0.2, 1e-7, epochs => 1, batch_size => 20)"
+    explain = "select dbdp.dp_explain(%s, 0.2, 1e-7, algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
     with stage.acting("alice") as alice:
         planned = alice.execute(explain, (stage.name,)).fetchone()[0]
     assert list(planned["allowance_charges"]) == [stage.alice]

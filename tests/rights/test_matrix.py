@@ -11,7 +11,7 @@ from dbdp.algorithms import Request
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.estimators import LogisticRegression
 
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, batch_size => 20)"
+TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 20)"
 SUMMING = ("dp_sgd", "dp_agd", "majority", "preconditioned_gd")  # together they have every aggregate
 
 
@@ -137,7 +137,9 @@ def test_python_trains_where_the_role_may(stage, dataset, algorithm, kind):
     request = Request(1.0, 1e-6, algorithm, **FEW[algorithm])
     with stage.acting(kind) as session:
         model = connect(session).train(dataset, request, lambda stage, *_: stages.append(stage))
-        fitted = LogisticRegression(epsilon=1.0, batch_size=20, progress=False).fit(connect(session), dataset)
+        fitted = LogisticRegression(epsilon=1.0, algorithm="bolt_on", batch_size=20, progress=False).fit(
+            connect(session), dataset
+        )
         sql = "select coefficients, intercept from dbdp.models_details where id = %s"
         coefficients, intercept = session.execute(sql, (fitted.model_id_,)).fetchone()
     assert stages
@@ -198,7 +200,7 @@ def test_objects_on_the_search_path_change_nothing(stage, dataset, kind):
         model = session.execute(TRAIN, (dataset,)).fetchone()[0]
         for algorithm in SUMMING:
             session.execute("select model from dbdp.dp_train(%s, 1, 1e-6, %s)", (dataset, algorithm))
-        connect(session).train(dataset, Request(epsilon=1.0, batch_size=20))
+        connect(session).train(dataset, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20))
         sql = "select dbdp.predict_probability(%s, '{0.1, 0.2, 0.3}'::float8[])"
         trapped = session.execute(sql, (model,)).fetchone()
         session.execute("reset search_path")
@@ -212,7 +214,7 @@ def test_client_with_policies_off_trains_and_keeps_them_off(stage, dataset, kind
     with stage.acting(kind) as session:
         for command in ("select", "begin"):
             session.execute(f"set row_security = off; {command}")
-            connect(session).train(dataset, Request(epsilon=0.5, batch_size=20))
+            connect(session).train(dataset, Request(epsilon=0.5, algorithm="bolt_on", batch_size=20))
             assert session.execute("show row_security").fetchone() == ("off",)
             session.execute("commit" if command == "begin" else "select")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"):
@@ -225,7 +227,7 @@ def test_client_with_policies_off_trains_and_keeps_them_off(stage, dataset, kind
 def test_errors_after_the_charge_show_no_row(stage, dataset, kind):
     stage.connection.execute("insert into t values ('{4711, 4712, 4713}', 815)")
     with stage.acting(kind) as session, pytest.raises((psycopg.Error, ValueError)) as error:
-        connect(session).train(dataset, Request(epsilon=1.0, batch_size=20))
+        connect(session).train(dataset, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20))
     assert not any(value in str(error.value) for value in ("4711", "4712", "815"))
     assert "61 rows" in str(error.value)
 

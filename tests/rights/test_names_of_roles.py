@@ -123,7 +123,10 @@ def test_an_open_session_follows_its_role_through_a_rename(people, server_url):
     """Within a transaction too: who is renamed meanwhile trains, is charged, and stores a version of its name."""
     people.create("xenia", "analyst")
     people.grant("berta", "d", "xenia", 10)
-    train = "select model from dbdp.dp_logreg(%s, epsilon => 2.5, epochs => 1, batch_size => 20, name => %s)"
+    train = (
+        "select model from dbdp.dp_logreg(%s, epsilon => 2.5, "
+        "algorithm => 'bolt_on', epochs => 1, batch_size => 20, name => %s)"
+    )
     given = (people.full("d"), people.full("named"))
     with psycopg.connect(server_url) as session:
         session.execute(f"set session authorization {people.full('xenia')}")

@@ -113,7 +113,9 @@ def test_no_command_meets_a_planted_name(world, path):
 @pytest.mark.attack("planted-names")
 def test_rows_at_hand_meet_no_planted_name(world, path):
     features = np.linspace(0, 1, 40).reshape(20, 2)
-    dbdp.LogisticRegression(epsilon=1, epochs=1, bounds=1.0, classes=[0, 1]).fit(features, np.arange(20) % 2)
+    dbdp.LogisticRegression(epsilon=1, algorithm="bolt_on", epochs=1, bounds=1.0, classes=[0, 1]).fit(
+        features, np.arange(20) % 2
+    )
     assert traps.met(world.admin) == 0
 
 
@@ -142,7 +144,7 @@ PAGES = (
 def test_the_page_meets_no_planted_name(world, path):
     with connect(world.urls["alice"]) as alice:
         register(alice)
-        model = alice.train("d", Request(1.0, epochs=1)).id
+        model = alice.train("d", Request(1.0, algorithm="bolt_on", epochs=1)).id
     for role in ("alice", ""):  # the owner, and the superuser
         with served(world.urls[role], metrics_token=TOKEN) as site, site.open() as page:
             visit(page, model)
@@ -173,7 +175,7 @@ def forms(model):
         ("/predictions/grant", of_model),
         ("/predictions/revoke", of_model),
         ("/renew", {"dataset": "d", "reason": "of the tests"}),
-        ("/train", {"dataset": "d", "number": "1", "epsilon": "1", "epochs": "1"}),
+        ("/train", {"dataset": "d", "number": "1", "epsilon": "1", "algorithm": "bolt_on", "epochs": "1"}),
     ]
 
 
@@ -231,9 +233,9 @@ def test_lent_connection_meets_no_planted_name(world, path, kind, with_temporari
         register(database)
         connection.commit()
         assert database.dataset_of("rows_of_alice") == "d"
-        database.train("d", Request(1.0, epochs=1))
+        database.train("d", Request(1.0, algorithm="bolt_on", epochs=1))
         with pytest.raises(ValueError, match="batch_size"):
-            database.train("d", Request(1.0, batch_size=10**6))
+            database.train("d", Request(1.0, algorithm="bolt_on", batch_size=10**6))
         database.recover()
         for read in (database.datasets, database.models, database.history, database.allowances, database.check_ledger):
             read()

@@ -186,7 +186,7 @@ def test_a_wrapper_of_an_analyst_hands_on_nothing(arena, analyst, dataset, spent
 
     The control: its owner may call it.
     """
-    body = f"select model from dbdp.dp_logreg('{dataset}', 1, batch_size => 20)"
+    body = f"select model from dbdp.dp_logreg('{dataset}', 1, algorithm => 'bolt_on', batch_size => 20)"
     analyst.execute(f"create function lent() returns bigint language sql security definer as $$ {body} $$")
     inner = "create function pg_temp.inner() returns bytea language sql security definer as"
     analyst.execute(f"{inner} 'select dbdp_internal.sgd_terminate(null)'")
@@ -275,7 +275,7 @@ def test_connection_limit_refuses_shards_uncharged(arena, admin, owner, dataset,
     admin.execute(f"alter role {role} connection limit 2")
     try:
         with arena.login("owner") as client, pytest.raises(ValueError, match="further connections, and one failed"):
-            connect(client).train(dataset, Request(epsilon=1.0, batch_size=10, shards=4))
+            connect(client).train(dataset, Request(epsilon=1.0, algorithm="bolt_on", batch_size=10, shards=4))
     finally:
         admin.execute(f"alter role {role} connection limit -1")
     assert spent(dataset) == (0, 0)
@@ -303,7 +303,9 @@ def test_kill_removes_packed_rows_and_keeps_the_charge():
         for charges in (1, 2):
             with ThreadPoolExecutor(1) as pool, arena.login("analyst") as analyst:
                 analyst.execute("set temp_buffers = '800kB'; set dbdp.pack_memory = '1MB'")
-                training = pool.submit(attempt, analyst, "select dbdp.dp_logreg(%s, 1, epochs => 50000)", name)
+                training = pool.submit(
+                    attempt, analyst, "select dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', epochs => 50000)", name
+                )
                 while not blocks_on_disk(cluster.home) and not training.done():
                     time.sleep(0.02)
                 time.sleep(1.5)  # by then the charge is on disk, which a release would have waited for

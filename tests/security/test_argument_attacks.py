@@ -43,6 +43,7 @@ USUAL = {
     "dataset": "'{name}'",
     "epsilon": "1",
     "delta": "1e-6",
+    "algorithm": "'bolt_on'",
     "batch_size": "20",
     "epochs": "1",
     "model": "{model}",

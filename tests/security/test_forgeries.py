@@ -258,7 +258,9 @@ def test_a_forged_tally_is_bounded(admin, sizes):
 @pytest.mark.attack("predictions")
 def test_predictions_determine_a_linear_model(analyst, dataset):
     """Stated: who may predict with a model has the model, whatever is shown of it."""
-    [made] = released(analyst, "dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)", (dataset,))
+    [made] = released(
+        analyst, "dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 20, epochs => 2)", (dataset,)
+    )
     model, weights, intercept = (made[each] for each in ("model", "coefficients", "intercept"))
     rows = np.vstack([np.zeros(3), 0.5 * np.eye(3)])
     sql = "select dbdp.predict_probability(%s, %s::float8[])"

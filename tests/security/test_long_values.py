@@ -45,9 +45,12 @@ VALUES = {
     "real[]": ("'{0,0,.1}'", "'{0,0,.2}'", f"array_fill(0::float4, array[{LONG // 4}])"),
 }
 DECLARED = {"character": f"character({LONGEST_PADDED})", "enum": "kinds"}  # types as a table declares them
-TRAIN = "select model from dbdp.dp_logreg(%(name)s, 1, epochs => 1)"
+TRAIN = "select model from dbdp.dp_logreg(%(name)s, 1, algorithm => 'bolt_on', epochs => 1)"
 REGRESS = TRAIN.replace("logreg", "linreg")
-GROUPS = "select model from dbdp.dp_train_groups(%(name)s, 'c', %(groups)s, 1, batch_size => 5, epochs => 1)"
+GROUPS = (
+    "select model from dbdp.dp_train_groups(%(name)s, 'c', %(groups)s, 1, "
+    "algorithm => 'bolt_on', batch_size => 5, epochs => 1)"
+)
 Part = tuple[tuple[str, ...], Callable[[str, str], dict[str, Any]], str]
 # The types that a column c may have in each part, what is declared of it with its two values, and the training.
 PARTS: dict[str, Part] = {

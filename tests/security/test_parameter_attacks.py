@@ -141,7 +141,7 @@ def test_no_room_for_temporary_files_parts_no_neighbours(arena, owner, admin, sp
     try:
         with arena.login("analyst") as fresh:
             for name in names:
-                fresh.execute("select model from dbdp.dp_logreg(%s, 1, epochs => 1)", (name,))
+                fresh.execute("select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', epochs => 1)", (name,))
                 assert spent(name)[0] == CHARGE_UNITS
         with arena.login("owner") as fresh:
             states = [

@@ -33,7 +33,7 @@ RECEIPT = (
     "from dbdp.models_details where id = %s"
 )
 INTERFACES = {
-    "dp_logreg": "select model from dbdp.dp_logreg(%s, 1, epochs => 2)",
+    "dp_logreg": "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', epochs => 2)",
     "dp_sgd": "select model from dbdp.dp_train(%s, 1, 1e-6, 'dp_sgd', epochs => 1)",
     "objective_perturbation": "select model from dbdp.dp_train(%s, 1, 1e-6, 'objective_perturbation')",
 }
@@ -98,7 +98,9 @@ def test_no_text_changes_a_word_of_the_answer(arena, owner, analyst):
         sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', 'true', %s, 100, 0, mode => 'basic')"
         owner.execute(sql, (name, f"texts_{number}", '{"k": ["a", "c"], "v": [0, 60]}'))
         allow(owner, name, arena.names["analyst"])
-        model = analyst.execute("select model from dbdp.dp_logreg(%s, 1, batch_size => 20)", (name,)).fetchone()[0]
+        model = analyst.execute(
+            "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 20)", (name,)
+        ).fetchone()[0]
         receipts.append(analyst.execute(RECEIPT, (model,)).fetchone())
     assert all(receipt == receipts[0] for receipt in receipts)
 
@@ -107,13 +109,16 @@ def milliseconds(session: psycopg.Connection, name: str) -> float:
     """What a training takes of the processor: what its caller sees by the clock, without what other processes add."""
     spent = Path(f"/proc/{session.info.backend_pid}/schedstat")
     before = int(spent.read_text().split()[0])
-    session.execute("select model from dbdp.dp_logreg(%s, 1, epochs => 1)", (name,))
+    session.execute("select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', epochs => 1)", (name,))
     return (int(spent.read_text().split()[0]) - before) / 1e6
 
 
 def buffers(session: psycopg.Connection, name: str) -> int:
     """Return the number of shared buffers that EXPLAIN shows a caller; the least of several calls."""
-    sql = "explain (analyze, buffers, timing off) select model from dbdp.dp_logreg(%s, 1, epochs => 1)"
+    sql = (
+        "explain (analyze, buffers, timing off) select model from dbdp.dp_logreg(%s, 1, "
+        "algorithm => 'bolt_on', epochs => 1)"
+    )
     plans = ["\n".join(line for (line,) in session.execute(sql, (name,)).fetchall()) for _ in range(5)]
     return min(int(re.search(r"Buffers: shared hit=(\d+)", plan)[1]) for plan in plans)
 

@@ -15,7 +15,7 @@ from dbdp.privacy.accounting.budget import CHARGE_UNITS
 pytestmark = pytest.mark.security
 Spent = Callable[[str], tuple[int, int]]
 
-CALL = "dbdp.dp_logreg('{name}', 1, batch_size => 20, epochs => 2)"
+CALL = "dbdp.dp_logreg('{name}', 1, algorithm => 'bolt_on', batch_size => 20, epochs => 2)"
 UNDONE = {  # statements, and how many trainings they start; {call} trains
     "ROLLBACK": ("begin; select model from {call}; rollback", 1),
     "ROLLBACK AND CHAIN": (
@@ -194,7 +194,7 @@ def test_stop_at_any_moment_leaves_nothing_uncharged(arena, admin, dataset, spen
 def test_role_stopping_its_own_training_gains_nothing(arena, admin, dataset, spent):
     """The same role stops its training from another session and gains nothing."""
     attacker = arena.session("analyst")
-    long = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 100000)"
+    long = "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 20, epochs => 100000)"
     for number, function in enumerate(("pg_cancel_backend", "pg_terminate_backend")):
         with arena.login("analyst") as victim, ThreadPoolExecutor(1) as pool:
             training = pool.submit(attempt, victim, long, dataset)

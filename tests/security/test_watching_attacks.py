@@ -31,7 +31,7 @@ TALKATIVE = {
     "debug_pretty_print": "off",
     "trace_sort": "on",
 }
-LONG = "select model from dbdp.dp_logreg(%s, 1, batch_size => 60, epochs => 100000)"
+LONG = "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 60, epochs => 100000)"
 
 
 def listened(session: psycopg.Connection, name: str) -> list[str]:

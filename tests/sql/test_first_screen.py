@@ -17,7 +17,8 @@ SHOWN = {
     "dp_logreg": f"select * from dbdp.dp_logreg(%s, {GIVEN})",
     "dp_svm": f"select * from dbdp.dp_svm(%s, {GIVEN})",
     "dp_linreg": "select * from dbdp.dp_linreg(%s, epsilon => 0.5, delta => 1e-6)",
-    "dp_tune": """select * from dbdp.dp_tune(%s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6)""",
+    "dp_tune": """select * from dbdp.dp_tune(%s, '[{"epochs": 1}, {"epochs": 2}]', epsilon => 1, delta => 1e-6,
+    algorithm => 'bolt_on')""",
     "dp_train_groups": f"select * from dbdp.dp_train_groups(%s, 'g', '{{a,b}}', {GIVEN})",
     "dp_summarize": "select * from dbdp.dp_summarize(%s, 0.5, 1e-6)",
     "dp_explain": f"select dbdp.dp_explain(%s, {GIVEN})",  # without reasons for a choice, which are sentences

@@ -42,7 +42,7 @@ def fitted(connection: psycopg.Connection, database: Database, schema: str, regi
     """A model on columns, trained from a client where nothing stops that, else looked up."""
     connection.execute(TABLE)
     name = register("t", features=required(FEATURES))
-    connection.execute("select dbdp.dp_logreg(%s, 500, epochs => 2, batch_size => 20)", (name,))
+    connection.execute("select dbdp.dp_logreg(%s, 500, algorithm => 'bolt_on', epochs => 2, batch_size => 20)", (name,))
     return looked_up(connection, name)
 
 
@@ -265,7 +265,7 @@ def test_arrays_are_scored_as_the_client_scores_them(connection, database, schem
     connection.execute("create table v (x float8[], y int)")
     connection.cursor().executemany("insert into v values (%s, 1)", [(row.tolist(),) for row in values])
     name = register("v", features={"x": {"length": 19, "norm": 5}})
-    fitted = LogisticRegression(epsilon=100.0, batch_size=20, progress=False).fit(database, name)
+    fitted = LogisticRegression(epsilon=100.0, algorithm="bolt_on", batch_size=20, progress=False).fit(database, name)
     sql = f"select dbdp.predict(%s, x::{cast}), dbdp.predict_probability(%s, x::{cast}) from v order by ctid"
     rows = connection.execute(sql, (fitted.model_id_,) * 2).fetchall()
     expected = fitted.predict_proba(values)[:, 1]
@@ -308,7 +308,7 @@ insert into t (a, i, b, r, t, c, f, s, y)
 select 0.5, 3, true, 1, repeat('u', j * 100), 'ab', false, 0, 1 from generate_series(1, 3) j""")
     connection.execute("create table source as select * from t")
     name = register("source", features=PLAIN)
-    connection.execute("select dbdp.dp_logreg(%s, 500, epochs => 2, batch_size => 20)", (name,))
+    connection.execute("select dbdp.dp_logreg(%s, 500, algorithm => 'bolt_on', epochs => 2, batch_size => 20)", (name,))
     return looked_up(connection, name)
 
 
@@ -349,7 +349,9 @@ def array_model(connection: psycopg.Connection, schema: str, register: Register)
         "create table v as select array[i % 7, i % 5, 1]::float8[] x, i % 2 y from generate_series(1, 100) i"
     )
     name = register("v", features={"x": {"length": 3, "norm": 9}})
-    return connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,)).fetchone()[0]
+    return connection.execute(
+        "select model from dbdp.dp_logreg(%s, 900, algorithm => 'bolt_on', batch_size => 20)", (name,)
+    ).fetchone()[0]
 
 
 def test_an_array_of_another_shape_is_refused_in_each_row(connection, array_model):
@@ -478,7 +480,7 @@ def test_categories_that_no_value_has_weigh_nothing(connection, schema, register
     except psycopg.Error as error:
         assert error.diag.message_primary.startswith("dbdp: category")
         return
-    connection.execute("select model from dbdp.dp_logreg(%s, 900, batch_size => 20)", (name,))
+    connection.execute("select model from dbdp.dp_logreg(%s, 900, algorithm => 'bolt_on', batch_size => 20)", (name,))
     estimator = looked_up(connection, name)
     expected = [
         float(estimator.intercept_[0] + estimator.coef_[0][0] * a) / math.hypot(1, a)

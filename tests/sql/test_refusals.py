@@ -146,7 +146,7 @@ def test_regularization_is_regularisation(connection, dataset):
         connection.execute(spelt.format(word), (dataset,)).fetchone() for word in ("regularization", "regularisation")
     ]
     assert plans[0] == plans[1]
-    both = "select dbdp.dp_explain(%s, 1, regularisation => 0.1, regularization => 0.1)"
+    both = "select dbdp.dp_explain(%s, 1, algorithm => 'bolt_on', regularisation => 0.1, regularization => 0.1)"
     assert "passed twice" in refusal(connection, both, dataset).message_primary
 
 

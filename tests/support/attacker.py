@@ -10,7 +10,7 @@ from servers import drop_datasets
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "known-limits.md"
 PASSWORD = "of the tests alone"
-TRAIN = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)"
+TRAIN = "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 20, epochs => 2)"
 DECLARED = '{"x": {"length": 3, "norm": 1}}'
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, %s, 1e-3, mode => 'basic')"
 GROUPED = REGISTER.removesuffix(")") + ", public_columns => '{g}')"

@@ -81,6 +81,10 @@ class RowsInMemory:
         labels = self.all[:, -1]
         return np.array([np.sum(labels == each) for each in ((-1, 1) if classes == 1 else range(1, classes + 1))])
 
+    def errors(self, models):
+        self.reads.append("errors")
+        return kernels.count_errors(np.atleast_2d(models), self.all)
+
     def tally(self, vectors, tally):
         self.reads.append("tally")
         return tallies.tally_of_rows(np.ravel(vectors), self.all, tally)

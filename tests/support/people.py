@@ -12,7 +12,10 @@ from acting import acting
 KINDS = {"owner": "dbdp_data_owner", "analyst": "dbdp_analyst", "app": "dbdp_predictor", "team": "dbdp_analyst"}
 DECLARED = '{"x": {"length": 3, "norm": 1}}'
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 1000, 1e-3, mode => 'basic')"
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, epochs => 1, batch_size => 20, name => %s)"
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => %s, "
+    "algorithm => 'bolt_on', epochs => 1, batch_size => 20, name => %s)"
+)
 PREDICT = "select dbdp.predict(%s, '{.1, .2, .3}'::float8[])"
 
 

@@ -38,7 +38,10 @@ FULL_BATCH: dict[str, dict[str, Any]] = {
 def requests(cases: Mapping[str, Mapping[str, Any]], loss: str, **more: Any) -> dict[str, dict[str, Any]]:
     """The cases as requests, with pure ε: the noise is never drawn."""
     return {
-        name: {"epsilon": 1.0, "loss": loss, "epochs": EPOCHS} | LOSSES[loss] | more | dict(settings)
+        name: {"epsilon": 1.0, "algorithm": "bolt_on", "loss": loss, "epochs": EPOCHS}
+        | LOSSES[loss]
+        | more
+        | dict(settings)
         for name, settings in cases.items()
     }
 

@@ -68,7 +68,7 @@ class World:
     def _that_train(self) -> dict[str, list[list[Any]]]:
         features, candidates = self.folder / "features.json", self.folder / "candidates.json"
         options = ["--features", features, "--delta", 1e-3, "--epsilon", 1000, "--positive", "1"]
-        quick = ["--epsilon", 1, "--epochs", 1]
+        quick = ["--epsilon", 1, "--algorithm", "bolt_on", "--epochs", 1]
         return {
             "version": [[None]],
             "server start": [[None]],

@@ -86,7 +86,7 @@ class People:
     def train(self, kind: str) -> int:
         """Train as a role; return the model's number."""
         with self.login(kind) as session:
-            sql = "select model from dbdp.dp_logreg(%s, 1, batch_size => 20, epochs => 2)"
+            sql = "select model from dbdp.dp_logreg(%s, 1, algorithm => 'bolt_on', batch_size => 20, epochs => 2)"
             return session.execute(sql, (self.dataset,)).fetchone()[0]
 
     def close(self) -> None:

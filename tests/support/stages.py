@@ -18,7 +18,10 @@ KINDS = {
 }
 DECLARED = '{"x": {"length": 3, "norm": 1}}'
 REGISTER = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, %s, %s, mode => %s)"
-TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, epochs => 1, batch_size => 20)"
+TRAIN = (
+    "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s, "
+    "algorithm => 'bolt_on', epochs => 1, batch_size => 20)"
+)
 GRANT = "select dbdp.grant_training(%s, %s, %s)"
 REVOKE = "select dbdp.revoke_training(%s, %s)"
 PREDICT = "select dbdp.predict(%s, '{.1, .2, .3}'::float8[]) is not null"

@@ -365,9 +365,19 @@ def test_sql_in_an_option_that_is_text_is_refused_by_dbdp(owner, people):
 
 
 def test_the_sql_of_a_plan_quotes_its_values(analyst, people):
-    answer = analyst.get("/plan", params={"dataset": people.dataset, "epsilon": "1", "schedule": "square_root"})
+    answer = analyst.get(
+        "/plan", params={"dataset": people.dataset, "epsilon": "1", "algorithm": "bolt_on", "schedule": "square_root"}
+    )
     assert f"dp_train(&#39;{people.dataset}&#39;, epsilon =&gt; 1.0, delta =&gt; 0.0" in answer.text
     assert "schedule =&gt; &#39;square_root&#39;" in answer.text
+
+
+def test_the_page_refuses_an_option_that_auto_lacks(analyst, people):
+    params = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-6", "settings": "", "batch_size": "20"}
+    shown = words(analyst.get("/plan", params=params).text)
+    assert "dbdp refused this" in shown and "or use algorithm bolt_on" in shown and "What it would cost" not in shown
+    named = words(analyst.get("/plan", params=params | {"algorithm": "bolt_on"}).text)
+    assert "dbdp refused this" not in named
 
 
 def test_no_address_of_the_page_holds_a_secret(pages, owner):

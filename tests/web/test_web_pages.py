@@ -88,9 +88,16 @@ def test_a_request_that_reads_cannot_write(shared_site, people):
 
 def test_a_plan_is_that_of_dp_explain(analyst, people, as_owner):
     """A plan is that of dp explain and shows what would be left."""
-    sql = "select dbdp.dp_explain(%s, 2, batch_size => 20, epochs => 3, loss => 'huber_svm')"
+    sql = "select dbdp.dp_explain(%s, 2, algorithm => 'bolt_on', batch_size => 20, epochs => 3, loss => 'huber_svm')"
     plan = as_owner.execute(sql, (people.dataset,)).fetchone()[0]
-    options = {"dataset": people.dataset, "epsilon": "2", "batch_size": "20", "epochs": "3", "loss": "huber_svm"}
+    options = {
+        "dataset": people.dataset,
+        "epsilon": "2",
+        "algorithm": "bolt_on",
+        "batch_size": "20",
+        "epochs": "3",
+        "loss": "huber_svm",
+    }
     text = words(analyst.get("/plan", params=options).text)
     for key in ("sensitivity", "noise_scale", "charge"):
         assert number(plan[key]) in text
@@ -241,7 +248,7 @@ def renewed(people: People) -> Iterator[str]:
         session.execute(f"create table {people.schema}.renewed as {ROWS}")
         sql = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 30, 1e-3, mode => 'basic')"
         session.execute(sql, (name, f"{people.schema}.renewed", FEATURES))
-        train = "select from dbdp.dp_logreg(%s, %s, %s, batch_size => 20)"
+        train = "select from dbdp.dp_logreg(%s, %s, %s, algorithm => 'bolt_on', batch_size => 20)"
         session.execute(train, (name, 8, 1e-5))
         session.execute("select dbdp.renew_budget(%s, 'another year')", (name,))
         session.execute(train, (name, 1, 4e-4))

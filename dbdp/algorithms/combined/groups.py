@@ -163,6 +163,8 @@ def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Pla
         base = replace(base, batch_size=min(base.batch_size, rows // base.shards))
     try:
         return catalogue.plan(base, own)
+    except catalogue.OptionRefused:  # for every group
+        raise
     except ValueError as error:
         raise ValueError(
             f"group {group!r} of {request.group_by!r} has {rows} rows and cannot be trained on: {error}; "

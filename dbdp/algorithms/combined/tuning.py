@@ -3,7 +3,8 @@
 privacy.md §6. `disjoint_portions` is Algorithm 3 of Wu et al. 2017 (after Chaudhuri et al. 2011): each
 candidate trains on its own portion, and the exponential mechanism chooses by the errors on the last
 one. `random_repetition` (Liu & Talwar 2019, Papernot & Steinke 2022) trains on the same rows a secret,
-random number of times, and releases the run with the best noisy score. Tuning by the error of models
+random number of times, and releases the run with the best noisy score. `shared_moment`, for preconditioned_gd,
+trains all candidates on all rows with parts of one budget. Tuning by the error of models
 without noise is not offered: it voids every guarantee.
 """
 
@@ -18,12 +19,14 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import catalogue
+from dbdp.algorithms.combined import shared_moment
+from dbdp.algorithms.combined.shared_moment import SharedTuning, shared_plan
 from dbdp.algorithms.families.perturbed_once.shared import WORST, PerturbedOnce
-from dbdp.algorithms.plan import Facts, Request, plain
+from dbdp.algorithms.plan import AUTO, Facts, Released, Request, plain
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows
 from dbdp.algorithms.words import remedy, spelled
-from dbdp.checks import between
+from dbdp.checks import between, one_of
 from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.calibration import least_multiplier
@@ -42,13 +45,15 @@ from dbdp.privacy.accounting.events import (
 from dbdp.privacy.mechanisms import ROOM, DiscreteGaussian, Gaussian
 from dbdp.privacy.selection import ExponentialMechanism, Repetitions
 
-METHODS = ("disjoint_portions", "random_repetition")
+METHODS = ("disjoint_portions", "random_repetition")  # of algorithms that add noise once, at the end
 SHAPES = {"geometric": 1.0, "poisson": math.inf}
 MOST_CANDIDATES = 100
 HOLDOUT = 5  # one row in this many scores the repetitions
+SHARING = "preconditioned_gd"
+TUNABLE = (SHARING, *catalogue.PERTURBED_ONCE)
 FIXED = (
     *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
-    *("projection_dimension", "projection_seed", "pairs", "pair_cells"),
+    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "summary"),
 )
 _NEAR = 1 + 1e-6  # relative precision of the choice's default ε
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
@@ -65,8 +70,8 @@ class TuningRequest:
         The request that the candidates change. Its ε and δ are those of the tuning.
     candidates : tuple[Mapping[str, Any], ...]
         For each candidate, the settings in which it differs from `base`.
-    method : str
-        disjoint_portions or random_repetition.
+    method : str | None
+        disjoint_portions or random_repetition; by default the former, and shared_moment for preconditioned_gd.
     repetitions, distribution : float | None, str | None
         Mean and law (geometric or poisson) of the secret number of runs. The default mean is the number of
         candidates.
@@ -77,7 +82,7 @@ class TuningRequest:
 
     base: Request
     candidates: tuple[Mapping[str, Any], ...]
-    method: str = METHODS[0]
+    method: str | None = None
     repetitions: float | None = None
     distribution: str | None = None
     selection_epsilon: float | None = None
@@ -109,13 +114,15 @@ class TuningPlan:
         """A slice for each portion."""
         return Layout(self.plans[0].facts.dimension, self.portions, self.request.base.projection)
 
-    def run(self, rows: Rows, progress: Progress = silent) -> tuple[int | None, np.ndarray]:
+    def run(self, rows: Rows, progress: Progress = silent) -> tuple[int | None, Released]:
         """Pack the rows, train the candidates, and return the chosen one's index and its noisy models.
 
         The index is None if no run counted; the models have shape (outputs, dimension).
         """
         rows.shuffle()
-        return self._best_run(rows, progress) if self.repetitions else self._best_candidate(rows, progress)
+        best = self._best_run if self.repetitions else self._best_candidate
+        chosen, models = best(rows, progress)
+        return chosen, Released(models)
 
     def _best_candidate(self, rows: Rows, progress: Progress) -> tuple[int | None, np.ndarray]:
         """Run Algorithm 3: each candidate on its own portion, the choice by the errors on the last one."""
@@ -156,7 +163,7 @@ class TuningPlan:
         }
         return {
             "algorithm": "tuning",
-            "method": self.request.method,
+            "method": self.request.method or METHODS[0],
             **self.facts.relation,
             "portions": list(self.portions),
             "candidates": [dict(candidate) for candidate in self.request.candidates],
@@ -168,7 +175,7 @@ class TuningPlan:
         }
 
 
-def tuning_plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+def tuning_plan(request: TuningRequest, facts: Facts) -> TuningPlan | SharedTuning:
     """Return the plan of a tuning, from public facts only.
 
     The rows of a unit of privacy lie in several portions, so the tuning is planned for single rows, at the share
@@ -186,23 +193,56 @@ def tuning_plan(request: TuningRequest, facts: Facts) -> TuningPlan:
     return replace(row_plan, facts=facts, guarantee=guarantee)
 
 
-def _plan(request: TuningRequest, facts: Facts) -> TuningPlan:
+def _plan(request: TuningRequest, facts: Facts) -> TuningPlan | SharedTuning:
     """Return the plan for single rows."""
-    method = chosen("method", request.method, METHODS)
+    if request.method is not None:
+        one_of("method", request.method, (*METHODS, shared_moment.METHOD))
     if not facts.is_classifier:
         raise ValueError(
             "tuning counts wrongly classified rows, and this label is a number; train with chosen settings instead"
         )
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
         raise ValueError(f"{len(request.candidates)} candidates are out of range; give 1 to {MOST_CANDIDATES}")
-    requests = [_candidate(request.base, settings) for settings in request.candidates]
-    if method == "random_repetition":
+    requests = [_resolved(_candidate(request.base, settings), facts) for settings in request.candidates]
+    if _share_a_moment(request, requests):
+        for each in requests:
+            catalogue.check(each, facts)
+        return shared_plan(request.base, request.candidates, requests, facts)
+    if request.method == "random_repetition":
         if request.selection_epsilon is not None:
             raise ValueError("selection_epsilon belongs to method 'disjoint_portions'; leave it out")
         return _repeated(request, facts, requests)
     if request.repetitions is not None or request.distribution is not None:
         raise ValueError("repetitions and distribution belong to method 'random_repetition'; leave them out")
     return _disjoint(request, facts, requests)
+
+
+def _resolved(request: Request, facts: Facts) -> Request:
+    """Return the request of a candidate with the algorithm that `auto` chooses, if that can be tuned."""
+    if request.algorithm != AUTO:
+        return request
+    found = catalogue.plan(request, facts).request
+    if found.algorithm not in TUNABLE:
+        others = TUNABLE if request.delta else tuple(catalogue.PERTURBED_ONCE)
+        raise ValueError(
+            f"{AUTO} chooses {found.algorithm} by public facts, which is not tuned; train without tuning"
+            + ("" if request.network else f", or choose algorithm {', '.join(others)}")
+        )
+    return replace(request, algorithm=found.algorithm)
+
+
+def _share_a_moment(request: TuningRequest, requests: Sequence[Request]) -> bool:
+    """Return whether all candidates are of preconditioned_gd; raise ValueError if some are, or for another method."""
+    own = [each.algorithm == SHARING for each in requests]
+    if any(own) and not all(own):
+        raise ValueError(f"only some candidates are of {SHARING}; give all of them one algorithm")
+    if all(own) and request.method not in (None, shared_moment.METHOD):
+        raise ValueError(f"method {request.method!r} does not tune {SHARING}; leave method out, or choose bolt_on")
+    if not all(own) and request.method == shared_moment.METHOD:
+        raise ValueError(f"method {request.method!r} tunes only {SHARING}; leave method out, or choose that algorithm")
+    if all(own) and (request.repetitions, request.distribution, request.selection_epsilon) != (None, None, None):
+        raise ValueError(f"{SHARING} is tuned without repetitions, distribution and selection_epsilon; leave them out")
+    return all(own)
 
 
 def _read_on(plan: PerturbedOnce, rows: Rows, passes: int) -> None:
@@ -219,7 +259,7 @@ def parsed(candidates: str | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, 
     except (ValueError, RecursionError):  # not JSON, or nested too deeply
         values = candidates
     if not isinstance(values, list | tuple) or not all(isinstance(each, Mapping) for each in values):
-        raise ValueError(f'candidates are {values!r}; give a list of objects: [{{"regularisation": 0.01}}, …]')
+        raise ValueError(f'candidates are {values!r}; give a list of objects: [{{"settings": {{"clip": 0.2}}}}, …]')
     return tuple(map(spelled, values))
 
 
@@ -237,11 +277,10 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
 
 
 def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
-    request = catalogue.with_exact_model(request)
     if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # a tuple, as JSON may contain an unhashable value
         raise ValueError(
-            f"algorithm {request.algorithm!r} adds noise while it trains, and tuning chooses among models that are "
-            f"perturbed once; choose one of {', '.join(catalogue.PERTURBED_ONCE)}"
+            f"algorithm {request.algorithm!r} adds noise while it trains, and only {SHARING} of such algorithms is "
+            f"tuned; choose one of {', '.join(TUNABLE)}"
         )
     own = replace(facts, rows=rows)
     catalogue.check(request, own)

@@ -1,7 +1,8 @@
 """Private accuracy and confusion matrix of a released model.
 
-A record with a label of the declaration is in one cell: true × predicted class. A record without one, or whose
-features cannot be packed, is in none. Shapes: matrices are (K, K), K classes, two for a binary label (-1, +1).
+A record with a label of the declaration is in one cell: true × predicted class; one without a label is in none. A
+record with a label for which the model has no answer is counted as wrong. Shapes: matrices are (K, K), K classes, two
+for a binary label (-1, +1), or (K, K + 1) with those without an answer in the last column.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
+from dbdp.algorithms.scores.counting import COVERED, CountPlan, quotient, shown, shown_all
 from dbdp.learning.counts.tallies import Confusion, Correct
 
 # An accuracy alone does not show whether a model learned anything, and how large the classes are is not public.
@@ -27,25 +28,33 @@ class ConfusionPlan(CountPlan):
 
     classes: int = 2
     algorithm: ClassVar[str] = "confusion"
-    tally: ClassVar[Confusion] = Confusion()
+
+    @property
+    def tally(self) -> Confusion:
+        """The tally of the rows."""
+        return Confusion(self.partial)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the matrix."""
-        return self.classes, self.classes
+        return self.classes, self.classes + self.partial
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the matrix, accuracy, precision and recall, and their errors."""
-        accuracy, *others = self.half_widths(_figures, noisy).tolist()
-        precision, recall = np.split(np.array(others), 2)
-        return {
-            "matrix": noisy.tolist(),
+        """Return the matrix, accuracy, precision, recall and F1 of each class, coverage, and their errors."""
+        accuracy, coverage, *others = self.half_widths(_figures, noisy).tolist()
+        precision, recall, f1 = np.split(np.array(others), 3)
+        answer = {
+            "matrix": noisy[:, : self.classes].tolist(),
             "matrix_noise": self.half_width,
             **scores(noisy),
             "accuracy_noise": shown(accuracy),
             "precision_noise": shown_all(precision),
             "recall_noise": shown_all(recall),
+            "f1_noise": shown_all(f1),
         }
+        if not self.partial:
+            return answer | COVERED
+        return answer | {"coverage_noise": shown(coverage), "unanswered": noisy[:, self.classes].tolist()}
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,10 @@ class AccuracyPlan(CountPlan):
     """The plan of a release of the accuracy: the share of all rows whose predicted class is right.
 
     Proof. A record is counted or not, by a function of the record alone, as in `ConfusionPlan`: replacing it moves
-    the one count by 1. The number of rows is public; a row without a label, or that cannot be packed, is not
-    counted, so it lowers the share. Where the number of rows is private, right and wrong rows are two counts, the
-    first two groups of `CountPlan`, and the accuracy is their quotient: a share of the rows with a label.
+    the one count by 1. The number of rows is public; a row without a label is not counted, so it lowers the share.
+    Where the number of rows is private, or a row may have no answer, right and wrong rows and those without an answer
+    are counts of their own. A record is in one at most, so that they are the two groups of `CountPlan`, and the
+    accuracy is a quotient: a share of the rows with a label.
     """
 
     algorithm: ClassVar[str] = "accuracy"
@@ -63,49 +73,62 @@ class AccuracyPlan(CountPlan):
     @property
     def tally(self) -> Correct:
         """The tally of the rows."""
-        return Correct(wrong=not self.has_public_rows)
+        return Correct(wrong=self._is_share, partial=self.partial)
+
+    @property
+    def _is_share(self) -> bool:
+        """Whether the accuracy is a share of noisy counts."""
+        return self.partial or not self.has_public_rows
 
     @property
     def cells(self) -> int:
         """Groups of counts that change."""
-        return self.shape[0]
+        return 2 if self._is_share else 1
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The right rows; where the number of rows is private, the wrong ones too."""
-        return (1,) if self.has_public_rows else (2,)
+        """The right rows; of a share the wrong ones too, and those without an answer."""
+        return (1 + self._is_share + self.partial,)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return the accuracy, within [0, 1], and its error; None where the noise leaves no rows."""
-        if not self.has_public_rows:
-            figure, width = _right_share(np.maximum(noisy, 0))[0], self.half_widths(_right_share, noisy)[0]
-            return {"accuracy": shown(figure), "accuracy_noise": shown(width)}
+        """Return accuracy and coverage, within [0, 1], and their errors; None where the noise leaves no rows."""
+        if self._is_share:
+            figures, widths = _shares(np.maximum(noisy, 0)), self.half_widths(_shares, noisy)
+            answer = {"accuracy": shown(figures[0]), "accuracy_noise": shown(widths[0])}
+            coverage = {"coverage": shown(figures[1]), "coverage_noise": shown(widths[1])}
+            return answer | (coverage if self.partial else COVERED)
         share = min(max(int(noisy[0]) / self.rows, 0.0), 1.0)
-        return {"accuracy": share, "accuracy_noise": self.half_width / self.rows, "compare_with": COMPARE_WITH}
+        error = self.half_width / self.rows
+        return {"accuracy": share, "accuracy_noise": error, **COVERED, "compare_with": COMPARE_WITH}
 
 
 def scores(matrix: np.ndarray) -> dict[str, Any]:
-    """Return accuracy, the fraction of the majority class, and precision and recall of each; None without rows.
+    """Return accuracy, majority fraction, coverage, and precision, recall and F1 of each class; None without rows.
 
     It is a function of the released matrix, and costs nothing. Cells below 0 count as 0.
     """
     counts = np.maximum(matrix, 0)
-    accuracy, precision, recall = np.split(_figures(counts), [1, 1 + len(matrix)])
+    shares = _figures(counts)
+    (accuracy, coverage), (precision, recall, f1) = shares[:2], np.split(shares[2:], 3)
     largest = quotient(counts.sum(axis=1).max(), counts.sum())
     return {
-        "accuracy": shown(accuracy[0]),
+        "accuracy": shown(accuracy),
         "majority_share": shown(float(largest)),
+        "coverage": shown(coverage),
         "precision": shown_all(precision),
         "recall": shown_all(recall),
+        "f1": shown_all(f1),
     }
 
 
-def _right_share(counts: np.ndarray) -> np.ndarray:
-    """Return right / (right + wrong), shape (1,), NaN where there are no rows."""
-    return quotient(counts[:1], counts.sum())
+def _shares(counts: np.ndarray) -> np.ndarray:
+    """Return the shares of right rows and of rows with an answer, shape (2,), NaN where there are no rows."""
+    return quotient([counts[0], counts[:2].sum()], counts.sum())
 
 
 def _figures(matrix: np.ndarray) -> np.ndarray:
-    """Return accuracy, precisions and recalls, shape (1 + 2K,), NaN where there are no rows."""
-    right = np.diag(matrix)
-    return quotient([right.sum(), *right, *right], [matrix.sum(), *matrix.sum(axis=0), *matrix.sum(axis=1)])
+    """Return accuracy, coverage, precisions, recalls and F1s, shape (2 + 3K,), NaN where there are no rows."""
+    right, answered = np.diag(matrix), matrix[:, : len(matrix)]
+    predicted, true = answered.sum(axis=0), matrix.sum(axis=1)
+    parts = [right.sum(), answered.sum(), *right, *right, *(2 * right)]
+    return quotient(parts, [*[matrix.sum()] * 2, *predicted, *true, *(predicted + true)])

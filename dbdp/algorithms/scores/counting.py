@@ -16,6 +16,7 @@ from dbdp.algorithms.plan import relation
 from dbdp.privacy.accounting.events import Release, check_epsilon_delta
 from dbdp.privacy.counts import CountNoise, count_noise
 
+COVERED = {"coverage": 1.0, "coverage_noise": 0.0}  # if every row has an answer, which is public
 LEVEL = 0.95  # confidence level of the intervals
 _DRAWS = 500  # of noise, for the interval of a figure, whose end errs by about a thirtieth
 _MOST = 2**53  # integers below it are exact floats
@@ -37,6 +38,8 @@ class CountPlan(ABC):
     moved: int = field(default=1, kw_only=True)  # largest number of records in which neighbours differ
     # Whether the number of records is public; else `rows` is that of slots, and shares are of the counted records.
     has_public_rows: bool = field(default=True, kw_only=True)
+    # Whether a row may have no answer: these are counted, as wrong ones (privacy.md §22.2).
+    partial: bool = field(default=False, kw_only=True)
     algorithm: ClassVar[str]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Private evaluation of a released classifier: accuracy, fraction of the majority class and AUC of one table."""
+"""Private evaluation of a released classifier: accuracy, AUC, precision, recall and F1 of one table."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,9 +7,11 @@ import numpy as np
 
 from dbdp.algorithms.scores import score_bins
 from dbdp.algorithms.scores.counting import CountPlan, quotient, with_errors
-from dbdp.checks import whole
+from dbdp.checks import between, whole
 from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
+THRESHOLD = 0.5
+_NEAR = 1e-9  # of a border of bins, for thresholds that are no exact floats
 BINS = 20  # fewer than of a histogram alone: the accuracy is a sum over them, and so is its noise
 
 
@@ -25,10 +27,11 @@ class EvaluationPlan(CountPlan):
 
     classes: int  # K: 2 for a binary label
     tally: Confusion | ScoreBins  # the table
+    threshold: float = THRESHOLD  # of a binary label: the probability from which a row counts as predicted positive
     algorithm: ClassVar[str] = "evaluation"
 
     def __post_init__(self) -> None:
-        """Check ε, δ and the number of bins, which the decision divides into halves."""
+        """Check ε, δ, the number of bins, which the decision divides into halves, and the threshold between bins."""
         super().__post_init__()
         if isinstance(self.tally, ScoreBins):
             bins = self.tally.bins
@@ -37,17 +40,34 @@ class EvaluationPlan(CountPlan):
                 raise ValueError(
                     f"bins = {bins} must be even, so that the decision lies between two; choose {bins + 1}"
                 )
+            self._check_threshold(bins)
+        elif self.threshold != THRESHOLD:
+            raise ValueError(
+                f"threshold = {self.threshold!r} needs two classes, and the label has {self.classes}; leave it out"
+            )
+
+    def _check_threshold(self, bins: int) -> None:
+        """Raise ValueError unless the threshold lies between two bins."""
+        between("threshold", self.threshold, 0, 1, f"{THRESHOLD} is the model's own decision")
+        place = round(self.threshold * bins)
+        if not 0 < place < bins or abs(place - self.threshold * bins) > _NEAR:
+            nearest = min(max(place, 1), bins - 1) / bins
+            raise ValueError(
+                f"threshold = {self.threshold!r} must lie between two of the {bins} bins; choose {nearest:g}, or "
+                f"bins => {100 if bins != 100 else 1000}"
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the table."""
-        return self.classes, self.tally.bins if isinstance(self.tally, ScoreBins) else self.classes
+        """Shape of the table; rows without an answer are in one more column."""
+        columns = self.tally.bins if isinstance(self.tally, ScoreBins) else self.classes
+        return self.classes, columns + self.tally.partial
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the figures."""
-        shared = ("accuracy", "majority_share")
-        return (*shared, "auc") if isinstance(self.tally, ScoreBins) else shared
+        shared = ("accuracy", "majority_share", "coverage")
+        return (*shared, "auc", "precision", "recall", "f1") if isinstance(self.tally, ScoreBins) else shared
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
         """Return each figure, and half the width of its 95 % interval; None where the noise leaves no rows."""
@@ -55,10 +75,18 @@ class EvaluationPlan(CountPlan):
         return with_errors(self.names, values, widths)
 
     def _figures(self, counts: np.ndarray) -> np.ndarray:
-        """Return accuracy, fraction of the majority class and, of a histogram, AUC; NaN where there are no rows."""
+        """Return the figures of `names`, NaN where there are no rows.
+
+        The last three are of the positive class: right among the predicted, found among all, and their harmonic mean.
+        """
+        answered = counts[:, : self.shape[1] - self.tally.partial]
+        lost = counts.sum(axis=1) - answered.sum(axis=1)
         if isinstance(self.tally, ScoreBins):
-            middle = self.tally.bins // 2
-            right, more = counts[0, :middle].sum() + counts[1, middle:].sum(), score_bins.figures(counts)[:1]
+            place = round(self.threshold * self.tally.bins)
+            (false, found), every = answered[:, place:].sum(axis=1), counts[1].sum()
+            right = answered[0, :place].sum() + found
+            shares = quotient([found, found, 2 * found], [found + false, every, found + false + every])
+            more = np.append(score_bins.figures(answered, lost)[:1], shares)
         else:
-            right, more = np.trace(counts), np.zeros(0)
-        return np.append(quotient([right, counts.sum(axis=1).max()], counts.sum()), more)
+            right, more = np.trace(answered), np.zeros(0)
+        return np.append(quotient([right, counts.sum(axis=1).max(), answered.sum()], counts.sum()), more)

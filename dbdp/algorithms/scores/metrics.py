@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dbdp.algorithms.scores.confusion import AccuracyPlan, ConfusionPlan
-from dbdp.algorithms.scores.evaluation import EvaluationPlan
-from dbdp.algorithms.scores.regression_fit import NAMES, RegressionFitPlan, RegressionScorePlan
+from dbdp.algorithms.scores.evaluation import THRESHOLD, EvaluationPlan
+from dbdp.algorithms.scores.regression_fit import RegressionFitPlan, RegressionScorePlan
 from dbdp.algorithms.scores.residuals import POWERS, ResidualPlan
 from dbdp.algorithms.scores.score_bins import BINS, ScoreBinsPlan
 from dbdp.checks import one_of
 from dbdp.learning.counts.tallies import Confusion, ScoreBins
 
 OF_CLASSES = ("accuracy", "confusion", "auc", "calibration")
-OF_NUMBERS = (*POWERS, *NAMES)
+OF_FIT = ("rmse", "r2")
+OF_NUMBERS = (*POWERS, *OF_FIT)
 METRICS = (*OF_CLASSES, *OF_NUMBERS)
 ScorePlan = AccuracyPlan | ConfusionPlan | ScoreBinsPlan | ResidualPlan | RegressionScorePlan
 
@@ -41,31 +43,44 @@ class ScoredFacts:
     is_network: bool = False  # whether the model is a network
     moved: int = 1  # largest number of records in which neighbours differ
     has_public_rows: bool = True  # whether the number of records is public
+    partial: bool = False  # whether a row may have no answer
+
+    @property
+    def of_counts(self) -> dict[str, Any]:
+        """The facts that every plan of counts has."""
+        return {"moved": self.moved, "has_public_rows": self.has_public_rows, "partial": self.partial}
 
 
 def score_plan(request: ScoreRequest, facts: ScoredFacts) -> ScorePlan:
     """Return the plan of a request."""
     _check(request, facts)
-    public = request.epsilon, request.delta, facts.rows
+    public, known = (request.epsilon, request.delta, facts.rows), facts.of_counts
+    if facts.label_bounds is not None and request.metric in OF_FIT:
+        return RegressionScorePlan(*public, facts.label_bounds, request.metric, **known)
     if facts.label_bounds is not None:
-        bounds, moved, known = facts.label_bounds, facts.moved, facts.has_public_rows
-        if request.metric in NAMES:
-            return RegressionScorePlan(*public, bounds, request.metric, moved=moved)
-        return ResidualPlan(*public, request.metric, bounds, moved=moved, has_public_rows=known)
+        return ResidualPlan(*public, request.metric, facts.label_bounds, **known)
     if request.metric == "accuracy":
-        return AccuracyPlan(*public, moved=facts.moved, has_public_rows=facts.has_public_rows)
+        return AccuracyPlan(*public, **known)
     if request.metric == "confusion":
-        return ConfusionPlan(*public, len(facts.classes), moved=facts.moved)
-    tally = ScoreBins(request.bins, _output(request, facts), facts.is_network)
-    return ScoreBinsPlan(*public, tally, moved=facts.moved)
+        return ConfusionPlan(*public, len(facts.classes), **known)
+    tally = ScoreBins(request.bins, _output(request, facts), facts.is_network, partial=facts.partial)
+    return ScoreBinsPlan(*public, tally, **known)
 
 
-def evaluation_plan(epsilon: float, delta: float, bins: int, facts: ScoredFacts) -> EvaluationPlan | RegressionFitPlan:
+def evaluation_plan(
+    epsilon: float, delta: float, bins: int, facts: ScoredFacts, threshold: float = THRESHOLD
+) -> EvaluationPlan | RegressionFitPlan:
     """Return the plan of an evaluation; raise ValueError for a value out of range."""
+    public, known = (epsilon, delta, facts.rows), facts.of_counts
     if facts.label_bounds is not None:
-        return RegressionFitPlan(epsilon, delta, facts.rows, facts.label_bounds, moved=facts.moved)
-    tally = Confusion() if facts.outputs > 1 else ScoreBins(bins, 0, facts.is_network, parted=True)
-    return EvaluationPlan(epsilon, delta, facts.rows, len(facts.classes), tally, moved=facts.moved)
+        if threshold != THRESHOLD:
+            raise ValueError(f"threshold = {threshold!r} needs two classes, and the label is a number; leave it out")
+        return RegressionFitPlan(*public, facts.label_bounds, **known)
+    classes, tally = len(facts.classes), Confusion(facts.partial)
+    if facts.outputs > 1:
+        return EvaluationPlan(*public, classes, tally, threshold, **known)
+    of_scores = ScoreBins(bins, 0, facts.is_network, parted=True, partial=facts.partial)
+    return EvaluationPlan(*public, classes, of_scores, threshold, **known)
 
 
 def _check(request: ScoreRequest, facts: ScoredFacts) -> None:

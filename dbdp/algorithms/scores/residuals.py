@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import CountPlan, quotient, shown
+from dbdp.algorithms.scores.counting import COVERED, CountPlan, quotient, shown
 from dbdp.learning.counts.tallies import STEPS, Errors
 
 POWERS = {"mean_absolute_error": 1, "mean_squared_error": 2}
@@ -21,9 +21,10 @@ class ResidualPlan(CountPlan):
     Proof. A record adds a whole number from 0 to `step` to the one sum, by a function of the record alone: its
     error within the public bounds, |ŷ - y|^p, in steps of 2⁻²⁰ of ((upper - lower)/2)^p. Replacing it moves the
     sum by `step` at most, which is (upper - lower)^p. Integers add up exactly, in any order: there is no
-    margin (privacy.md §14.8). The number of rows is public; a record that cannot be packed has no error. Where their
-    number is private, `step` is added to a second count for each record that is packed: neighbours differ by at most
-    moved·step in each of the two, as the two groups of `CountPlan` do, and the quotient is the mean.
+    margin (privacy.md §14.8). The number of rows is public; a record without a label has no error. Where their number
+    is private, or a row may have no answer, `step` is added to a second count for each record with an answer, and to a
+    third one for each without: neighbours differ by at most moved·step in each, as the groups of `CountPlan` do, and
+    the quotient of the first two is the mean, of the rows with an answer.
     """
 
     metric: str  # one of POWERS
@@ -37,7 +38,12 @@ class ResidualPlan(CountPlan):
     @property
     def tally(self) -> Errors:
         """The tally of the rows."""
-        return Errors(POWERS[self.metric], rows=not self.has_public_rows)
+        return Errors(POWERS[self.metric], rows=self._is_quotient, partial=self.partial)
+
+    @property
+    def _is_quotient(self) -> bool:
+        """Whether the mean is a quotient of noisy counts."""
+        return self.partial or not self.has_public_rows
 
     @property
     def cells(self) -> int:
@@ -51,8 +57,8 @@ class ResidualPlan(CountPlan):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sum of the errors; where the number of rows is private, `step` times that number too."""
-        return (1,) if self.has_public_rows else (2,)
+        """The sum of the errors; of a quotient `step` times the rows with an answer, and those without one."""
+        return (1 + self._is_quotient + self.partial,)
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data; sensitivity and noise scale are in steps of the sum, each worth `unit`."""
@@ -63,18 +69,22 @@ class ResidualPlan(CountPlan):
 
         It is None where the number of rows is private, and the noise leaves none.
         """
-        if not self.has_public_rows:
-            figure, width = self._mean(np.maximum(noisy, 0))[0], self.half_widths(self._mean, noisy)[0]
-            return {self.metric: shown(figure), f"{self.metric}_noise": shown(width)}
+        if self._is_quotient:
+            figures, widths = self._means(np.maximum(noisy, 0)), self.half_widths(self._means, noisy)
+            answer = {self.metric: shown(figures[0]), f"{self.metric}_noise": shown(widths[0])}
+            coverage = {"coverage": shown(figures[1]), "coverage_noise": shown(widths[1])}
+            return answer | (coverage if self.partial else COVERED)
         scale = self._unit / self.rows
         return {
             self.metric: max(0.0, int(noisy[0]) * scale),
             f"{self.metric}_noise": self.half_width * scale,
+            **COVERED,
         }
 
-    def _mean(self, counts: np.ndarray) -> np.ndarray:
-        """Return the mean error, shape (1,), NaN where there are no rows."""
-        return quotient(counts[:1], counts[1] / self.step) * self._unit
+    def _means(self, counts: np.ndarray) -> np.ndarray:
+        """Return the mean error, and the share of rows with an answer, shape (2,), NaN where there are no rows."""
+        mean = quotient(counts[0], counts[1] / self.step) * self._unit
+        return np.array([mean, quotient(counts[1], counts[1:].sum())])
 
     @property
     def _unit(self) -> float:

@@ -1,7 +1,9 @@
 """Private AUC, ROC curve and calibration of a released model for one class.
 
 All are computed from one noisy histogram: rows of the other classes and rows of the class, by the predicted
-probability of the class. Shapes: counts (2, B), B bins of [0, 1]; the other classes first.
+probability of the class. Shapes: counts (2, B), B bins of [0, 1]; the other classes first. Rows without an answer are
+in one more bin, (2, B + 1): a pair with one of them counts as in the wrong order. Brier score, log loss and calibration
+are of the rows with an answer.
 """
 
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
+from dbdp.algorithms.scores.counting import COVERED, CountPlan, quotient, shown, shown_all
 from dbdp.checks import whole
 from dbdp.learning.counts.tallies import ScoreBins
 
@@ -36,19 +38,21 @@ class ScoreBinsPlan(CountPlan):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the histogram."""
-        return 2, self.tally.bins
+        return 2, self.tally.bins + self.tally.partial
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
         """Return the area under the ROC curve, the curve, Brier score, log loss and the calibration of each bin."""
-        names = ("auc", "brier", "log_loss")
-        most = np.where(np.arange(3 + self.tally.bins) == 2, np.inf, 1.0)  # a log loss may be above 1
-        values, widths = np.clip(figures(noisy), 0.0, most), self.half_widths(figures, noisy)
+        names, bins = ("auc", "brier", "log_loss", "coverage"), self.tally.bins
+        most = np.where(np.arange(4 + bins) == 2, np.inf, 1.0)  # a log loss may be above 1
+        values, widths = np.clip(self._figures(noisy), 0.0, most), self.half_widths(self._figures, noisy)
         answer = {name: shown(value) for name, value in zip(names, values, strict=False)}
         answer |= {f"{name}_noise": shown(width) for name, width in zip(names, widths, strict=False)}
-        table = zip(shown_all(values[3:]), shown_all(widths[3:]), noisy.sum(axis=0).tolist(), strict=True)
+        answer |= {"unanswered": noisy[:, bins].tolist()} if self.tally.partial else COVERED
+        counts, lost = noisy[:, :bins], noisy[:, bins:].sum(axis=1)
+        table = zip(shown_all(values[4:]), shown_all(widths[4:]), counts.sum(axis=0).tolist(), strict=True)
         return answer | {
-            "auc_discretisation": shown(discretisation(noisy)),
-            "roc": roc(noisy),
+            "auc_discretisation": shown(discretisation(counts)),
+            "roc": roc(counts, lost),
             "calibration": [
                 {
                     "lower": place / self.tally.bins,
@@ -59,14 +63,20 @@ class ScoreBinsPlan(CountPlan):
                 }
                 for place, (share, width, rows) in enumerate(table)
             ],
-            "counts": noisy.tolist(),
+            "counts": counts.tolist(),
             "count_noise": self.half_width,
         }
 
+    def _figures(self, cells: np.ndarray) -> np.ndarray:
+        """Return AUC, Brier score, log loss, coverage and the share of the class in each bin."""
+        counts, lost = cells[:, : self.tally.bins], cells[:, self.tally.bins :].sum(axis=1)
+        return np.insert(figures(counts, lost), 3, quotient(counts.sum(), cells.sum()))
 
-def figures(counts: np.ndarray) -> np.ndarray:
+
+def figures(counts: np.ndarray, lost: np.ndarray | float = 0.0) -> np.ndarray:
     """Return AUC, Brier score, log loss and the share of the class in each bin, NaN where there are no rows.
 
+    `lost` are the rows of the others, and of the class, that have no answer, shape (2,).
     A row's probability is replaced by the middle of its bin, and two rows of a bin count as a tie.
     Counts below 0 are not clipped, so that sums of them and of products of independent ones are unbiased.
     """
@@ -76,7 +86,8 @@ def figures(counts: np.ndarray) -> np.ndarray:
     brier = own @ (1 - middles) ** 2 + others @ middles**2
     log_loss = -(own @ np.log(middles) + others @ np.log1p(-middles))
     rows = own.sum() + others.sum()
-    areas = [quotient(pairs, max(own.sum(), 0.0) * max(others.sum(), 0.0)), *quotient([brier, log_loss], rows)]
+    every = np.maximum(np.sum(counts, axis=1) + lost, 0.0)
+    areas = [quotient(pairs, every[0] * every[1]), *quotient([brier, log_loss], rows)]
     return np.append(areas, quotient(own, own + others))
 
 
@@ -89,10 +100,15 @@ def discretisation(counts: np.ndarray) -> float:
     return float(quotient(others @ own / 2, others.sum() * own.sum()))
 
 
-def roc(counts: np.ndarray) -> list[dict[str, float | None]]:
-    """Return the ROC curve: both rates for each threshold, from 1 down, monotone."""
+def roc(counts: np.ndarray, lost: np.ndarray | float = 0.0) -> list[dict[str, float | None]]:
+    """Return the ROC curve: both rates for each threshold, from 1 down, monotone.
+
+    Rows of the others without an answer are false positives at each, and those of the class are never found.
+    """
     thresholds = (np.arange(counts.shape[1])[::-1] / counts.shape[1]).tolist()
-    shares = quotient(np.cumsum(counts[:, ::-1], axis=1), counts.sum(axis=1, keepdims=True))
+    false_ones = (np.zeros(2) + lost) * [1, 0]
+    found = np.cumsum(counts[:, ::-1], axis=1) + false_ones[:, None]
+    shares = quotient(found, (counts.sum(axis=1) + lost)[:, None])
     false, true = np.clip(np.maximum.accumulate(shares, axis=1), 0.0, 1.0)
     points = zip(thresholds, shown_all(false), shown_all(true), strict=True)
     return [{"threshold": at, "false_positive_rate": wrong, "true_positive_rate": right} for at, wrong, right in points]

@@ -14,7 +14,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.scores.class_balance import ClassBalancePlan
 from dbdp.algorithms.scores.column_bounds import BETA, EDGES, BoundsPlan
 from dbdp.algorithms.scores.counting import CountPlan
-from dbdp.algorithms.scores.evaluation import EvaluationPlan
+from dbdp.algorithms.scores.evaluation import THRESHOLD, EvaluationPlan
 from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, evaluation_plan, score_plan
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
@@ -26,9 +26,10 @@ from dbdp.learning.counts import tallies
 from dbdp.registry import datasets, register
 from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
-from dbdp.sessions.session import LedgerCharge, Session
+from dbdp.sessions.session import LedgerCharge, Row, Session
 
 
 def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -39,14 +40,21 @@ def score(session: Session, model: int | str, name: str, request: ScoreRequest) 
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = released_model(session, model)
-    plan = score_plan(request, _facts(dataset, is_network=row["network"] is not None))
+    plan = score_plan(request, _facts(dataset, row))
     scorer = scorer_of(model, row, dataset, request.epsilon)
     details = {"model": model, "metric": request.metric}
     return _names(dataset) | _tallied(session, dataset, plan, plan.tally, details, scorer)
 
 
 def evaluate(
-    session: Session, model: int | str, name: str, *, epsilon: float, delta: float, bins: int
+    session: Session,
+    model: int | str,
+    name: str,
+    *,
+    epsilon: float,
+    delta: float,
+    bins: int,
+    threshold: float = THRESHOLD,
 ) -> list[dict[str, Any]]:
     """Return the figures of a model, each with its error, for one charge: see `EvaluationPlan`, `RegressionFitPlan`.
 
@@ -54,8 +62,9 @@ def evaluate(
     """
     dataset, model = datasets.load(session, name), names.number(session, model)
     row = released_model(session, model)
-    plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, is_network=row["network"] is not None))
-    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, scorer_of(model, row, dataset, epsilon))
+    plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, row), threshold)
+    scorer = scorer_of(model, row, dataset, epsilon)
+    figures = _tallied(session, dataset, plan, plan.tally, {"model": model}, scorer)
     return [{"figure": name} | pair for name, pair in figures.items() if name != "receipt"]
 
 
@@ -94,10 +103,10 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     elif request.metric == BoundsPlan.algorithm:
         plan = _bounds_plan(dataset, request.epsilon, request.delta, BETA)
     elif request.metric == EvaluationPlan.algorithm:
-        facts = _facts(dataset, is_network=False)
+        facts = _facts(dataset)
         plan = evaluation_plan(request.epsilon, request.delta, request.bins, facts)
     else:
-        plan = score_plan(request, _facts(dataset, is_network=False))
+        plan = score_plan(request, _facts(dataset))
     return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
 
 
@@ -113,7 +122,8 @@ def _balance_plan(dataset: RegisteredDataset, epsilon: float, delta: float) -> C
             f"label {declaration.label!r} of dataset {dataset.name!r} is a number and has no classes; call "
             "dbdp.dp_bounds for bounds of the column"
         )
-    return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=dataset.unit_rows)
+    moved, partial = dataset.unit_rows, not declaration.answers_every_row
+    return ClassBalancePlan(epsilon, delta, dataset.rows, declaration.outputs, moved=moved, partial=partial)
 
 
 def _tallied(
@@ -126,7 +136,7 @@ def _tallied(
 ) -> dict[str, Any]:
     """Charge, tally the packed rows, and add noise; the ledger and the receipt show the plan and `details`."""
     receipt = Receipt.of(dataset, plan.explain() | details, plan.guarantee)
-    layout = scorer.layout(dataset.rows)
+    layout = scorer.layout(dataset.rows, marks=plan.partial)
     charging.check_trainable(session, scorer.encoded(dataset), scorer.request, layout)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
@@ -142,12 +152,15 @@ def _shown(
     return plan.answer(noisy) | {"receipt": receipt.charged(charge.ledger).as_data()}
 
 
-def _facts(dataset: RegisteredDataset, *, is_network: bool) -> ScoredFacts:
-    """Return the public facts of a dataset that the plan of a metric depends on."""
+def _facts(dataset: RegisteredDataset, model: Row | None = None) -> ScoredFacts:
+    """Return the public facts of a dataset, and of a model, that the plan of a metric depends on."""
     declaration = dataset.declaration
     classes = _names(dataset).get("classes", [])
     public = dataset.rows, classes, declaration.outputs, declaration.label_bounds
-    return ScoredFacts(*public, is_network, dataset.unit_rows, dataset.has_public_rows)
+    known = dataset.unit_rows, dataset.has_public_rows
+    encoded = declaration if model is None else Declaration.from_json(model["declaration"])  # as its rows are encoded
+    is_network = model is not None and model["network"] is not None
+    return ScoredFacts(*public, is_network, *known, not encoded.answers_every_row)
 
 
 def _names(dataset: RegisteredDataset) -> dict[str, Any]:

@@ -33,10 +33,10 @@ class Scorer:
         """Return the dataset with the encoding of the model."""
         return dataset if self.coding is None else self.coding.of(dataset)
 
-    def layout(self, rows: int) -> Layout:
+    def layout(self, rows: int, *, marks: bool = False) -> Layout:
         """Return the layout in which the rows of a dataset are packed to be scored."""
         coding = None if self.coding is None else asdict(self.coding)
-        return Layout(self.dimension, (rows,), self.request.projection, coding=coding)
+        return Layout(self.dimension, (rows,), self.request.projection, coding=coding, marks=marks)
 
     def of(self, tally: tallies.Tally) -> dict[str, Any]:
         """Return the description of a tally of this model's scores for `tally_transition`."""

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
+from dbdp.algorithms.scores.evaluation import THRESHOLD
 from dbdp.algorithms.scores.metrics import METRICS
 from dbdp.algorithms.scores.score_bins import BINS
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
@@ -54,6 +55,7 @@ def evaluate(
     epsilon: Epsilon,
     delta: Delta = 0.0,
     bins: Annotated[int, option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
+    threshold: Annotated[float, option(help="Probability from which a row counts as positive.")] = THRESHOLD,
     as_json: AsJson = False,
     url: Url = None,
     engine: Engine = POSTGRESQL,
@@ -62,7 +64,8 @@ def evaluate(
 ) -> None:
     """Estimate accuracy, majority fraction and AUC of a model, or RMSE and R², with noise, for one charge."""
     with opened_on(url, engine, master, places) as database:
-        figures = database.evaluate(model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+        how = {"epsilon": epsilon, "delta": delta, "threshold": threshold}
+        figures = database.evaluate(model, dataset, bins=bins, **how)
     show(figures, as_json, f"model {model} on {dataset}")
 
 
@@ -129,11 +132,11 @@ def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a result's table: a confusion matrix, classes or bins; none for a single number."""
     names = ["(other)" if name is None else name for name in result.get("classes", [])]
     if "matrix" in result:
-        measures = zip(names, result["matrix"], result["precision"], result["recall"], strict=True)
+        measures = zip(names, *(result[name] for name in ("matrix", "precision", "recall", "f1")), strict=True)
         return [
             {"true class": name, **{f"as {other}": cell for other, cell in zip(names, cells, strict=True)}}
-            | {"precision": precision, "recall": recall}
-            for name, cells, precision, recall in measures
+            | {"precision": precision, "recall": recall, "f1": f1}
+            for name, cells, precision, recall, f1 in measures
         ]
     if "shares" in result:
         measures = zip(names, result["counts"], result["shares"], result["share_noise"], strict=True)

@@ -36,8 +36,11 @@ GroupBy = Annotated[
     str, option(help="A public column of the dataset, or, if it has a capacity, a feature with categories.")
 ]
 Groups = Annotated[list[str], option("--group", help="A value of the column that gets a model; repeat for each.")]
-Candidates = Annotated[Path, option(help='JSON file: [{"regularisation": 0.01}, …].')]
-Method = Annotated[str, option(help="disjoint_portions or random_repetition.")]
+Candidates = Annotated[Path, option(help='JSON file: [{"settings": {"clip": 0.2}}, …].')]
+Method = Annotated[
+    str | None,
+    option(help="disjoint_portions or random_repetition; by default the former, for preconditioned_gd shared_moment."),
+]
 MeanRuns = Annotated[float | None, option(help="Mean number of runs of random_repetition.")]
 SelectionEpsilon = Annotated[
     float | None, option(help="ε of the choice; by default the largest that adds nothing to the charge.")
@@ -126,7 +129,7 @@ def tune(
     dataset: str,
     request: Request,
     candidates: Candidates,
-    method: Method = "disjoint_portions",
+    method: Method = None,
     repetitions: MeanRuns = None,
     distribution: Distribution = None,
     selection_epsilon: SelectionEpsilon = None,

@@ -63,7 +63,7 @@ def by_field(record: type[Any], values: Sequence[Any], *without: str) -> dict[st
 def tuning_request(candidates: str, values: Sequence[Any]) -> TuningRequest:
     """Return a tuning from its candidates, the options of all trainings, and its own four."""
     options, own = values[:-4], values[-4:]
-    check_not_null(candidates=candidates, method=own[0])
+    check_not_null(candidates=candidates)
     return TuningRequest(training_request(options), tuning.parsed(candidates), *own)
 
 

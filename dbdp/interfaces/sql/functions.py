@@ -409,10 +409,13 @@ def dp_score(
 
 
 @refusing(in_own_transaction, session.as_owner)
-def evaluate(model: int | str, dataset: str, epsilon: float, delta: float, bins: int) -> list[dict[str, Any]]:
+def evaluate(
+    model: int | str, dataset: str, epsilon: float, delta: float, bins: int, threshold: float
+) -> list[dict[str, Any]]:
     """dbdp.evaluate, as dbdp_owner."""
-    check_not_null(model=model, dataset=dataset, epsilon=epsilon, delta=delta, bins=bins)
-    return noisy_scores.evaluate(session, model, dataset, epsilon=epsilon, delta=delta, bins=bins)
+    how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "bins": bins, "threshold": threshold}
+    check_not_null(model=model, dataset=dataset, **how)
+    return noisy_scores.evaluate(session, model, dataset, **how)
 
 
 @refusing(session.as_owner)

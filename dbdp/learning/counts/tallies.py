@@ -1,7 +1,8 @@
 """Tallies: counts and sums over packed rows, by their labels and by the scores of a released model.
 
 A row's contribution depends on its label and its own scores alone, and no value of them raises an error. Tallies of
-several blocks add up. Shapes: scores (n, outputs) float64, labels (n,) as in `blocks`; a tally is a vector of int64.
+several blocks add up. A row without an answer has NaN as scores: tallies that are `partial` count it apart.
+Shapes: scores (n, outputs) float64, labels (n,) as in `blocks`; a tally is a vector of int64.
 """
 
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.counts.histograms import Histograms
 from dbdp.learning.objectives import objective_from
+from dbdp.learning.rows.encoding import UNANSWERED
 
 
 def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -39,16 +41,25 @@ def true_classes(labels: np.ndarray, outputs: int) -> tuple[np.ndarray, np.ndarr
     return valid, places[valid].astype(np.int64)
 
 
-def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def unanswered(scores: np.ndarray) -> np.ndarray:
+    """Return which rows have no answer, shape (n,)."""
+    return np.isnan(scores).any(axis=1)
+
+
+def confusion(scores: np.ndarray, labels: np.ndarray, *, partial: bool = False) -> np.ndarray:
     """Return the confusion matrix (K, K), int64; a row without a valid label is not counted.
 
     A single score above 0 predicts +1; of several the largest decides, the first of equal ones. A NaN raises no
-    error: whatever a row contains, it is in at most one cell.
+    error: whatever a row contains, it is in at most one cell. If `partial`, rows without an answer are in one more
+    column.
     """
     classes = max(scores.shape[1], 2)
+    width = classes + partial
     valid, true = true_classes(labels, scores.shape[1])
     predicted = scores[:, 0] > 0.0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-    return np.bincount(classes * true + predicted[valid], minlength=classes**2).reshape(classes, classes)
+    if partial:
+        predicted = np.where(unanswered(scores), classes, predicted)
+    return np.bincount(width * true + predicted[valid], minlength=classes * width).reshape(classes, width)
 
 
 STEPS = 2**20  # per unit of a packed label: rounds an error by a millionth of half the label's range
@@ -58,9 +69,11 @@ STEPS = 2**20  # per unit of a packed label: rounds an error by a millionth of h
 class Confusion:
     """Rows by true and predicted class, row-major; see `confusion`."""
 
+    partial: bool = False
+
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (K²,)."""
-        return confusion(scores, labels).ravel()
+        """Return the tally (K²,), or (K² + K,)."""
+        return confusion(scores, labels, partial=self.partial).ravel()
 
 
 @dataclass(frozen=True)
@@ -68,12 +81,14 @@ class Correct:
     """Rows whose predicted class is right; a row without a label is not counted."""
 
     wrong: bool = False  # whether the other rows with a label are counted too
+    partial: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (1,), or (2,): right rows, then wrong ones."""
-        matrix = confusion(scores, labels)
-        right = np.trace(matrix)
-        return np.array([right, matrix.sum() - right] if self.wrong else [right])
+        """Return the tally (1,), (2,) or (3,): right rows, then wrong ones, then those without an answer."""
+        matrix = confusion(scores, labels, partial=self.partial)
+        right, answered = np.trace(matrix), matrix[:, : len(matrix)].sum()
+        lost = [matrix.sum() - answered] if self.partial else []
+        return np.array([right, answered - right, *lost] if self.wrong else [right])
 
 
 @dataclass(frozen=True)
@@ -81,10 +96,14 @@ class Labels:
     """Rows of each label; rows without one are not counted. `classes` = 1 stands for -1 and +1."""
 
     classes: int
+    partial: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (max(2, K),)."""
-        return np.bincount(true_classes(labels, self.classes)[1], minlength=max(self.classes, 2))
+        """Return the tally (max(2, K),); if `partial`, of rows with an answer, and then how many others there are."""
+        valid, true = true_classes(labels, self.classes)
+        classes = max(self.classes, 2)
+        places = np.where(unanswered(scores)[valid], classes, true) if self.partial else true
+        return np.bincount(places, minlength=classes + self.partial)
 
 
 @dataclass(frozen=True)
@@ -102,9 +121,10 @@ class ScoreBins:
     # Whether a row of a binary label is in the upper half of the bins if and only if its score is above 0, as it is
     # decided, also where its probability rounds to 1/2.
     parted: bool = False
+    partial: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (2B,)."""
+        """Return the tally (2B,); if `partial`, (2B + 2,): rows without an answer are in one more bin of each."""
         valid, true = true_classes(labels, scores.shape[1])
         with np.errstate(all="ignore"):
             places = np.nan_to_num(self._probabilities(scores[valid]) * self.bins)
@@ -112,8 +132,10 @@ class ScoreBins:
         if self.parted:
             middle = self.bins // 2
             bins = np.where(scores[valid, 0] > 0.0, np.maximum(bins, middle), np.minimum(bins, middle - 1))
-        positive = true == (self.output if scores.shape[1] > 1 else 1)
-        return np.bincount(self.bins * positive + bins, minlength=2 * self.bins)
+        if self.partial:
+            bins = np.where(unanswered(scores)[valid], self.bins, bins)
+        positive, width = true == (self.output if scores.shape[1] > 1 else 1), self.bins + self.partial
+        return np.bincount(width * positive + bins, minlength=2 * width)
 
     def _probabilities(self, scores: np.ndarray) -> np.ndarray:
         if not self.softmax or scores.shape[1] == 1:
@@ -185,6 +207,7 @@ class Errors:
 
     power: int  # 1 or 2
     rows: bool = False  # whether the rows with a label are counted too, each as `most`
+    partial: bool = False
 
     @property
     def most(self) -> int:
@@ -192,26 +215,33 @@ class Errors:
         return STEPS * 2**self.power
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the tally (1,), or (2,): the errors, then the rows."""
+        """Return the tally (1,), (2,) or (3,): the errors, then the rows, then those without an answer, as the rows."""
         predicted, true = (np.clip(np.nan_to_num(each), -1.0, 1.0) for each in (scores[:, 0], labels.astype(float)))
         errors, present = np.rint(np.abs(predicted - true) ** self.power * STEPS), ~np.isnan(labels)
-        total = np.where(present, errors, 0.0).astype(np.int64).sum()
-        return np.array([total, self.most * np.count_nonzero(present)] if self.rows else [total])
+        lost = present & unanswered(scores) & self.partial
+        total = np.where(present & ~lost, errors, 0.0).astype(np.int64).sum()
+        counted = [np.count_nonzero(present & ~lost), np.count_nonzero(lost)][: self.rows + self.partial]
+        return np.array([total, *(self.most * count for count in counted)])
 
 
 @dataclass(frozen=True)
 class ResidualsAndLabels:
     """Rows by the residual, and by the label, see `residual_tables`; each is 1 in steps of 1/STEPS, in both tables.
 
-    The prediction is clipped to [-1, 1]. A zero row, whose label is NaN here, adds nothing.
+    The prediction is clipped to [-1, 1]. A zero row, whose label is NaN here, adds nothing. If `partial`, a row without
+    an answer has no residual, and its label is in cells of its own.
     """
+
+    partial: bool = False
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally, both tables one after the other."""
-        present = ~np.isnan(labels)
-        true = np.clip(labels[present].astype(np.float64), -1.0, 1.0)
-        residuals = np.clip(np.nan_to_num(scores[present, 0]), -1.0, 1.0) - true
-        return np.append(residual_tables.of_residuals(residuals, STEPS), residual_tables.of_labels(true, STEPS))
+        true, lost = np.clip(labels.astype(np.float64), -1.0, 1.0), unanswered(scores) & self.partial
+        present = ~np.isnan(true)
+        counted = present & ~lost
+        residuals = np.clip(np.nan_to_num(scores[counted, 0]), -1.0, 1.0) - true[counted]
+        of_labels = [residual_tables.of_labels(true[which], STEPS) for which in (counted, present & lost)]
+        return np.concatenate([residual_tables.of_residuals(residuals, STEPS), *of_labels[: 1 + self.partial]])
 
 
 ScoreTally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
@@ -250,4 +280,5 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
     else:
         scores = objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    scores = np.where(rows[:, :1] == UNANSWERED, np.nan, scores)
     return tally(scores, labels)

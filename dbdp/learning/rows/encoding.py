@@ -12,8 +12,8 @@ neighbours to replace-one neighbours (privacy.md §11.1). The encoding determine
 
 Shapes: a raw record is its label as `LabelEncoding` reads it, the header of a PostgreSQL array (20 bytes:
 dimensions, offset of the data or 0 when no element is null, element type, length, lower bound), then
-the elements in the machine's own representation. A packed label is ±1, a class's number 1, 2, …, or a
-number in [-1, 1].
+the elements in the machine's own representation. Without an array of the declared length the dimensions are NO_ARRAY;
+without a record all bytes are 0. A packed label is ±1, a class's number 1, 2, …, or a number in [-1, 1].
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,8 @@ from dbdp.learning.rows.features import SCALED, UNIT, Numeric, constant_of
 from dbdp.learning.rows.pairs import WEIGHT, Pair, Side
 
 HEADER_BYTES = 20  # of an array
+NO_ARRAY = -1  # dimensions in the header of a record whose array is absent
+UNANSWERED = 2.0  # first coordinate of a row with a label and without features; no other row is as long
 MAX_SEED = 2**32 - 1  # the largest that NumPy's frozen generator accepts
 SHRINK = 1.0 - 2.0**-22  # leaves room for the rounding to float32: ‖x‖ ≤ 1 holds exactly (privacy.md §14.1)
 
@@ -133,6 +135,7 @@ class VectorEncoder:
     labels: LabelEncoding = SIGNS
     projection: RandomProjection | None = None
     encoding: str = SCALED
+    marks: bool = False  # see `_marked`
 
     @property
     def width(self) -> int:
@@ -182,7 +185,7 @@ class VectorEncoder:
     @property
     def _packs_directly(self) -> bool:
         """Whether the compiled kernel packs records without an array of features between them and the rows."""
-        return self.projection is None and self.element == "<f8"
+        return self.projection is None and self.element == "<f8" and not self.marks
 
     @cached_property
     def matrix(self) -> np.ndarray | None:
@@ -212,6 +215,7 @@ class ColumnEncoder:
     projection: RandomProjection | None = None
     encoding: str = SCALED
     pairs: tuple[Pair, ...] = ()
+    marks: bool = False  # see `_marked`
     element = "<f8"
 
     @property
@@ -378,7 +382,22 @@ def record_layout(encoder: Encoder) -> np.dtype:
 def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return packed rows, projected if the encoder has a projection; changes `features` in place."""
     labels = encoder.labels.packed(records["label"])
-    labels[~_is_complete(records)] = np.nan
+    complete = _is_complete(records)
+    lost = ~(complete & np.isfinite(features).all(axis=1)) & (records["header"][:, 0] != 0)
+    rows = _packed_or_zero(encoder, features, np.where(complete, labels, np.nan))
+    return _marked(rows, np.where(lost, labels, np.nan)) if encoder.marks else rows
+
+
+def _marked(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Write UNANSWERED and the label to each row whose label here, shape (n,), is a number: a score counts it."""
+    chosen = np.isfinite(labels)
+    rows[:, 0] = np.where(chosen, UNANSWERED, rows[:, 0])
+    rows[:, -1] = np.where(chosen, labels, rows[:, -1])
+    return rows
+
+
+def _packed_or_zero(encoder: Encoder, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return packed rows; a row with a number that is not finite is the zero row."""
     least = _least(encoder)
     if encoder.matrix is None:
         return pack(features, labels, least)

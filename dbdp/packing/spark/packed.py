@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol
@@ -206,7 +206,7 @@ class SparkRows:
             order, borders = self._order(sizes)
             coding = self.layout.coding
             dataset = Coding(**coding).of(self.dataset) if coding else self.dataset
-            encoder = self.source.encoder(dataset, self.layout.projection)
+            encoder = replace(self.source.encoder(dataset, self.layout.projection), marks=self.layout.marks)
             frame, read = self.source.read(self.spark, dataset, encoder)
             pack = workers.Pack(encoder, order, read, borders)
             chunks = frame.mapInArrow(pack.__call__, workers.CHUNKS)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import dbdp
 from dbdp.learning import kernels
 from dbdp.learning.rows import blocks
-from dbdp.learning.rows.encoding import HEADER_BYTES, Encoder, record_layout
+from dbdp.learning.rows.encoding import HEADER_BYTES, NO_ARRAY, Encoder, record_layout
 from dbdp.learning.state import State
 from dbdp.packing.spark.columns import LABEL, VALUES
 from dbdp.packing.spark.masks import Named, Sealed, masked, padded
@@ -116,7 +116,7 @@ class FileRows:
 def raw_records(encoder: Encoder, batch: pa.RecordBatch) -> bytes:
     """Return raw records, as the server would return them, for batches of (label, values).
 
-    One whose array is null or of another length is all zero, which is packed as the zero row.
+    One whose array is null or of another length has no numbers, and is packed as the zero row.
     """
     values = batch.column(VALUES)
     if isinstance(values, pa.ExtensionArray):
@@ -128,6 +128,7 @@ def raw_records(encoder: Encoder, batch: pa.RecordBatch) -> bytes:
         values = values.filter(pa.array(complete))
     numbers = values.flatten().to_numpy(zero_copy_only=False).reshape(-1, encoder.length)
     records["elements"][complete] = numbers
+    records["header"][:, 0] = NO_ARRAY
     records["header"][complete] = np.array([1, 0, 0, encoder.length, 1], "<i4")[: HEADER_BYTES // 4]
     labels = batch.column(LABEL).fill_null(float("nan")).to_numpy(zero_copy_only=False)
     unknown = 0.0 if encoder.labels.layout == "<i4" else np.nan

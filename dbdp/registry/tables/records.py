@@ -15,6 +15,7 @@ import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import (
+    NO_ARRAY,
     SIGNS,
     ColumnEncoder,
     Encoder,
@@ -323,6 +324,8 @@ def record_sql(session: SpiSession, dataset: RegisteredDataset, encoder: Encoder
         size = encoder.record_bytes - np.dtype(encoder.labels.layout).itemsize
         column = columns[0]
         elements = f"case when dbdp_internal.array_size({column}) = {size} then dbdp_internal.array_bytes({column}) end"
+        none = f"{_number_bytes(NO_ARRAY)} || decode(repeat('00', {size - 4}), 'hex')"  # a constant
+        elements = f"coalesce({elements}, {none})"
     else:
         types = [dataset.column_types[column] for column in declaration.columns]
         features: list[Numeric | Categorical] = [*declaration.numeric, *declaration.categorical]

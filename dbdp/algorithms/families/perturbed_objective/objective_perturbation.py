@@ -26,7 +26,7 @@ from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.algorithms.stages.evaluated_plan import Evaluates
-from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
+from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic, Squared
 from dbdp.learning.objectives import Linear, Objective, Softmax, projected
 from dbdp.privacy.accounting.calibration import Mixture, hockey_stick_multiplier
 from dbdp.privacy.accounting.events import (
@@ -41,7 +41,7 @@ from dbdp.privacy.accounting.events import (
 from dbdp.privacy.mechanisms import ROOM, Gaussian, SphericalLaplace, grid_for
 
 Perturbation = Gaussian | SphericalLaplace
-LOSSES = (Logistic.name, HuberSvm.name, HuberRegression.name)
+LOSSES = (Logistic.name, HuberSvm.name, HuberRegression.name, Squared.name)
 MECHANISMS: dict[str, type[Gaussian] | type[SphericalLaplace]] = {
     Gaussian.name: Gaussian,
     SphericalLaplace.name: SphericalLaplace,

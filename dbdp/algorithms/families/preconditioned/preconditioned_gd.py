@@ -46,6 +46,7 @@ MOMENTUM = 0.5  # of the step before that each step takes along: half as many pa
 FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
 STRONG = 20  # … longer steps too
 STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
+WHOLE_OF_SEVERAL = 100  # … longer clips of several classes; at 36 times that none is clipped as long as rows are usual
 RIDGE_OF_SEVERAL = 2  # times the usual ridge: noise in a direction that the moment does not show counts for every class
 SOFTMAX_LIPSCHITZ = 1.5  # above √2, the most of ‖p - e_y‖
 
@@ -61,7 +62,9 @@ class Settings(OwnSettings):
     evaluation_share: float | None = automatic(
         0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
-    clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4")
+    clip: float | None = automatic(
+        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4, or to 1.5"
+    )
 
 
 OPTIONS = Options(
@@ -70,9 +73,12 @@ OPTIONS = Options(
         "mechanism": (Gaussian.name,),
     },
     {
-        "epochs": "give passes in settings",
-        "clip_norm": "give clip in settings",
-        "regularisation": "leave it out: the coordinates regularise",
+        "epochs": 'give passes in settings, such as {"passes": 20}',
+        "batch_size": "leave it out: each step reads all rows",
+        "schedule": "leave it out: all steps have one size, which step_size sets",
+        "clip_norm": 'give clip in settings, such as {"clip": 0.4}',
+        "regularisation": "leave it out: the coordinates regularise, and radius limits the norm of the model",
+        "shards": "leave it out: each step reads all rows",
     },
     Settings,
     least_signal=0.1,
@@ -100,10 +106,10 @@ def usual_clip(signal: float, facts: Facts) -> float:
     """Return c: with a weak signal, gradients clipped short have less noise than they lose (§16.6).
 
     Residuals of numbers are mostly short, and so are the gradients of several classes together: they bear a longer
-    clip later.
+    clip later. Classes that hardly differ between rows are biased by a short one.
     """
     if facts.outputs > 1:
-        return 0.25
+        return min(SOFTMAX_LIPSCHITZ, 0.25 * max(1.0, signal / WHOLE_OF_SEVERAL) ** 0.5)
     if not facts.is_classifier:
         return min(0.4, 0.13 * (signal / 10) ** 0.4)
     return 0.15 if signal < 5 else 0.4 if signal > FAIR else 0.25
@@ -279,6 +285,7 @@ class PreconditionedDescent:
     clip: float  # c: gradients in x̃ are clipped to C = c·√d_eff
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
+    reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
     @property
     def moment_multiplier(self) -> float:
@@ -288,11 +295,12 @@ class PreconditionedDescent:
     @property
     def step_multiplier(self) -> float:
         """σ_g/2C = 1/μ_g, rounded up."""
-        return self.multiplier * math.sqrt(self.passes / self._steps_share) * ROOM
+        return self.multiplier * math.sqrt(self.passes / self.steps_share) * ROOM
 
     @property
-    def _steps_share(self) -> float:
-        return 1 - self.moment_share - self.evaluation_share - self.residual_share
+    def steps_share(self) -> float:
+        """The share of μ² for all steps together."""
+        return 1 - self.moment_share - self.evaluation_share - self.residual_share - self.reserved
 
     @property
     def averaged(self) -> int:
@@ -326,14 +334,26 @@ class PreconditionedDescent:
 
     def released(self, rows: Rows, progress: Progress = silent) -> Released:
         """Pack the rows; return the noisy models after a public number of passes, and what follows from the moment."""
-        rows.pack()
-        way = self._preconditioner(rows)
-        rows.transform(way.matrix)
+        way = self.prepared(rows)
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
+        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
+
+    def prepared(self, rows: Rows) -> Preconditioner:
+        """Pack the rows, and change to the coordinates of their noisy second moment."""
+        rows.pack()
+        way = self._preconditioner(rows)
+        rows.transform(way.matrix)
+        return way
+
+    def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
+        """Return the noisy models of prepared rows after all passes."""
         model, noise = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
-        released = self._in_rows(way, model, noise, self.clip)
+        return self._in_rows(way, model, noise, self.clip)
+
+    def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
+        """Return models that a table of their scores calibrates and evaluates, if it has a share."""
         if (evaluation := self.evaluation) is None:
             return released
         released = evaluation.evaluated(rows, released, way.constant if self.facts.intercept else None)

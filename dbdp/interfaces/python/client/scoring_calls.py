@@ -139,7 +139,14 @@ class ScoringCalls(Calls):
         return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
 
     def evaluate(
-        self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0, bins: int = 20
+        self,
+        model: int | str,
+        dataset: str,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        bins: int = 20,
+        threshold: float = 0.5,
     ) -> list[Row]:
         """Evaluate a released model on a dataset, with noise, for one charge to the dataset's budget.
 
@@ -149,19 +156,21 @@ class ScoringCalls(Calls):
             As in `score`.
         bins : int
             Bins of the histogram behind the figures of a binary label, an even number: more bins, more noise.
+        threshold : float
+            Of a binary label: the probability from which a row counts as predicted positive, between two bins.
 
         Returns
         -------
         list of dict
-            `figure` (accuracy, majority_share and, of a binary label, auc; of a number rmse, r2 and residual_cut), its
-            `value`, and `plus_minus`, half the width of the 95 % interval that the noise needs, or None if the noise
-            hides the figure.
+            `figure` (accuracy, majority_share, coverage and, of a binary label, auc, precision, recall and f1; of a
+            number rmse, r2, coverage and residual_cut), its `value`, and `plus_minus`, half the width of the 95 %
+            interval that the noise needs, or None if the noise hides the figure.
         """
         if (here := self._evaluation_here(dataset)) is not None:
-            options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins}
+            options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins, "threshold": float(threshold)}
             return list(here.evaluate(self._session, str(model), dataset, **options))
-        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4)"
-        return self.query(query, str(model), dataset, float(epsilon), float(delta), bins)
+        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4, $6)"
+        return self.query(query, str(model), dataset, float(epsilon), float(delta), bins, float(threshold))
 
     def explain_score(
         self,
