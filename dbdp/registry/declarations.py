@@ -110,8 +110,8 @@ class Declaration:
     def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
         """Return the declaration with so many knots for each number, in rows that are all divided by one number.
 
-        A number with bins keeps them, and one of `indicators`, which is 0 or 1, its one coordinate. A number with bounds
-        of WIDE or more apart is on the scale `asinh`.
+        A number with bins keeps them, and one of `indicators`, which is 0 or 1, its one coordinate. A number with
+        bounds of WIDE or more apart is on the scale `asinh`.
         """
         numeric = (
             each if each.is_shared or each.column in indicators else replace(each, knots=knots, scale=_scale_of(each))

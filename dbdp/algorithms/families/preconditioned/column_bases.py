@@ -1,8 +1,8 @@
 """Coordinates of an additive model from noisy histograms of its columns: uncorrelated within each, smooth ones first.
 
 Post-processing of one release (privacy.md §24.2). Under the shares of its cells a column's block b has the mean m and
-the covariance V. Its coordinates are (b - m)ᵀU, U with UᵀVU = diag(λ), and λ is the prior variance of each. With a ridge
-κ a coordinate counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, width), U (width, a).
+the covariance V. Its coordinates are (b - m)ᵀU, U with UᵀVU = diag(λ), and λ is the prior variance of each. With a
+ridge κ a coordinate counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, width), U (width, a).
 """
 
 import math

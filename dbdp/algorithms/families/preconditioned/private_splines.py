@@ -117,7 +117,7 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     return facts.blocks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SplineDescent(PreconditionedDescent):
     """The release as it is planned; `moment_share` is the share of μ² for the histograms."""
 
