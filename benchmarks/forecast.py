@@ -26,10 +26,11 @@ from dbdp.algorithms.stages import forecast
 
 BINARY, CLASSES, NUMBERS = "binary", "classes", "numbers"
 TESTED = 4000  # rows that measure a model; their probabilities are known, so that few are enough
-SHARES = 0.1, 0.9  # the quantiles of a range
+SHARES = 0.05, 0.95  # the quantiles of a range: real tables are less alike than generated ones
+FEW = 300  # results, for which a fit has no bends, and nothing of the rows but their signal
 WORSE_LOG_LOSS, WORSE_R2 = 0.002, 0.01  # above a constant's: less is not seen
 FEWEST = 0.1  # of the results, in which a quantile is clearly above 0; else it is 0 everywhere
-MOST_NUMBERS = 1_500_000  # n·d of a table
+MOST_NUMBERS, MOST_COORDINATES = 3_000_000, 400  # about n·d, and d, of a table
 
 
 # --- generated tables -----------------------------------------------------------------------------------------
@@ -51,7 +52,10 @@ class Setting:
     spread: float  # deviation of a number, in half ranges of its bounds
     categories: float  # share of the columns that are categories
     correlation: float  # share of each column's variance that one factor explains
-    width: float  # bounds of numeric columns, in their deviations
+    width: float  # bounds of numeric columns, in their deviations; each has its own about this
+    skewed: float  # share of the numeric columns that are amounts: most values are near the lower bound
+    decay: float  # of the effects of numeric columns: with 2 a few columns say most
+    levels: int  # the most categories of a column, of unequal frequencies
     bend: float  # share of the signal's variance that no linear model explains
     is_skewed: bool  # whether a number's residuals are lognormal
 
@@ -61,21 +65,26 @@ class Setting:
         random = np.random.default_rng([seed, len(kind), pure])
         of = lambda low, high: float(np.exp(random.uniform(math.log(low), math.log(high))))  # noqa: E731
         columns, outputs = round(of(1, 150)), int(random.integers(3, 11)) if kind == CLASSES else 1
-        wide = random.random() < 0.25
+        wide, categories = random.random() < 0.25, float(random.choice([0.0, 0.5, 1.0], p=[0.4, 0.4, 0.2]))
+        levels = max(3, round(min(of(3, 30), MOST_COORDINATES / columns)))
+        coordinates = columns * (1 + categories * levels / 2)
         return cls(
             kind=kind,
             seed=seed,
-            rows=round(min(of(150, 100_000), MOST_NUMBERS / columns / outputs / (1 + 4 * pure))),
+            rows=round(min(of(150, 100_000), MOST_NUMBERS / coordinates / outputs / (1 + 2 * pure))),
             columns=columns,
             outputs=outputs,
             epsilon=of(0.05, 10),
             delta=0.0 if pure else of(1e-9, 1e-5),
-            signal=of(0.15, 4) if kind != NUMBERS else float(random.uniform(0.02, 0.95)),
+            signal=float(random.uniform(0.15, 4)) if kind != NUMBERS else float(random.uniform(0.02, 0.95)),
             share=of(0.03, 0.5),
             spread=of(0.001, 0.05) if wide else of(0.05, 0.6),
-            categories=float(random.choice([0.0, 0.5, 1.0], p=[0.4, 0.4, 0.2])),
+            categories=categories,
             correlation=float(random.choice([0.0, 0.3, 0.7])),
-            width=float(random.uniform(1.5, 6)),
+            width=of(1.5, 60),
+            decay=float(random.choice([0.5, 2.0])),
+            skewed=float(random.choice([0.0, 0.5])),
+            levels=levels,
             bend=float(random.choice([0.0, 0.3], p=[0.6, 0.4])),
             is_skewed=bool(random.random() < 0.4),
         )
@@ -113,17 +122,29 @@ def _columns(setting: Setting, random: np.random.Generator) -> tuple[np.ndarray,
     own = random.normal(size=(rows, p))
     latent = math.sqrt(setting.correlation) * common + math.sqrt(1 - setting.correlation) * own
     numeric = round(p * (1 - setting.categories))
-    parts = [np.clip(latent[:, :numeric] / setting.width, -1, 1)]
-    for column in latent[:, numeric:].T:
-        cuts = np.sort(random.normal(size=random.integers(1, 7)))
-        parts.append((np.searchsorted(cuts, column)[:, None] == np.arange(len(cuts) + 1)).astype(float))
-    encoded = np.column_stack(parts)
-    falling = (1.0 + np.arange(encoded.shape[1])) ** -0.3
-    weights = random.normal(size=(encoded.shape[1], setting.outputs)) * falling[:, None]
+    widths = setting.width * np.exp(0.5 * random.normal(size=numeric))
+    values = latent[:, :numeric] / widths
+    amounts = random.random(numeric) < setting.skewed
+    values[:, amounts] = 2 * np.exp(latent[:, :numeric][:, amounts]) / (3 * widths[amounts]) - 1
+    numbers = np.clip(values, -1, 1)
+    parts = [_categories(column, setting.levels, random) for column in latent[:, numeric:].T]
+    encoded = np.column_stack([numbers, *parts])
+    weights = random.normal(size=(encoded.shape[1], setting.outputs))
+    effects = (1.0 + random.permutation(numeric)) ** -setting.decay / np.maximum(numbers.std(axis=0), 1e-3)
+    weights[:numeric] *= effects[:, None]
     linear = _standard(encoded @ weights)
     bent = _standard(linear**2 + 0.5 * np.roll(linear, 1, axis=1) * latent[:, :1])
     effects = _standard(math.sqrt(1 - setting.bend) * linear + math.sqrt(setting.bend) * bent)
     return np.column_stack([encoded, np.ones(rows)]) / math.sqrt(p + 1), effects
+
+
+def _categories(column: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
+    """Return the one-hot columns of a latent column in unequal categories."""
+    levels = int(random.integers(2, most + 1))
+    shares = (1.0 + np.arange(levels)) ** -random.uniform(0, 2)
+    ends = np.quantile(column, np.cumsum(shares / shares.sum())[:-1])
+    places = random.permutation(levels)[np.searchsorted(ends, column)]
+    return (places[:, None] == np.arange(levels)).astype(float)
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
@@ -254,12 +275,15 @@ def fitted(results: list[dict[str, Any]], measure: str, share: float) -> list[fl
     """
     facts = [(facts_of(each), each["epsilon"], each["delta"]) for each in results]
     design = np.array([forecast.covariates(*each) for each in facts])
+    if len(results) < FEW:
+        design[:, 2 : 2 + len(forecast.BENDS)] = 0.0
+        design[:, -2] = 0.0
     target = np.log([max(losses(each)[measure], forecast.LEAST[measure]) for each in results])
     kept, constants = np.full(len(target), True), np.zeros(design.shape[1])
     for _ in range(8):
         constants = _quantile(design[kept], target[kept], share)
         kept = design @ constants > math.log(forecast.LEAST[measure])
-        if np.mean(kept) < FEWEST:
+        if np.mean(kept) < FEWEST or (measure == "accuracy" and share < 0.5):  # a class may be as clear as before
             return [round(math.log(forecast.LEAST[measure]) - 1, 1), *[0.0] * (design.shape[1] - 1)]
     return [round(float(each), 3) for each in constants]
 

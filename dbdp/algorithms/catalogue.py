@@ -12,7 +12,7 @@ from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.plan import AUTO, Facts, NoisyWhileTraining, Plan, Request
 from dbdp.algorithms.settings import NOISE_WINS, check_request, reason_of_loss, warning_of
 from dbdp.algorithms.stages.evaluated_plan import evaluated_plan, evaluation_share, without_share
-from dbdp.algorithms.stages.forecast import forecast
+from dbdp.algorithms.stages.forecast import forecast, noise_of_prediction
 from dbdp.checks import unknown
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import group_privacy
@@ -102,7 +102,10 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
     if share and isinstance(release, NoisyWhileTraining):
         release = evaluated_plan(release, request, facts, share)
     release = _with_details(release, warning_of(request, facts, options.least_signal) | reason_of_loss(request, facts))
-    return _with_forecast(release, forecast(_of_records(request, facts), facts))
+    found = forecast(_of_records(request, facts), facts)
+    if isinstance(release, PerturbedOnce) and not facts.is_classifier:
+        found = noise_of_prediction(release.mechanism.deviation(facts.dimension), facts)
+    return _with_forecast(release, found)
 
 
 def _planned(request: Request, facts: Facts) -> AnyPlan:

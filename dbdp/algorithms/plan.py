@@ -39,7 +39,7 @@ class Facts:
     is_classifier: bool = True  # whether the label is a class; otherwise it is a number in [-1, 1]
     label_half: float | None = None  # half of the range of the bounds of a label that is a number, if it is known
     intercept: bool = True  # whether the last coordinate is the intercept
-    reach: float = 1.0  # a norm of models with which the intercept alone predicts any label in [-1, 1]
+    reach: float = 1.0  # a norm of models that say any label in [-1, 1], see `Declaration.reach`
     unit_rows: int = 1  # r, the slots of each unit of privacy: neighbours differ in up to r records (privacy.md §11.6)
     # The budget of the dataset: what a release costs depends on it, and on its ε what a leak costs.
     budget: Budget | None = None

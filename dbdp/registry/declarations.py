@@ -170,10 +170,13 @@ class Declaration:
 
     @property
     def reach(self) -> float:
-        """A norm with which the intercept says any label in [-1, 1]: the largest of a row whose intercept is 1."""
+        """A norm of models with which a column of two categories and the intercept say any labels in [-1, 1].
+
+        A row has 1 in both places, over R, the longest row: they say m ± h with R√(m² + 2h²) ≤ R√2 for |m| + |h| ≤ 1.
+        """
         columns = 1 if self.vector else len(self.columns)
         indicators = sum(feature.indicator for feature in self.numeric)
-        return math.sqrt(columns + indicators + pairing.WEIGHT**2 * len(self.pairs) + 1)
+        return math.sqrt(2 * (columns + indicators + pairing.WEIGHT**2 * len(self.pairs) + 1))
 
     @property
     def parameters(self) -> int:

@@ -53,7 +53,7 @@ def chosen(facts=FACTS, **options):
         ({}, "preconditioned_gd"),
         ({"loss": "huber_svm"}, "preconditioned_gd"),
         ({"delta": 0.0}, "objective_perturbation"),
-        ({"delta": 0.0, "loss": "squared"}, "bolt_on"),
+        ({"delta": 0.0, "loss": "squared"}, "objective_perturbation"),
         ({"summary": 7}, "preconditioned_gd"),
         ({"summary": 7, "epsilon": 1e-4}, "preconditioned_gd"),  # majority has none
         ({"network": "mlp:8", "batch_size": 500}, "dp_adam"),

@@ -17,7 +17,17 @@ from dbdp.algorithms.scores.metrics import (
 )
 from dbdp.algorithms.scores.score_bins import figures, roc
 from dbdp.learning.counts.tallies import ScoreBins, tally_of_rows
-from dbdp.learning.rows.encoding import UNANSWERED, pack
+from dbdp.learning.rows.encoding import (
+    NO_ARRAY,
+    UNANSWERED,
+    ColumnEncoder,
+    RandomProjection,
+    RealLabels,
+    VectorEncoder,
+    pack,
+    record_layout,
+)
+from dbdp.learning.rows.features import Numeric
 
 ROWS = 2000
 FACTS = {
@@ -184,6 +194,31 @@ def test_no_row_with_an_answer_looks_like_a_marked_one():
     random = np.random.default_rng()
     rows = pack(random.choice([-1e300, 1e300, 2.0, 1.0, 0.0], (500, 3)), np.ones(500))
     assert np.abs(rows[:, :-1]).max() <= 1 < UNANSWERED
+
+
+ENCODERS = {
+    "array": VectorEncoder(2, 2.0, True, labels=RealLabels(-1, 1)),
+    "projected": VectorEncoder(2, 2.0, True, labels=RealLabels(-1, 1), projection=RandomProjection(1, 3)),
+    "columns": ColumnEncoder((Numeric("u", 0, 1), Numeric("v", 0, 1)), (), True, labels=RealLabels(-1, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", list(ENCODERS))
+def test_only_a_row_with_a_label_and_without_features_is_marked(kind):
+    """Not an empty slot of a capacity, of which all bytes are 0; a training reads zero rows in both."""
+    encoder = ENCODERS[kind]
+    records = np.zeros(6, record_layout(encoder))
+    records["header"][:5] = [1, 0, 0, 2, 1]
+    records["elements"][:5] = 0.5
+    records["label"][:5] = [0.5, 0.5, 0.0, np.nan, np.nan]
+    records["elements"][[1, 4], 0] = np.nan
+    records["header"][2] = [NO_ARRAY, 0, 0, 0, 0]
+    marked, packed = (replace(encoder, marks=marks).rows(records.tobytes()) for marks in (True, False))
+    assert (marked[:, 0] == UNANSWERED).tolist() == [False, True, True, False, False, False]
+    assert marked[[1, 2], -1].tolist() == [0.5, 0.0]
+    assert not marked[[1, 2], 1:-1].any()
+    assert not packed[1:].any()
+    assert marked[[0, 3, 4, 5]].tolist() == packed[[0, 3, 4, 5]].tolist()
 
 
 def test_a_marked_row_is_counted_by_its_label_only():

@@ -15,7 +15,7 @@ from dbdp.registry.results.column_units import column_scales, vector_scales
 
 RANDOM = np.random.default_rng()
 ROWS = 20_000
-NUMBERS = Facts(ROWS, 3, is_classifier=False, reach=math.sqrt(2))
+NUMBERS = Facts(ROWS, 3, is_classifier=False, reach=2.0)
 EVERY = [name for name in ALGORITHMS if name not in ("preconditioned_gd", "majority")]
 COLUMNS = {"age": [0, 90], "income": {"bounds": [0, 1e5], "missing": "indicator"}, "sex": ["f", "m"]}
 
@@ -25,11 +25,11 @@ def declared(features, **more):
 
 
 def test_the_intercept_says_any_label_at_the_default_radius():
-    """The last coordinate of a row is at least 1/reach."""
+    """The intercept's coordinate of a row is at least √2/reach."""
     for declaration in (declared(COLUMNS), declared({"sex": ["f", "m"]})):
-        assert column_scales(declaration)[2] == pytest.approx(declaration.reach)
+        assert column_scales(declaration)[2] == pytest.approx(declaration.reach / math.sqrt(2))
     vector = declared({"x": {"length": 5, "norm": 3.0}})
-    assert vector_scales(vector)[1] == pytest.approx(1 / vector.reach)
+    assert vector_scales(vector)[1] == pytest.approx(math.sqrt(2) / vector.reach)
 
 
 @pytest.mark.parametrize("algorithm", EVERY)
@@ -45,17 +45,17 @@ def test_the_default_radius_reaches_at_the_same_noise(algorithm):
         assert reaching.details["noise_scale"] == pytest.approx(small.details["noise_scale"], rel=0.01)
 
 
-def means_of(algorithm, **more):
-    """The means that a model says of two groups, whose labels in 0..100 have the means 5 and 15."""
+def means_of(algorithm, means=(5, 15), **more):
+    """The means that a model says of two groups, whose labels in 0..100 have these means."""
     groups = RANDOM.integers(0, 2, ROWS)
-    labels = np.clip(np.take((5, 15), groups) + RANDOM.normal(0, 2, ROWS), 0, 100) / 50 - 1
+    labels = np.clip(np.take(means, groups) + RANDOM.normal(0, 2, ROWS), 0, 100) / 50 - 1
     features = np.stack([groups == 0, groups == 1, np.ones(ROWS)], axis=1) / math.sqrt(2)
     request = Request(10.0, algorithm=algorithm, loss="squared", **{"delta": 1e-6} | more)
     model = plan(request, NUMBERS).run(RowsInMemory(features, labels)).models[0]
     return 50 * (1 + np.array([[1, 0, 1], [0, 1, 1]]) / math.sqrt(2) @ model)
 
 
-LEARNED = [("objective_perturbation", {"delta": 0.0}), ("dp_agd", {}), ("dp_sgd", {"batch_size": 1000})]
+LEARNED = [("objective_perturbation", {"delta": 0.0}), ("dp_sgd", {"batch_size": 1000})]
 
 
 @pytest.mark.parametrize(("algorithm", "more"), LEARNED)
@@ -63,9 +63,29 @@ def test_means_near_a_bound_are_learned(algorithm, more):
     assert usually(lambda: means_of(algorithm, **more) == pytest.approx([5, 15], abs=2))
 
 
+@pytest.mark.parametrize(("algorithm", "more"), LEARNED)
+def test_two_groups_at_opposite_bounds_are_learned(algorithm, more):
+    """A ball of norm √2 says 15 and 85."""
+    assert usually(lambda: means_of(algorithm, (2, 98), **more) == pytest.approx([2, 98], abs=4))
+
+
 def test_a_short_radius_cannot_say_them():
     """The control."""
-    assert usually(lambda: means_of("dp_agd", radius=1.0) != pytest.approx([5, 15], abs=2))
+    far = {"batch_size": 1000, "radius": 0.7}
+    assert usually(lambda: means_of("dp_sgd", **far) != pytest.approx([5, 15], abs=2))
+
+
+def test_a_plan_states_its_noise_in_units_of_the_label():
+    facts = Facts(ROWS, 3, is_classifier=False, label_half=50.0)
+    made = plan(Request(1.0, 0.0, "bolt_on", loss="squared"), facts)
+    deviation = made.mechanism.deviation(3)
+    assert f"± {float(f'{1.96 * 50 * deviation:.2g}'):.7g} units of the label" in made.explain()["predicted_noise"]
+    assert "may leave an R² below 0" not in made.explain().get("warning", "")
+    drawn = np.array([made.mechanism.release(np.zeros(3))[0] for _ in range(5000)])
+    assert 0.8 < drawn.std() / deviation < 1.2
+    far = {"schedule": "constant", "step_size": 1.0, "batch_size": 50, "epochs": 100}
+    noisy = plan(Request(1.0, 0.0, "bolt_on", loss="squared", **far), facts).explain()
+    assert "use narrower label_bounds" in noisy["warning"]
 
 
 def test_it_is_hubers_loss_of_the_longest_residual():

@@ -378,6 +378,40 @@ def test_the_command_line_tunes(server_url, datasets, tmp_path):
         assert len(model["receipt"]["plans"]) == 2
 
 
+LACKED = {  # what the default does not have, and the words of its remedy
+    "epochs": (10, r"give passes in settings, such as .*passes.*: 20.*, or use algorithm bolt_on"),
+    "batch_size": (50, "leave it out: each step reads all rows, or use algorithm bolt_on"),
+    "regularisation": (0.01, "leave it out: the coordinates regularise.* or use algorithm bolt_on"),
+}
+
+
+@pytest.mark.parametrize("option", LACKED)
+def test_every_interface_refuses_an_option_that_auto_lacks(connection, database, server_url, datasets, option):
+    """The refusal names the remedy and nothing is charged; a control follows it by naming the algorithm."""
+    value, remedy = LACKED[option]
+    given = BASE | {option: value}
+    name, before = datasets["binary"], database.budget(datasets["binary"])
+    groups = f"'g', '{{a,b}}', epsilon => 2, delta => 1e-6, {option} => {value}"
+    flag = f"--{option.replace('_', '-')}"
+    calls: list[Callable[[], Any]] = [
+        lambda: in_sql(connection, "dp_train", name, given),
+        lambda: in_sql(connection, "dp_logreg", name, given),
+        lambda: in_sql(connection, "dp_linreg", datasets["real"], given),
+        lambda: explained_in_sql(connection, name, given),
+        lambda: connection.execute(f"select dbdp.dp_train_groups(%s, {groups})", (name,)),
+        lambda: database.train(name, Request(**given)),
+        lambda: database.explain(name, Request(**given)),
+        lambda: dbdp.LogisticRegression(**given, progress=False).fit(database, name),
+        lambda: command_line("train", name, "--epsilon", "2", "--delta", "1e-6", flag, str(value), "--url", server_url),
+        lambda: command_line("explain", "--rows", "9000", "--features", "4", *flags(given)),
+    ]
+    for call in calls:
+        with pytest.raises((ValueError, psycopg.Error), match=f"auto chooses preconditioned_gd .*{remedy}"):
+            call()
+    assert database.budget(name) == before
+    assert database.explain(name, Request(**given, algorithm="bolt_on"))["algorithm"] == "bolt_on"
+
+
 def test_the_default_is_tuned_by_every_interface(connection, database, server_url, datasets, tmp_path):
     """Without an algorithm preconditioned_gd is tuned for the charge of one training run, and evaluates itself."""
     settings = [{}, {"settings": {"clip": 0.2}}]

@@ -171,14 +171,14 @@ def test_after_a_bad_request_the_next_one_is_served(connection, dataset, interfa
 def test_explain_refuses_what_training_refuses(connection, dataset):
     for given, message in (
         ({"epsilon": 0}, "epsilon = 0.0 must"),
-        ({"epsilon": 1, "algorithm": "bolt_on", "batch_size": 61}, "batch_size = 61"),
+        ({"epsilon": 1, "algorithm": "'bolt_on'", "batch_size": 61}, "batch_size = 61"),
     ):
         values = ", ".join(f"{key} => {value}" for key, value in given.items())
         with pytest.raises(psycopg.Error, match=message):
             connection.execute(f"select dbdp.dp_explain('{dataset}', {values})")
 
 
-@pytest.mark.parametrize("algorithm", ["bolt_on", "dp_sgd", "dp_agd", "objective_perturbation"])
+@pytest.mark.parametrize("algorithm", ["bolt_on", "dp_sgd", "dp_agd", "rrpsgd"])
 def test_all_other_options_are_refused_before_a_charge(connection, dataset, spent, algorithm):
     """The options of an algorithm are explained and all others are refused before a charge."""
     for option in GIVEN:

@@ -273,7 +273,7 @@ def test_an_impossible_projection_is_refused_before_the_charge(
     options = {"algorithm": "bolt_on", "batch_size": 3, "projection_dimension": dimension, "projection_seed": 1}
     with pytest.raises((psycopg.Error, ValueError), match=message):
         if interface == "server":
-            arguments = ", ".join(f"{key} => {value}" for key, value in options.items())
+            arguments = ", ".join(f"{key} => {value!r}" for key, value in options.items())
             connection.execute(f"select dbdp.dp_logreg(%s, epsilon => 1, {arguments})", (name,))
         else:
             database.train(name, Request(epsilon=1.0, **options))

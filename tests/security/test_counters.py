@@ -319,7 +319,7 @@ def test_counters_hide_the_number_of_units_and_buckets(arena, growing, kind, key
 def test_no_counter_of_a_score_differs(arena, pairs, growing, metric, differing):
     kind, algorithm = ("numbers", "dp_linreg") if metric in OF_NUMBERS else ("rows", "dp_logreg")
     pair, analyst = (pairs if differing == "a row" else growing)(kind), arena.session("analyst")
-    train = f"select model from dbdp.{algorithm}(%s, epsilon => %s, epochs => 1)"
+    train = f"select model from dbdp.{algorithm}(%s, epsilon => %s, algorithm => 'bolt_on', epochs => 1)"
     (model,) = analyst.execute(train, (pair["one"], EPSILON)).fetchone()
     call = f"select dbdp.dp_score({model}, %s, %s, epsilon => %s, delta => %s)"
     with pytest.MonkeyPatch.context() as patched:

@@ -372,6 +372,14 @@ def test_the_sql_of_a_plan_quotes_its_values(analyst, people):
     assert "schedule =&gt; &#39;square_root&#39;" in answer.text
 
 
+def test_the_page_refuses_an_option_that_auto_lacks(analyst, people):
+    params = {"dataset": people.dataset, "epsilon": "1", "delta": "1e-6", "settings": "", "batch_size": "20"}
+    shown = words(analyst.get("/plan", params=params).text)
+    assert "dbdp refused this" in shown and "or use algorithm bolt_on" in shown and "What it would cost" not in shown
+    named = words(analyst.get("/plan", params=params | {"algorithm": "bolt_on"}).text)
+    assert "dbdp refused this" not in named
+
+
 def test_no_address_of_the_page_holds_a_secret(pages, owner):
     for address, text in pages:
         assert csrf_of(text) not in "".join(re.findall(r'href="([^"]*)"', text)), address

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.learning.losses import HuberSvm
+from dbdp.algorithms.settings import NUMBER_NOISE
+from dbdp.learning.losses import HuberSvm, Squared
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 MAY_WIN = "noise may exceed the signal"
@@ -20,69 +21,69 @@ BENDS = 5.0, 20.0, 100.0  # of nμ/d: from each on a cost falls at another rate
 LEAST = {"accuracy": 0.01, "log_loss": 1e-4, "rmse": 1e-5, "noise": 1e-3}  # costs below count as none
 MOST = {"accuracy": 100.0, "rmse": 2.0, "noise": 2.0}  # no cost is above: predictions are cut at the label's bounds
 # By kind of label: the most that may be hidden without a warning, in log loss, or in half ranges of the label's bounds.
-HIDDEN = {"binary": 0.02, "classes": 0.04, "numbers": 0.03}
+HIDDEN = {"binary": 0.03, "classes": 0.06, "numbers": 0.05}
 Ends = tuple[tuple[float, ...], tuple[float, ...]]
 # By algorithm, whether δ = 0, and kind of label: the constants of a low and a high quantile of each cost, for
 # `covariates`. Accuracy is in points, RMSE and noise in half ranges of the label's bounds.
 CONSTANTS: Mapping[tuple[str, bool, str], Mapping[str, Ends]] = {
     ("preconditioned_gd", False, "binary"): {
         "accuracy": (
-            (-5.6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-            (4.163, -0.608, -0.007, -1.053, 1.277, -0.314, 0.0),
+            (-5.6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+            (3.576, -0.554, 0.018, -1.483, 1.871, -0.38, 0.144, 0.0),
         ),
         "log_loss": (
-            (1.539, -2.327, 3.166, -3.09, 1.735, -1.622, 0.0),
-            (1.237, -0.998, 0.739, -1.332, 1.337, -0.452, 0.0),
+            (-8.614, -2.051, 1.326, -2.071, 1.024, -1.164, 1.298, 0.0),
+            (0.815, -0.722, 0.164, -0.731, 0.998, -0.404, 0.042, 0.0),
         ),
     },
     ("objective_perturbation", True, "binary"): {
         "accuracy": (
-            (2.365, -0.337, -10.709, 0.0, 0.0, -0.285, 0.0),
-            (3.701, -0.359, -0.264, 0.092, -0.142, -0.04, 0.0),
+            (-5.6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+            (3.731, -0.303, -0.085, -0.17, 0.149, -0.072, 0.068, 0.0),
         ),
         "log_loss": (
-            (3.591, -0.39, -1.681, -0.538, 1.824, -2.304, 0.0),
-            (-0.201, -0.28, -0.336, 0.247, -0.267, -0.126, 0.0),
+            (-13.15, 0.379, -3.168, -0.651, 2.384, -1.41, 1.968, 0.0),
+            (-0.776, -0.175, -0.19, -0.121, 0.267, -0.008, 0.033, 0.0),
         ),
     },
     ("preconditioned_gd", False, "classes"): {
         "accuracy": (
-            (1.229, -0.376, -0.276, -2.848, 3.425, -0.351, 0.845),
-            (2.868, -0.239, -0.705, -0.319, 1.155, -0.135, 0.792),
+            (-5.6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+            (3.733, -0.572, 0.0, 0.0, 0.0, -0.111, 0.0, 0.498),
         ),
         "log_loss": (
-            (1.983, -1.375, 0.51, -1.065, 1.307, -0.569, 0.788),
-            (2.196, -0.85, -0.377, -0.038, 1.017, -0.291, 0.677),
+            (4.177, -1.426, 0.0, 0.0, 0.0, -0.631, 0.0, -0.507),
+            (2.518, -0.809, 0.0, 0.0, 0.0, -0.36, 0.0, 0.667),
         ),
     },
     ("objective_perturbation", True, "classes"): {
         "accuracy": (
-            (3.128, -0.11, -2.021, 1.547, -1.186, -1.104, 1.581),
-            (3.865, 0.105, -0.547, 0.183, -0.458, -0.107, 0.112),
+            (-5.6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+            (3.718, -0.093, 0.0, 0.0, 0.0, -0.016, 0.0, 0.193),
         ),
         "log_loss": (
-            (1.455, 0.986, -3.099, 2.588, -1.743, -2.236, 0.119),
-            (-0.372, 0.083, -0.797, 0.634, -0.469, -0.221, 0.678),
+            (-3.719, -0.515, 0.0, 0.0, 0.0, -0.37, 0.0, 1.281),
+            (-1.331, -0.129, 0.0, 0.0, 0.0, 0.08, 0.0, 0.778),
         ),
     },
     ("preconditioned_gd", False, "numbers"): {
         "rmse": (
-            (-3.204, -0.208, -1.349, -0.61, -0.178, -0.034, 0.0),
-            (-0.681, -0.352, -0.812, -0.412, 0.312, -0.216, 0.0),
+            (-8.275, 1.539, -3.453, -0.452, -2.588, -0.223, 0.352, 0.0),
+            (-0.332, -0.402, -0.555, -0.44, 0.265, -0.268, 0.004, 0.0),
         ),
         "noise": (
-            (-2.615, -0.201, -0.863, -0.385, 0.969, 0.06, 0.0),
-            (-0.644, -0.282, -0.396, 0.019, -0.01, -0.143, 0.0),
+            (-5.335, 1.005, -2.511, 0.214, 0.831, 0.013, 0.12, 0.0),
+            (-0.477, -0.258, -0.25, -0.138, 0.001, -0.13, -0.011, 0.0),
         ),
     },
     ("objective_perturbation", True, "numbers"): {
         "rmse": (
-            (-4.922, 0.553, -0.62, -0.228, -0.981, 0.138, 0.0),
-            (-0.156, -0.109, -0.18, -0.357, -0.251, -0.106, 0.0),
+            (-5.203, -0.269, 2.748, -3.13, -0.935, -0.079, -0.083, 0.0),
+            (-0.025, -0.012, -0.531, 0.412, -0.614, -0.074, 0.019, 0.0),
         ),
         "noise": (
-            (-3.023, 0.399, -0.664, 0.183, -0.711, 0.063, 0.0),
-            (-0.181, -0.113, -0.115, -0.068, -0.378, -0.084, 0.0),
+            (-3.564, -0.308, 1.072, -1.174, -0.632, -0.019, 0.08, 0.0),
+            (0.015, -0.001, -0.399, 0.151, -0.076, -0.064, 0.006, 0.0),
         ),
     },
 }
@@ -98,7 +99,7 @@ def covariates(facts: Facts, epsilon: float, delta: float) -> list[float]:
     """Return what the logarithm of a quantile is linear in."""
     signal = signal_of(facts, epsilon, delta)
     beyond = [max(math.log(signal / each), 0.0) for each in BENDS]
-    return [1.0, math.log(signal), *beyond, math.log(facts.dimension), math.log(facts.outputs)]
+    return [1.0, math.log(signal), *beyond, math.log(facts.dimension), math.log(facts.rows), math.log(facts.outputs)]
 
 
 def kind_of(facts: Facts) -> str:
@@ -123,10 +124,26 @@ def forecast(request: Request, facts: Facts) -> dict[str, str]:
     return {"predicted_loss": found.sentence} | ({"warning": warning} if warning else {})
 
 
+def noise_of_prediction(deviation: float, facts: Facts) -> dict[str, str]:
+    """Return `predicted_noise`, the noise of a model of numbers in a prediction, and a `warning` if it is large.
+
+    A row has norm 1 at most, so noise of that deviation in each coordinate has at most that in its score; a default
+    aims at NUMBER_NOISE.
+    """
+    half, unit = _unit_of(facts)
+    least = f"± {_rounded(1.96 * deviation * half)} {unit}"
+    found = {"predicted_noise": f"up to {least} in a prediction (95 %), by the noise alone"}
+    if deviation <= 2 * NUMBER_NOISE:
+        return found
+    warning = f"{MAY_WIN}: features that explain less than {least} may leave an R² below 0"
+    return found | {"warning": f"{warning}; use narrower label_bounds, a larger epsilon, more rows or fewer features"}
+
+
 def ranges(request: Request, facts: Facts) -> dict[str, tuple[float, float]]:
     """Return the low and the high end of each cost."""
     constants = CONSTANTS.get((request.algorithm, not request.delta, kind_of(facts)), {})
-    by = covariates(facts, request.epsilon, request.delta) if constants else []
+    epsilon = request.epsilon / (2 if request.loss == Squared.name and not request.delta else 1)  # twice Huber's noise
+    by = covariates(facts, epsilon, request.delta) if constants else []
     ends = {name: (_end(name, low, by), _end(name, high, by)) for name, (low, high) in constants.items()}
     return {name: (min(low, high), high) for name, (low, high) in ends.items()}
 
@@ -153,19 +170,12 @@ class Forecast:
     @cached_property
     def _costs(self) -> str:
         if not self.facts.is_classifier:
-            half, unit = self._unit
+            half, unit = _unit_of(self.facts)
             return f"RMSE {_range(self.ranges['rmse'], LEAST['rmse'], half)} {unit} higher"
         points = f"{_range(self.ranges['accuracy'], LEAST['accuracy'])} points of accuracy"
         if not self.is_calibrated:
             return points
         return f"{points} and {_range(self.ranges['log_loss'], LEAST['log_loss'])} of log loss"
-
-    @property
-    def _unit(self) -> tuple[float, str]:
-        """Half of the range of the label, and the unit it is in."""
-        if self.facts.label_half is None:
-            return 50.0, "% of the range of label_bounds"
-        return self.facts.label_half, "units of the label"
 
     @property
     def warning(self) -> str | None:
@@ -177,9 +187,16 @@ class Forecast:
         if self.facts.is_classifier:
             less = f"features that lower the log loss by less than {_rounded(hidden)} may leave a model worse than"
             return f"{MAY_WIN}: {less} the majority class; use a larger epsilon, more rows or fewer features"
-        half, unit = self._unit
+        half, unit = _unit_of(self.facts)
         less = f"features that explain less than ± {_rounded(hidden * half)} {unit} may leave an R² below 0"
         return f"{MAY_WIN}: {less}; use narrower label_bounds, a larger epsilon, more rows or fewer features"
+
+
+def _unit_of(facts: Facts) -> tuple[float, str]:
+    """Return half of the range of the label, and the unit it is in."""
+    if facts.label_half is None:
+        return 50.0, "% of the range of label_bounds"
+    return facts.label_half, "units of the label"
 
 
 def _range(ends: tuple[float, float], least: float, scale: float = 1.0) -> str:

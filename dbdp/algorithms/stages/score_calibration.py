@@ -16,6 +16,7 @@ from dbdp.learning.counts import score_tables
 PRIOR = 0.5  # standard deviation of the offset, and of the slope: a noisy table moves a model no further
 PRIOR_OF_SEVERAL = 0.15  # of several classes, whose log-odds move by the offsets only on average
 LEAST_SLOPE = 0.02  # above 0, so that no order of scores is turned
+LEAST_OF_SEVERAL = 0.5  # of rows that hardly differ, two neighbouring nodes have as many of a class, whatever the slope
 _STEPS = 60
 _LONGEST_STEP = 0.5
 _NEAR = 1e-4  # probabilities are taken as at least that far from 0 and 1
@@ -43,19 +44,27 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
     deviation σ = `scale` in a cell. A model without an intercept has no offset: its offsets are 0.
     """
     outputs = len(table)
-    shift = _shift(table) if has_offset else _no_shift(outputs)
+    shift = _shift(table, has_offset=has_offset)
     start = np.append(np.zeros(outputs), 1.0)
     inverse = np.eye(outputs + 1) / (PRIOR if outputs == 1 else PRIOR_OF_SEVERAL) ** 2
-    found, information = start, np.zeros_like(inverse)
+    found, information, least = start, np.zeros_like(inverse), LEAST_SLOPE if outputs == 1 else LEAST_OF_SEVERAL
     for _ in range(_STEPS):
         slopes, information = _residuals(table, scale, shift, found)
-        step = np.linalg.solve(information + inverse, slopes - inverse @ (found - start))
+        step = _step(information + inverse, slopes - inverse @ (found - start), least - found[-1])
         found = found + step * min(1.0, _LONGEST_STEP / max(np.abs(step).max(), _LONGEST_STEP))
-        found[-1] = max(found[-1], LEAST_SLOPE)
     centring = _centring(outputs, has_offset=has_offset)
     errors = np.sqrt(np.diagonal(centring @ np.linalg.inv(information + inverse) @ centring.T))
     found = centring @ found
-    return Calibration(found[:-1], float(found[-1]), shift(found[:-1])[0], errors)
+    return Calibration(found[:-1], float(found[-1]), shift(found)[0], errors)
+
+
+def _step(curvature: np.ndarray, slopes: np.ndarray, least: float) -> np.ndarray:
+    """Return Newton's step, whose last number is at least a given one; the others are the best with it."""
+    step = np.linalg.solve(curvature, slopes)
+    if step[-1] >= least:
+        return step
+    others = np.linalg.solve(curvature[:-1, :-1], slopes[:-1] - curvature[:-1, -1] * least)
+    return np.append(others, least)
 
 
 def none(outputs: int) -> Calibration:
@@ -91,43 +100,45 @@ def _centring(outputs: int, *, has_offset: bool) -> np.ndarray:
 
 def _residuals(table: np.ndarray, scale: float, shift: Shift, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the slope of the likelihood (K + 1,), and its information (K + 1, K + 1)."""
-    moved, by = shift(found[:-1])
+    moved, by = shift(found)
     nodes = score_tables.nodes()
     probability = np.clip(logistic(moved[:, None] + found[-1] * nodes), _NEAR, 1 - _NEAR)
     rows = table.sum(axis=1)
     clear = np.where(rows > np.sqrt(2.0) * scale, rows, 0.0)  # a cell of noise says nothing
     curved = clear * probability * (1 - probability)
     variance = curved + scale**2 * (probability**2 + (1 - probability) ** 2)
-    design = np.concatenate([np.repeat(by[:, None], len(nodes), 1), np.full((len(by), len(nodes), 1), 0.0)], axis=2)
-    design[:, :, -1] = nodes
+    design = np.repeat(by[:, None], len(nodes), 1)
+    design[:, :, -1] += nodes
     weight = curved / np.maximum(variance, _NEAR)
     slopes = np.einsum("cj,cjp->p", weight * (table[:, 1] - rows * probability), design)
     return slopes, np.einsum("cj,cjp,cjq->pq", weight * curved, design, design)
 
 
-def _shift(table: np.ndarray) -> Shift:
-    """Return how offsets of the scores move each class's log-odds, and the derivatives, (K,) and (K, K).
+def _shift(table: np.ndarray, *, has_offset: bool) -> Shift:
+    """Return how parameters move each class's log-odds b·s_c, (K,), and the derivatives, (K, K + 1).
 
-    One class: by the offset. Several: s_c + a_c - log Σ_{k ≠ c} exp(s_k + a_k) moves by
-    a_c - log Σ_{k ≠ c} ω_k exp(a_k), ω the other classes' shares of what c leaves, for which their means over the
-    table stand.
+    One class: by the offset. Several: a softmax of b·z + a has for the class c the log-odds
+    b·z_c + a_c - log Σ_{k ≠ c} exp(b·z_k + a_k), which b·s_c, s_c = z_c - log Σ_{k ≠ c} exp z_k, misses by
+    a_c - log Σ_{k ≠ c} ω_k^b·exp(a_k) + b·log Σ_{k ≠ c} ω_k. The means of the probabilities over the table stand for
+    ω, those of a row, so that this is right where all rows have one score.
     """
     if len(table) == 1:
-        return lambda offsets: (offsets, np.eye(1))
+        return lambda found: (found[:1] * has_offset, np.array([[float(has_offset), 0.0]]))
     rows = np.maximum(table.sum(axis=1), 0.0)
     means = (rows @ logistic(score_tables.nodes()) + 1.0) / (rows.sum(axis=1) + len(table))
-    others = np.where(np.eye(len(table), dtype=bool), 0.0, means)
+    logs, other = np.log(means), ~np.eye(len(table), dtype=bool)
+    left = np.log((other * means).sum(axis=1))
 
-    def moved(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        shares = others * np.exp(offsets)
+    def moved(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        offsets, slope = found[:-1] * has_offset, found[-1]
+        shares = other * np.exp(slope * logs + offsets)
         total = shares.sum(axis=1)
-        return offsets - np.log(total / others.sum(axis=1)), np.eye(len(table)) - shares / total[:, None]
+        weights = shares / total[:, None]
+        by_slope = left - weights @ logs
+        by_offsets = (np.eye(len(table)) - weights) * has_offset
+        return offsets - np.log(total) + slope * left, np.hstack([by_offsets, by_slope[:, None]])
 
     return moved
-
-
-def _no_shift(outputs: int) -> Shift:
-    return lambda offsets: (np.zeros(outputs), np.zeros((outputs, outputs)))
 
 
 def logistic(scores: np.ndarray) -> np.ndarray:

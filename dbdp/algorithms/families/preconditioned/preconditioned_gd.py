@@ -46,6 +46,7 @@ MOMENTUM = 0.5  # of the step before that each step takes along: half as many pa
 FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
 STRONG = 20  # … longer steps too
 STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
+WHOLE_OF_SEVERAL = 100  # … longer clips of several classes; at 36 times that none is clipped as long as rows are usual
 RIDGE_OF_SEVERAL = 2  # times the usual ridge: noise in a direction that the moment does not show counts for every class
 SOFTMAX_LIPSCHITZ = 1.5  # above √2, the most of ‖p - e_y‖
 
@@ -61,7 +62,9 @@ class Settings(OwnSettings):
     evaluation_share: float | None = automatic(
         0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
-    clip: float | None = automatic(1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4")
+    clip: float | None = automatic(
+        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4, or to 1.5"
+    )
 
 
 OPTIONS = Options(
@@ -103,10 +106,10 @@ def usual_clip(signal: float, facts: Facts) -> float:
     """Return c: with a weak signal, gradients clipped short have less noise than they lose (§16.6).
 
     Residuals of numbers are mostly short, and so are the gradients of several classes together: they bear a longer
-    clip later.
+    clip later. Classes that hardly differ between rows are biased by a short one.
     """
     if facts.outputs > 1:
-        return 0.25
+        return min(SOFTMAX_LIPSCHITZ, 0.25 * max(1.0, signal / WHOLE_OF_SEVERAL) ** 0.5)
     if not facts.is_classifier:
         return min(0.4, 0.13 * (signal / 10) ** 0.4)
     return 0.15 if signal < 5 else 0.4 if signal > FAIR else 0.25

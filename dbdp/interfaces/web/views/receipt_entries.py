@@ -37,6 +37,7 @@ _SECTIONS = {
         "calibration": ("calibration", "how the noise was computed from ε and δ"),
         "standard_errors": ("standard errors", "upper limits for the coefficients, from only the noise for privacy"),
         "intercept_standard_error": ("standard error of the intercept", "upper limit, from only the noise for privacy"),
+        "predicted_noise": ("predicted noise", "how far privacy moves a prediction"),
         "predicted_loss": ("predicted loss", "the range of the cost of privacy on four of five tables"),
         "warning": ("warning", ""),
     },
