@@ -83,14 +83,16 @@ class ScoreTable:
     def evaluation(self, calibrated: Calibration) -> dict[str, Any]:
         """Return figures of the calibrated model on the rows of the training, each with its ± (95 %).
 
-        The ± is of the noise for privacy. For one class: accuracy, fraction of the majority class, AUC and the
-        calibration curve. For several: the mean AUC of each class against the rest, and a curve of all together.
+        The ± is of the noise for privacy; a figure that it hides is None. For one class: accuracy, fraction of the
+        majority class, AUC and the calibration curve. For several: the mean AUC of each class against the rest, and a
+        curve of all together.
         """
         values = self._figures(self.counts, calibrated)
         widths = half_widths(lambda counts: self._figures(counts, calibrated), self.counts, self._draws())
         names = ["accuracy", "majority_share", "auc"] if len(self.counts) == 1 else ["majority_share", "mean_auc"]
         single = len(names)
-        single_figures = with_errors(names, np.clip(values[:single], 0.0, 1.0), widths[:single])
+        shown_values = np.clip(values[:single], 0.0, 1.0) + 0 * widths[:single]
+        single_figures = with_errors(names, shown_values, widths[:single])
         curve = self._curve(calibrated, np.clip(values[single:], 0.0, 1.0), widths[single:])
         return single_figures | {"calibration": curve}
 
