@@ -54,7 +54,7 @@ SHARING = "preconditioned_gd"
 TUNABLE = (SHARING, *catalogue.PERTURBED_ONCE)
 FIXED = (
     *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
-    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "summary"),
+    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "summary", "name"),
 )
 _NEAR = 1 + 1e-6  # relative precision of the choice's default ε
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap

@@ -49,7 +49,8 @@ class SelfEvaluation:
     def table(self, rows: Rows, models: np.ndarray) -> "ScoreTable":
         """Return the noisy table of the scores of released models (K, d) on the packed rows: one pass."""
         has_constant = self.noise.has_constant
-        scored = np.vstack([models, np.eye(self.dimension)[-1:]]) if has_constant else models
+        last = np.arange(self.dimension) == self.dimension - 1  # no matrix of d², which may not fit in memory
+        scored = np.vstack([models, last]) if has_constant else models
         tally = tallies.Scores(self.softmax, has_constant)
         described = tallies.described(tally, outputs=len(scored), dimension=self.dimension)
         noisy = self.noise.release(rows.tally(scored, described))
