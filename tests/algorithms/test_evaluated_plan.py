@@ -14,12 +14,14 @@ from memory import RowsInMemory
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.stages.evaluated_plan import EvaluatedPlan
 from dbdp.algorithms.stages.score_calibration import logistic
+from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
 from dbdp.algorithms.stages.table_noise import LaplaceTable
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.score_tables import LONGEST, NODES, PARTS
 from dbdp.learning.rows import blocks
 from dbdp.privacy.accounting.events import SelfComposedDpEvent
 
+LONG = 2**22  # coordinates, of which no square fits in any memory
 RANDOM = np.random.default_rng()
 ROWS = 40_000
 numbers = st.floats(-1, 1, width=32)
@@ -229,3 +231,15 @@ def test_a_table_without_rows_leaves_a_model():
     made = planned(facts=Facts(50, 3), settings={"evaluation_share": 0.1})
     released = made.run(RowsInMemory(np.zeros((50, 3)), np.zeros(50)))
     assert np.isfinite(released.models).all()
+
+
+def test_a_long_model_is_evaluated_in_memory_of_its_length():
+    """The constants of the rows are asked for by one more vector, not by a matrix: that would fail after the charge."""
+
+    class Asked:
+        def tally(self, models, described):
+            assert models.shape == (2, LONG) and models[1, -1] == models[1].sum() == 1.0
+            return np.zeros(2 * NODES + 1, np.int64)
+
+    evaluation = SelfEvaluation(1, LONG, softmax=False, noise=LaplaceTable(1, 1.0))
+    assert evaluation.table(Asked(), np.zeros((1, LONG))).constant is not None

@@ -46,6 +46,17 @@ def test_more_rows_never_raise_the_upper_end(facts, delta):
     assert highest
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(("outputs", "is_classifier"), [(1, True), (4, True), (1, False)])
+def test_no_cost_is_above_what_is_possible(outputs, is_classifier, delta):
+    for rows, features in ((2, 1), (2, 1000), (10**6, 1000)):
+        for epsilon in (1e-6, 1.0, 1e6):
+            facts = Facts(rows, features, outputs, is_classifier)
+            for algorithm in ("preconditioned_gd", "objective_perturbation"):
+                costs = forecast.ranges(Request(epsilon, delta, algorithm=algorithm), facts)
+                assert all(low <= high <= forecast.MOST.get(name, high) for name, (low, high) in costs.items())
+
+
 def test_a_number_is_forecast_in_its_own_units():
     shown = {
         half: planned(Facts(4000, 9, is_classifier=False, label_half=half), 0.3)["predicted_loss"]

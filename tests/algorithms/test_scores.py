@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -269,6 +270,18 @@ def test_noise_moves_a_figure_within_its_width(delta, figure):
     assert (errors <= 1.25 * width).mean() > 0.85  # the width's own counts are noisy: 0.96 at the least
     assert (errors <= width / 2).mean() < 0.92  # 0.81 at the most
     assert stats.binom.cdf(850, releases, 0.95) + stats.binom.sf(919, releases, 0.85) < 1e-9  # false alarms
+
+
+def test_intervals_need_memory_for_a_few_draws_of_noise_only():
+    """All of them would be eight gigabytes of a thousand classes, and the failure would come after the charge."""
+    plan = ConfusionPlan(1.0, 0.0, 1000, 150)
+    noisy = np.ones((150, 150), np.int64)
+    tracemalloc.start()
+    try:
+        plan.answer(noisy)
+        assert tracemalloc.get_traced_memory()[1] < 40 * noisy.nbytes  # 500 draws are 500 times as much
+    finally:
+        tracemalloc.stop()
 
 
 def test_noise_of_one_count_stays_within_the_reported_width():

@@ -158,6 +158,15 @@ def test_a_table_of_noise_gives_figures_without_a_value():
     assert shown["calibration"] == []
 
 
+def test_a_figure_that_the_noise_hides_has_no_value():
+    """A few rows more than none, far below the noise: a share cut at 1 would pass for an accuracy of 100 %."""
+    counts = np.zeros((1, 2, NODES))
+    counts[0, 0, 0] = counts[0, 1, -1] = 3.0
+    noise = ScoreTable(counts, LaplaceTable(1, 0.01))
+    shown = noise.evaluation(noise.calibration(has_offset=True))
+    assert [shown[name]["value"] for name in ("accuracy", "majority_share", "auc")] == [None] * 3
+
+
 def test_softmax_and_svm_evaluate_themselves_too():
     features = np.concatenate([np.eye(3)[RANDOM.integers(0, 3, 3000)], np.ones((3000, 1))], axis=1) / math.sqrt(2)
     labels = features[:, :3].argmax(axis=1) + 1.0

@@ -171,7 +171,7 @@ def test_after_a_bad_request_the_next_one_is_served(connection, dataset, interfa
 def test_explain_refuses_what_training_refuses(connection, dataset):
     for given, message in (
         ({"epsilon": 0}, "epsilon = 0.0 must"),
-        ({"epsilon": 1, "algorithm": "bolt_on", "batch_size": 61}, "batch_size = 61"),
+        ({"epsilon": 1, "algorithm": "'bolt_on'", "batch_size": 61}, "batch_size = 61"),
     ):
         values = ", ".join(f"{key} => {value}" for key, value in given.items())
         with pytest.raises(psycopg.Error, match=message):

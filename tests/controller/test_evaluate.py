@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import psycopg
@@ -99,6 +100,10 @@ def test_one_evaluation_is_one_charge_that_is_explained(database, connection, wi
             "threshold = 0.33 must lie between two of the 20.*choose 0.35",
         ),
         ("dbdp.evaluate({1}, '{0}', 1, threshold => 1)", "threshold = 1.0 must lie between two of the 20.*choose 0.95"),
+        (
+            "dbdp.evaluate({1}, '{0}', 1, threshold => 0.0001)",
+            "threshold = 0.0001 must lie between two of the 20 bins; choose 0.05(?!, or)",
+        ),
         ("dbdp.evaluate({1}, '{0}', 1, threshold => 'NaN')", "threshold = nan must be between 0 and 1"),
         ("dbdp.evaluate({1}, '{0}', null)", "epsilon is required, e.g. epsilon => 1"),
         ("dbdp.evaluate({1}, '{0}', 1e7)", "epsilon = 10000000.0 must be positive, from 1e-09"),
@@ -201,3 +206,26 @@ def test_an_empty_table_has_no_figures():
     figures = plan.answer(np.zeros((2, 2), np.int64))
     assert {each["value"] for each in figures.values()} == {None}
     assert json.dumps(figures, allow_nan=False)
+
+
+@pytest.mark.parametrize("threshold", [0.33, 0.123, 1 / 3, 0.9999, 1e-5])
+def test_a_refused_threshold_has_remedies_that_work(threshold):
+    def planned(threshold, bins):
+        return EvaluationPlan(1.0, 0.0, 30, 2, ScoreBins(bins, 0, False, parted=True), threshold)
+
+    with pytest.raises(ValueError, match="must lie between two of the 20 bins") as error:
+        planned(threshold, 20)
+    planned(float(re.search(r"choose ([0-9.e-]+)", str(error.value))[1]), 20)
+    bins = re.search(r"bins => (\d+)", str(error.value))
+    assert (bins is None) == (threshold in (0.9999, 1e-5))
+    if bins:
+        planned(threshold, int(bins[1]))
+
+
+def test_a_figure_that_the_noise_hides_has_no_value():
+    """Noise of about a hundred rows on six: nothing is known, and a share cut at 0 or 1 would pass for a figure."""
+    plan = EvaluationPlan(0.02, 0.0, 3, 2, ScoreBins(2, 0, False, parted=True))
+    for counts in ([[3, 0], [0, 3]], [[0, 3], [3, 0]], [[1, 1], [1, 4000]]):
+        answer = plan.answer(np.array(counts))
+        assert all((figure["value"] is None) == (figure["plus_minus"] is None) for figure in answer.values())
+    assert answer["recall"]["value"] is not None and plan.answer(np.array([[3, 0], [0, 3]]))["auc"]["value"] is None

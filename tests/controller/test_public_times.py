@@ -118,7 +118,7 @@ def test_a_plan_states_the_answer_time_and_is_itself_not_delayed(connection, nam
     assert connection.execute(explain, (name,)).fetchone() == (LATE,)
     for other in (
         "dp_explain_score(%s, 'class_balance', 1)",
-        "dp_explain_tuning(%s, '[{\"epochs\": 1}]', epsilon => 1)",
+        "dp_explain_tuning(%s, '[{\"epochs\": 1}]', epsilon => 1, algorithm => 'bolt_on')",
     ):
         row = connection.execute(f"select (dbdp.{other})::json -> 'answer_seconds'", (name,)).fetchone()
         assert row == (LATE,)

@@ -384,8 +384,9 @@ def test_a_label_that_is_a_number_has_no_errors_to_count(connection, dataset, sp
 
 
 @EVERY_INTERFACE
-def test_a_candidate_that_learns_a_number_is_refused_for_classes(connection, dataset, spent, interface):
-    name = dataset("classes")
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_a_candidate_that_learns_a_number_is_refused_for_classes(connection, dataset, spent, interface, kind):
+    name = dataset(kind)
     with pytest.raises((ValueError, psycopg.Error), match="loss 'squared' is for numeric labels, but "):
         through(interface, connection, name, tuning_of(GOOD, {"loss": "squared"}))
     assert spent(name) == (0, 0)

@@ -57,7 +57,7 @@ def planned(case, loss, *, rows=ROWS, dimension=DIMENSION, batch_size=BATCH, **c
         smoothness = {"logistic": 0.25}.get(loss, 1.0)
         request["step_size"] = 2 / smoothness
     facts = Facts(rows, dimension, is_classifier=loss not in REGRESSIONS)
-    return plan(Request(1.0, 1e-6, loss=loss, epochs=EPOCHS, **request), facts)
+    return plan(Request(1.0, 1e-6, loss=loss, epochs=EPOCHS, **{"algorithm": "bolt_on"} | request), facts)
 
 
 def trained(release_plan, rows, orders=(), *, own_divisor=False):

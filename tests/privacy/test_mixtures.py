@@ -212,7 +212,7 @@ PLANNED = {
 @pytest.mark.parametrize(("case", "calibration"), a_third_quick(list(PLANNED), list(MIXTURES)))
 def test_the_noise_of_a_plan_is_sound_and_hardly_above_the_least(case, calibration):
     settings_, rows, dimension = PLANNED[case]
-    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "calibration": calibration} | settings_)
+    request = Request(**{"epsilon": 1.0, "algorithm": "bolt_on", "delta": 1e-6, "calibration": calibration} | settings_)
     release_plan = plan(request, Facts(rows, dimension, 10 if case == "classes" else 1))
     batches = len(release_plan.sensitivity.by_position)
     shares = np.full(batches, release_plan.learning.batch_size / rows)
@@ -229,7 +229,9 @@ def test_the_noise_of_a_plan_is_sound_and_hardly_above_the_least(case, calibrati
 @pytest.mark.parametrize("case", PLANNED)
 def test_the_event_of_a_plan_claims_no_more_noise_than_there_is(case):
     settings_, rows, dimension = PLANNED[case]
-    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "calibration": "hockey_stick"} | settings_)
+    request = Request(
+        **{"epsilon": 1.0, "algorithm": "bolt_on", "delta": 1e-6, "calibration": "hockey_stick"} | settings_
+    )
     release_plan = plan(request, Facts(rows, dimension))
     event, sigma = release_plan.mechanism.guarantee.event, release_plan.mechanism.noise_scale
     observed, shares = sigma / np.array(event.noise_multipliers), np.array(event.shares)

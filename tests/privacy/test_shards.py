@@ -262,7 +262,9 @@ SHARDED = {
 def test_neighbours_attain_the_sensitivity_of_the_plan(case, shard_averaging, rows, size, parts):
     """One row ±u of a Huber SVM among zero rows, in each mini-batch of each shard."""
     training = {"epochs": 3, "batch_size": size, "shards": 3, "shard_averaging": shard_averaging} | SHARDED[case]
-    release_plan = plan(Request(1.0, 1e-6, loss="huber_svm", **training), Facts(rows=rows, dimension=1))
+    release_plan = plan(
+        Request(1.0, 1e-6, loss="huber_svm", **{"algorithm": "bolt_on"} | training), Facts(rows=rows, dimension=1)
+    )
     assert release_plan.learning.shard_rows == parts
     starts = np.cumsum((0, *parts))
     positions = [row for start, end in pairwise(starts) for row in range(start, end, size)]

@@ -77,7 +77,7 @@ def pure():
 
 def minimum(delta):
     """Its neighbours of steepest slopes shift the noise by 2L and change no curvature: it loses at least that."""
-    guarantee = trained("objective_perturbation", delta)
+    guarantee = trained("objective_perturbation", delta, settings={"evaluation_share": 0})
     first, last = guarantee.event.events
     before = EpsilonDeltaDpEvent(first.epsilon, first.delta)
     of = noisy(first.noise.noise_multiplier) if delta else lambda: [(1, spherical(first.noise.epsilon, 105))]

@@ -10,6 +10,7 @@ FEW: dict[str, dict[str, Any]] = {
     **{name: STEPS for name in ("dp_blsgd", "dp_blgd", "dp_blsgd_ac")},
     "dp_agd": {"settings": '{"splits": 4}'},
     "preconditioned_gd": {"settings": '{"passes": 4}'},
+    "private_splines": {"settings": '{"passes": 4}'},
     "objective_perturbation": {"regularisation": 0.1, "settings": '{"evaluation_share": 0.1}'},
     "privgene": {"settings": '{"generations": 4, "population": 20}'},
     "majority": {},

@@ -27,6 +27,7 @@ from dbdp.algorithms.rows import Layout, Progress, Rows, silent
 from dbdp.algorithms.settings import chosen, shard_rows
 from dbdp.algorithms.words import remedy, spelled
 from dbdp.checks import between, one_of
+from dbdp.learning.losses import HuberRegression, Squared
 from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.budget import rounded_down
 from dbdp.privacy.accounting.calibration import least_multiplier
@@ -53,7 +54,7 @@ SHARING = "preconditioned_gd"
 TUNABLE = (SHARING, *catalogue.PERTURBED_ONCE)
 FIXED = (
     *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
-    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "summary"),
+    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "summary", "name"),
 )
 _NEAR = 1 + 1e-6  # relative precision of the choice's default ε
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
@@ -204,6 +205,7 @@ def _plan(request: TuningRequest, facts: Facts) -> TuningPlan | SharedTuning:
     if not 1 <= len(request.candidates) <= MOST_CANDIDATES:
         raise ValueError(f"{len(request.candidates)} candidates are out of range; give 1 to {MOST_CANDIDATES}")
     requests = [_resolved(_candidate(request.base, settings), facts) for settings in request.candidates]
+    _check_losses(requests)
     if _share_a_moment(request, requests):
         for each in requests:
             catalogue.check(each, facts)
@@ -229,6 +231,16 @@ def _resolved(request: Request, facts: Facts) -> Request:
             + ("" if request.network else f", or choose algorithm {', '.join(others)}")
         )
     return replace(request, algorithm=found.algorithm)
+
+
+def _check_losses(requests: Sequence[Request]) -> None:
+    """Raise ValueError for a loss of numbers: its scores of two classes would pass for log-odds."""
+    for each in requests:
+        loss = each.loss
+        if loss in (HuberRegression.name, Squared.name):
+            raise ValueError(
+                f"loss {loss!r} is for numeric labels, but this label has classes; use logistic or huber_svm"
+            )
 
 
 def _share_a_moment(request: TuningRequest, requests: Sequence[Request]) -> bool:

@@ -5,7 +5,7 @@ privacy.md §10.7. Shapes: counts have the plan's `shape`, int64; a figure is a 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -112,21 +112,28 @@ class CountPlan(ABC):
         """
         return half_widths(figures, noisy, self._simulated())
 
-    def _simulated(self) -> np.ndarray:
-        """Return simulated noise, shape (_DRAWS, *shape), approximately of the mechanism's law; privacy needs none."""
-        shape, scale, random = (_DRAWS, *self.shape), self.mechanism.noise_scale, np.random.default_rng()
-        if self.delta:
-            return np.rint(random.normal(0.0, scale, shape))
+    def _simulated(self) -> Iterator[np.ndarray]:
+        """Yield simulated noise of the plan's shape, approximately of the mechanism's law; privacy needs none.
+
+        One draw at a time: all of them together would be gigabytes of a thousand classes, after the charge.
+        """
+        scale, random = self.mechanism.noise_scale, np.random.default_rng()
         stop = -math.expm1(-1 / scale)  # a discrete Laplace number is the difference of two geometric ones
-        return (random.geometric(stop, shape) - random.geometric(stop, shape)).astype(np.float64)
+        for _ in range(_DRAWS):
+            if self.delta:
+                yield np.rint(random.normal(0.0, scale, self.shape))
+            else:
+                yield (random.geometric(stop, self.shape) - random.geometric(stop, self.shape)).astype(np.float64)
 
 
-def half_widths(figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray, draws: np.ndarray) -> np.ndarray:
+def half_widths(
+    figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray, draws: Iterable[np.ndarray]
+) -> np.ndarray:
     """Return half the width of each figure's 95 % interval, (f,), by draws of noise (m, *shape) on noisy counts."""
     own = figures(noisy)
     moved = np.array([np.abs(figures(noisy + noise) - own) for noise in draws])
     ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
-    widths = ordered[math.ceil(LEVEL * len(draws)) - 1]
+    widths = ordered[math.ceil(LEVEL * len(moved)) - 1]
     return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
 
 

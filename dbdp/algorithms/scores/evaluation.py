@@ -49,13 +49,14 @@ class EvaluationPlan(CountPlan):
     def _check_threshold(self, bins: int) -> None:
         """Raise ValueError unless the threshold lies between two bins."""
         between("threshold", self.threshold, 0, 1, f"{THRESHOLD} is the model's own decision")
-        place = round(self.threshold * bins)
-        if not 0 < place < bins or abs(place - self.threshold * bins) > _NEAR:
-            nearest = min(max(place, 1), bins - 1) / bins
-            raise ValueError(
-                f"threshold = {self.threshold!r} must lie between two of the {bins} bins; choose {nearest:g}, or "
-                f"bins => {100 if bins != 100 else 1000}"
-            )
+        if _is_border(self.threshold, bins):
+            return
+        nearest = min(max(round(self.threshold * bins), 1), bins - 1) / bins
+        suited = [each for each in range(BINS, score_bins.MOST_BINS + 1, 2) if _is_border(self.threshold, each)][:1]
+        others = "".join(f", or bins => {each}" for each in suited)
+        raise ValueError(
+            f"threshold = {self.threshold!r} must lie between two of the {bins} bins; choose {nearest!r}{others}"
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,9 +71,9 @@ class EvaluationPlan(CountPlan):
         return (*shared, "auc", "precision", "recall", "f1") if isinstance(self.tally, ScoreBins) else shared
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
-        """Return each figure, and half the width of its 95 % interval; None where the noise leaves no rows."""
+        """Return each figure, and half the width of its 95 % interval; None where the noise hides it."""
         values, widths = np.clip(self._figures(noisy), 0.0, 1.0), self.half_widths(self._figures, noisy)
-        return with_errors(self.names, values, widths)
+        return with_errors(self.names, values + 0 * widths, widths)  # without a known error none is shown
 
     def _figures(self, counts: np.ndarray) -> np.ndarray:
         """Return the figures of `names`, NaN where there are no rows.
@@ -90,3 +91,9 @@ class EvaluationPlan(CountPlan):
         else:
             right, more = np.trace(answered), np.zeros(0)
         return np.append(quotient([right, counts.sum(axis=1).max(), answered.sum()], counts.sum()), more)
+
+
+def _is_border(threshold: float, bins: int) -> bool:
+    """Return whether a threshold lies between two bins."""
+    place = round(threshold * bins)
+    return 0 < place < bins and abs(place - threshold * bins) <= _NEAR

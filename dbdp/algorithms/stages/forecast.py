@@ -19,6 +19,7 @@ from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 MAY_WIN = "noise may exceed the signal"
 BENDS = 5.0, 20.0, 100.0  # of nμ/d: from each on a cost falls at another rate
 LEAST = {"accuracy": 0.01, "log_loss": 1e-4, "rmse": 1e-5, "noise": 1e-3}  # costs below count as none
+MOST = {"accuracy": 100.0, "rmse": 2.0, "noise": 2.0}  # no cost is above: predictions are cut at the label's bounds
 # By kind of label: the most that may be hidden without a warning, in log loss, or in half ranges of the label's bounds.
 HIDDEN = {"binary": 0.03, "classes": 0.06, "numbers": 0.05}
 Ends = tuple[tuple[float, ...], tuple[float, ...]]
@@ -149,6 +150,7 @@ def ranges(request: Request, facts: Facts) -> dict[str, tuple[float, float]]:
 
 def _end(name: str, constants: tuple[float, ...], by: list[float]) -> float:
     value = math.exp(min(sum(each * of for each, of in zip(constants, by, strict=True)), 10.0))
+    value = min(value, MOST.get(name, value))
     return value if value > LEAST[name] * 1.01 else 0.0
 
 

@@ -49,7 +49,8 @@ class SelfEvaluation:
     def table(self, rows: Rows, models: np.ndarray) -> "ScoreTable":
         """Return the noisy table of the scores of released models (K, d) on the packed rows: one pass."""
         has_constant = self.noise.has_constant
-        scored = np.vstack([models, np.eye(self.dimension)[-1:]]) if has_constant else models
+        last = np.arange(self.dimension) == self.dimension - 1  # no matrix of d², which may not fit in memory
+        scored = np.vstack([models, last]) if has_constant else models
         tally = tallies.Scores(self.softmax, has_constant)
         described = tallies.described(tally, outputs=len(scored), dimension=self.dimension)
         noisy = self.noise.release(rows.tally(scored, described))
@@ -83,14 +84,16 @@ class ScoreTable:
     def evaluation(self, calibrated: Calibration) -> dict[str, Any]:
         """Return figures of the calibrated model on the rows of the training, each with its ± (95 %).
 
-        The ± is of the noise for privacy. For one class: accuracy, fraction of the majority class, AUC and the
-        calibration curve. For several: the mean AUC of each class against the rest, and a curve of all together.
+        The ± is of the noise for privacy; a figure that it hides is None. For one class: accuracy, fraction of the
+        majority class, AUC and the calibration curve. For several: the mean AUC of each class against the rest, and a
+        curve of all together.
         """
         values = self._figures(self.counts, calibrated)
         widths = half_widths(lambda counts: self._figures(counts, calibrated), self.counts, self._draws())
         names = ["accuracy", "majority_share", "auc"] if len(self.counts) == 1 else ["majority_share", "mean_auc"]
         single = len(names)
-        single_figures = with_errors(names, np.clip(values[:single], 0.0, 1.0), widths[:single])
+        shown_values = np.clip(values[:single], 0.0, 1.0) + 0 * widths[:single]
+        single_figures = with_errors(names, shown_values, widths[:single])
         curve = self._curve(calibrated, np.clip(values[single:], 0.0, 1.0), widths[single:])
         return single_figures | {"calibration": curve}
 

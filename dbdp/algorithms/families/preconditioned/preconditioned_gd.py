@@ -338,7 +338,8 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
+        descended = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
+        return self.evaluated(rows, way, self._in_rows(way, *descended, self.clip), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
         """Pack the rows, and change to the coordinates of their noisy second moment."""
@@ -348,9 +349,9 @@ class PreconditionedDescent:
         return way
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
-        """Return the noisy models of prepared rows after all passes."""
-        model, noise = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
-        return self._in_rows(way, model, noise, self.clip)
+        """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
+        descended = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
+        return self._in_rows(way, *descended, self.clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
         """Return models that a table of their scores calibrates and evaluates, if it has a share."""
