@@ -639,3 +639,14 @@ def test_the_command_line_shows_scores_bounds_and_balance(with_model, server_url
         assert "receipt" in shown.output
     result = CliRunner().invoke(app, [*commands["observed"], "--json", "--url", server_url])
     assert len(json.loads(result.output)["calibration"]) == 4
+
+
+@pytest.mark.parametrize("method", ["score", "evaluate"])
+def test_bins_that_are_not_whole_are_refused_by_python(database, with_model, method, spent):
+    """The server would round them, and charge."""
+    name, model = with_model("binary")
+    metric = ("auc",) if method == "score" else ()
+    with pytest.raises(ValueError, match=r"^bins = 20\.0 must be a whole number$"):
+        getattr(database, method)(model, name, *metric, epsilon=0.5, bins=20.0)
+    assert spent(name) == (0, 0)
+    assert getattr(database, method)(model, name, *metric, epsilon=0.5, bins=np.int64(20))

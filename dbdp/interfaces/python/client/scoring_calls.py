@@ -1,5 +1,6 @@
 """Methods that use a released model or release figures: predictions, scores, bounds and summaries."""
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +137,8 @@ class ScoringCalls(Calls):
             request = here.ScoreRequest(metric, float(epsilon), float(delta), bins, positive)
             return dict(here.score(self._session, str(model), dataset, request))
         query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
-        return self.query(query, str(model), dataset, metric, float(epsilon), float(delta), bins, positive)[0]["score"]
+        given = str(model), dataset, metric, float(epsilon), float(delta), _whole(bins), positive
+        return self.query(query, *given)[0]["score"]
 
     def evaluate(
         self,
@@ -170,7 +172,7 @@ class ScoringCalls(Calls):
             options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins, "threshold": float(threshold)}
             return list(here.evaluate(self._session, str(model), dataset, **options))
         query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4, $6)"
-        return self.query(query, str(model), dataset, float(epsilon), float(delta), bins, float(threshold))
+        return self.query(query, str(model), dataset, float(epsilon), float(delta), _whole(bins), float(threshold))
 
     def explain_score(
         self,
@@ -192,7 +194,7 @@ class ScoringCalls(Calls):
             A metric of `score`, or "evaluation", "class_balance", "bounds" or "summary".
         """
         query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
-        return self.query(query, dataset, metric, float(epsilon), float(delta), bins, positive)[0]["plan"]
+        return self.query(query, dataset, metric, float(epsilon), float(delta), _whole(bins), positive)[0]["plan"]
 
     def confusion(self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return a released model's confusion matrix with noise: `score` with that metric.
@@ -291,3 +293,11 @@ class ScoringCalls(Calls):
         from dbdp.controller.statistics import noisy_scores
 
         return noisy_scores
+
+
+def _whole(bins: Any) -> int:
+    """Return a number of bins, which the server would round; raise ValueError unless it is whole."""
+    try:
+        return operator.index(bins)
+    except TypeError:
+        raise ValueError(f"bins = {bins!r} must be a whole number") from None
