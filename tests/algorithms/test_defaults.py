@@ -4,15 +4,16 @@ import math
 
 import pytest
 from pairs import pairwise
+from public_facts import facts_of
 
-from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Request, plan
 from dbdp.algorithms.settings import CLASS_NOISE, NOISE_WINS
 
 UPDATES = ("scs13", "bst14", "dp_sgd", "rrpsgd", "sgd_adv")
 
 
 def explained(algorithm, *, rows=20_000, dimension=30, outputs=1, unit_rows=1, **request):
-    facts = Facts(rows, dimension, outputs, unit_rows=unit_rows)
+    facts = facts_of(rows, dimension, outputs, unit_rows=unit_rows)
     return plan(Request(**{"epsilon": 0.5, "delta": 1e-6, "algorithm": algorithm} | request), facts).explain()
 
 
@@ -74,4 +75,4 @@ def test_a_stronger_algorithm_needs_less_of_a_signal():
 
 
 def test_the_majority_has_no_warning():
-    assert "warning" not in plan(Request(0.1, algorithm="majority"), Facts(50, 30)).explain()
+    assert "warning" not in plan(Request(0.1, algorithm="majority"), facts_of(50, 30)).explain()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from chance import usually
 from memory import RowsInMemory
+from public_facts import facts_of
 
-from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Request, plan
 from dbdp.algorithms.settings import loss_of
 from dbdp.learning.losses import HuberRegression, Squared
 from dbdp.registry.declarations import declare
@@ -15,7 +16,7 @@ from dbdp.registry.results.column_units import column_scales, vector_scales
 
 RANDOM = np.random.default_rng()
 ROWS = 20_000
-NUMBERS = Facts(ROWS, 3, is_classifier=False, reach=2.0)
+NUMBERS = facts_of(ROWS, 3, is_classifier=False, reach=2.0)
 EVERY = [name for name in ALGORITHMS if name not in ("preconditioned_gd", "majority")]
 COLUMNS = {"age": [0, 90], "income": {"bounds": [0, 1e5], "missing": "indicator"}, "sex": ["f", "m"]}
 
@@ -36,7 +37,7 @@ def test_the_intercept_says_any_label_at_the_default_radius():
 def test_the_default_radius_reaches_at_the_same_noise(algorithm):
     """Labels in [-1, 1] and predictions there have residuals of up to 2: a larger ball makes no slope longer."""
     request = Request(1.0, 1e-6, algorithm, loss="squared")
-    small, reaching = (plan(request, Facts(ROWS, 3, is_classifier=False, reach=reach)) for reach in (1.0, 3.0))
+    small, reaching = (plan(request, facts_of(ROWS, 3, is_classifier=False, reach=reach)) for reach in (1.0, 3.0))
     assert loss_of(request, reaching.facts) == Squared(3.0)
     assert Squared(3.0).lipschitz == Squared(1.0).lipschitz == 2.0
     if algorithm in PERTURBED_ONCE:
@@ -76,7 +77,7 @@ def test_a_short_radius_cannot_say_them():
 
 
 def test_a_plan_states_its_noise_in_units_of_the_label():
-    facts = Facts(ROWS, 3, is_classifier=False, label_half=50.0)
+    facts = facts_of(ROWS, 3, is_classifier=False, label_half=50.0)
     made = plan(Request(1.0, 0.0, "bolt_on", loss="squared"), facts)
     deviation = made.mechanism.deviation(3)
     assert f"± {float(f'{1.96 * 50 * deviation:.2g}'):.7g} units of the label" in made.explain()["predicted_noise"]

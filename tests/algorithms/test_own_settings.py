@@ -4,8 +4,9 @@ import json
 import math
 
 import pytest
+from public_facts import facts_of
 
-from dbdp.algorithms import ALGORITHMS, Facts, Request, plan
+from dbdp.algorithms import ALGORITHMS, Request, plan
 from dbdp.algorithms.catalogue import algorithms_with
 from dbdp.algorithms.declared_options import declared, shown
 
@@ -18,7 +19,7 @@ def settings_of(algorithm):
 
 
 def planned(algorithm, **settings):
-    return plan(Request(1.0, 1e-6, algorithm, settings=json.dumps(settings)), Facts(1000, 5))
+    return plan(Request(1.0, 1e-6, algorithm, settings=json.dumps(settings)), facts_of(1000, 5))
 
 
 @EVERY

@@ -13,9 +13,10 @@ from examples import GIVEN, example, examples_of_lists
 from memory import RowsInMemory
 from moments import in_moments
 from pairs import each_value_quick, others_slow, pairwise
+from public_facts import facts_of
 from textbook import gaussian_delta
 
-from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, NoisyWhileTraining, Request, plan
+from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, PERTURBED_ONCE, NoisyWhileTraining, Request, plan
 from dbdp.algorithms.catalogue import values_of
 from dbdp.algorithms.families.perturbed_once.shared import CALIBRATIONS, MIXTURES, PerturbedOnce
 from dbdp.algorithms.settings import AVERAGING, MOST_NUMBERS, SCHEDULES, travel_of
@@ -42,7 +43,7 @@ REGRESSIONS = ("huber_regression", "squared")
 
 
 def planned(*, rows=ROWS, dimension=DIMENSION, outputs=1, is_classifier=True, **request):
-    facts = Facts(rows, dimension, outputs, is_classifier)
+    facts = facts_of(rows, dimension, outputs, is_classifier)
     return plan(Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": "bolt_on"} | request), facts)
 
 
@@ -108,7 +109,7 @@ def test_a_delta_that_a_mechanism_does_not_use_is_not_spent():
 
 
 def test_regularisation_is_by_default_what_the_schedule_needs():
-    travel = travel_of(Request(1.0, 1e-6), Facts(ROWS, DIMENSION), Logistic())
+    travel = travel_of(Request(1.0, 1e-6), facts_of(ROWS, DIMENSION), Logistic())
     assert planned().learning.regularisation == 1 / travel
     assert planned(schedule="constant", step_size=0.5).learning.regularisation == 0.0
 
@@ -754,8 +755,8 @@ def test_pairs_are_not_explained_without_columns():
 def test_a_name_that_looks_like_a_reference_is_refused():
     for name in ("", "7", "7up", "a@1", "a b", "a" * 64, "é\n", "-a"):
         with pytest.raises(ValueError, match="must begin with a letter and have at most 63"):
-            plan(Request(1.0, name=name), Facts(1000, 10))
-    assert plan(Request(1.0, name="Wieder-Aufnahme_é.2"), Facts(1000, 10))
+            plan(Request(1.0, name=name), facts_of(1000, 10))
+    assert plan(Request(1.0, name="Wieder-Aufnahme_é.2"), facts_of(1000, 10))
 
 
 @pytest.mark.parametrize("flag", ["--regularization", "--lambda"])

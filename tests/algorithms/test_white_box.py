@@ -13,17 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import RowsInMemory
 from pairs import each_value_quick
+from public_facts import facts_of
 from scipy.optimize import minimize
 from short import FEW
 
 from dbdp import algorithms
-from dbdp.algorithms import NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request
+from dbdp.algorithms import NOISY_WHILE_TRAINING, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import silent
 from dbdp.privacy.accounting.budget import MODES, Budget
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, PaddedDpEvent, Release, ZCDpEvent
 
 ROWS, FEATURES = 300, 3
-FACTS = Facts(ROWS, FEATURES)
+FACTS = facts_of(ROWS, FEATURES)
 NAMES = list(NOISY_WHILE_TRAINING)
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
 PURE = {"scs13", "objective_perturbation", "privgene", "majority"}
@@ -61,7 +62,7 @@ def test_the_issues_algorithms_are_all_here():
 @EVERY_ALGORITHM
 def test_public_facts_are_enough_for_a_plan(name):
     for rows in (50, 500_000):
-        explained = plan(Request(1.0, 1e-6, algorithm=name), Facts(rows, 54)).explain()
+        explained = plan(Request(1.0, 1e-6, algorithm=name), facts_of(rows, 54)).explain()
         assert json.loads(json.dumps(explained)) == explained
         for key in ("noise_scale", "steps", "sampling_rate", "expected_passes", "mechanism", "rows", "features"):
             assert key in explained, key
@@ -85,7 +86,7 @@ def test_without_a_delta_it_is_pure_or_says_why_not(name):
 @pytest.mark.parametrize(("name", "epsilon"), each_value_quick(NAMES, [0.05, 1.0, 4.0]))
 def test_the_claim_follows_from_the_events(name, epsilon):
     """By dp_accounting where it knows the event, else by the bounds of §13."""
-    guarantee = plan(request_for(name, epsilon), Facts(20_000, 10)).guarantee
+    guarantee = plan(request_for(name, epsilon), facts_of(20_000, 10)).guarantee
     event, delta = guarantee.event, guarantee.delta
     if isinstance(event, PaddedDpEvent):  # cutting has the first part of δ, at the ε that is claimed
         cut = event.total_variation * (1 + math.exp(epsilon))
@@ -99,7 +100,7 @@ def test_the_claim_follows_from_the_events(name, epsilon):
 def test_a_run_at_its_own_order_is_charged_without_a_leak(name, epsilon):
     """Half of what its (ε, δ) would cost, where that fits at all: its leak alone is ten times what the budget has."""
     budget = Budget.of(epsilon=2.0, delta=1e-6)
-    facts = Facts(20_000, 10, budget=budget, least_order=budget.order)
+    facts = facts_of(20_000, 10, budget=budget, least_order=budget.order)
     guarantee = plan(request_for(name, epsilon, batch_size=2000), facts).guarantee
     charge, leaks = budget.cost(guarantee)
     before = budget.cost(Release(EpsilonDeltaDpEvent(epsilon, 1e-6), epsilon, 1e-6))
@@ -222,7 +223,7 @@ def test_a_small_budget_does_not(name):
 @EVERY_ALGORITHM
 def test_more_noise_for_less_budget(name):
     def noise(epsilon):
-        explained = plan(request_for(name, epsilon), Facts(20_000, 10)).details
+        explained = plan(request_for(name, epsilon), facts_of(20_000, 10)).details
         return (
             explained["noise_scale"] if explained["mechanism"] != "exponential" else 1 / explained["selection_epsilon"]
         )

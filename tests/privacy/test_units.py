@@ -9,9 +9,10 @@ from accountant import recomputed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import each_value_quick, others_slow, pairwise
+from public_facts import facts_of
 from short import FEW
 
-from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Facts, Request, plan
+from dbdp.algorithms import NOISY_WHILE_TRAINING, PERTURBED_ONCE, Request, plan
 from dbdp.algorithms.combined import tuning
 from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.families.perturbed_once.shared import MIXTURES
@@ -27,7 +28,7 @@ CANDIDATES = ({"regularisation": 0.01}, {"regularisation": 0.1})
 
 
 def facts(unit_rows=1, outputs=1):
-    return Facts(ROWS, FEATURES, outputs, unit_rows=unit_rows)
+    return facts_of(ROWS, FEATURES, outputs, unit_rows=unit_rows)
 
 
 PINNED = {  # the defaults of what adds noise once depend on the unit
