@@ -54,7 +54,7 @@ def run(release_plan, rows):
 def test_the_issues_algorithms_are_all_here():
     assert set(NAMES) == {
         "scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd", "dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac",
-        "preconditioned_gd", "objective_perturbation", "privgene", "majority",
+        "preconditioned_gd", "private_splines", "objective_perturbation", "privgene", "majority",
     }  # fmt: skip
     assert all(isinstance(plan(request_for(name), FACTS), NoisyWhileTraining) for name in NAMES)
 
@@ -186,6 +186,7 @@ CLOSE = {  # settings under which a loud budget should leave the non-private sol
     "dp_blsgd_ac": {"regularisation": 0.1, "batch_size": 300},
     "objective_perturbation": {"regularisation": 0.1},
     "preconditioned_gd": {"settings": '{"passes": 400, "clip": 10.0}'},  # it has no regulariser
+    "private_splines": {"settings": '{"passes": 400, "clip": 10.0}'},
 }
 
 
