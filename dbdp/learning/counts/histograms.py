@@ -10,6 +10,7 @@ import numpy as np
 from dbdp.learning.rows.column_blocks import CATEGORY, INDICATOR, ColumnBlock
 
 LABEL_CELLS = 32  # of a label that is a number
+ROUNDED = 2.0**-16  # above what packing rounds a number between two knots: at the edge of two cells it is in the second
 
 
 @dataclass(frozen=True)
@@ -46,5 +47,5 @@ def cells_of(block: ColumnBlock, features: np.ndarray) -> np.ndarray:
         return (features[:, 0] > (block.least + block.size) / 2).astype(np.int64)
     if block.kind == CATEGORY:
         return np.where(features.max(axis=1) > block.size / 2, features.argmax(axis=1), -1)
-    reached = 2.0 * (features * np.arange(block.width)).sum(axis=1)
+    reached = 2.0 * (features * np.arange(block.width)).sum(axis=1) + ROUNDED
     return np.clip(np.nan_to_num(reached), 0, block.cells - 1).astype(np.int64)

@@ -1,0 +1,213 @@
+"""Private splines: histograms on explicit neighbours, coordinates by their definition, and curves that are learned."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from chance import usually
+from hypothesis import given
+from hypothesis import strategies as st
+from memory import RowsInMemory
+
+from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner, basis_of, ridge_for
+from dbdp.algorithms.rows import silent
+from dbdp.algorithms.stages.column_histograms import HistogramRelease, nearest_shares
+from dbdp.learning.counts import tallies
+from dbdp.learning.counts.histograms import Histograms
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
+from dbdp.learning.rows.encoding import ColumnEncoder
+from dbdp.learning.rows.features import Numeric
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+
+KNOTS = 8
+BLOCKS = RowBlocks((ColumnBlock(CURVE, KNOTS), ColumnBlock(CATEGORY, 3), ColumnBlock(INDICATOR, 1)), 2.0)
+DIMENSION = KNOTS + 3 + 1 + 1
+ENCODER = ColumnEncoder(
+    (Numeric("a", 0.0, 1.0, knots=KNOTS), Numeric("b", 0.0, 1.0)), ((0.0, 1.0, 2.0),), intercept=True
+)
+
+
+def encoded(number, category, flag):
+    """Rows (n, DIMENSION) of a number in [0, 1], a category 0, 1, 2 or -1, and a flag 0 or 1, not yet packed."""
+    number, category, flag = (np.atleast_1d(each).astype(float) for each in (number, category, flag))
+    places = number * (KNOTS - 1)
+    hats = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(KNOTS)))
+    parts = [hats, category[:, None] == np.arange(3), flag[:, None], np.ones((len(number), 1))]
+    return np.hstack(parts) / BLOCKS.radius
+
+
+def counted(features, labels, *, is_number=False):
+    tally = Histograms([(each.kind, each.width, each.least, each.size) for each in BLOCKS.blocks], 2.0, is_number)
+    described = tallies.described(tally, outputs=1, dimension=DIMENSION)
+    return RowsInMemory(features, labels).tally(np.zeros(DIMENSION), described)
+
+
+def test_the_encoder_packs_such_rows():
+    records = np.zeros(1, [("label", "<i4"), ("header", "<i4", (5,)), ("elements", "<f8", (3,))])
+    records["label"], records["header"], records["elements"] = 1, (1, 0, 701, 3, 1), [0.3, 1.0, 2.0]
+    packed = ENCODER.rows(records.tobytes())[0, : ENCODER.dimension]
+    row = encoded(0.3, 2, 1)[0]
+    order = [*range(KNOTS), KNOTS + 3, KNOTS, KNOTS + 1, KNOTS + 2, KNOTS + 4]  # numbers come before categories
+    assert packed[:KNOTS] == pytest.approx(row[order][:KNOTS], abs=1e-6)
+    assert np.linalg.norm(packed) <= 1
+
+
+# --- the release of histograms --------------------------------------------------------------------------------
+
+
+def test_every_cell_counts_its_rows():
+    found = counted(encoded([0.0, 0.5, 1.0, 0.5], [0, 1, -1, 1], [0, 1, 1, 0]), np.array([1, -1, 1, 1]))
+    assert found[:14].tolist() == [1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]
+    assert found[14:].tolist() == [1, 2, 0, 2, 2, 1, 3]
+    assert counted(encoded(0.2, 0, 0) * 0, np.array([1.0])).sum() == 0  # a zero row is none
+    assert counted(encoded(0.2, 0, 0), np.array([0.999]), is_number=True)[-1] == 1
+
+
+def test_records_without_a_common_cell_attain_the_bound():
+    """One record replaced by another: at most the bound for any of them, and the bound for these."""
+    release = HistogramRelease(BLOCKS, False, DIMENSION, 1.0)
+    some = [
+        (encoded(number, category, flag), label)
+        for number in (0.0, 0.43, 1.0)
+        for category in (-1, 0, 2)
+        for flag in (0, 1)
+        for label in (-1.0, 1.0)
+    ]
+    some.append((np.zeros((1, DIMENSION)), 1.0))
+    tables = [counted(row, np.array([label])) for row, label in some]
+    furthest = max(float(np.linalg.norm(one - other)) for one in tables for other in tables)
+    assert furthest == pytest.approx(math.sqrt(2 * (3 + 1)))
+    assert furthest <= release.sensitivity <= furthest * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=30))
+def test_nearest_shares_are_shares(noisy):
+    found = nearest_shares(np.array(noisy))
+    assert found.sum() == pytest.approx(1)
+    assert (found > 0).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+@pytest.mark.parametrize("is_classifier", [True, False])
+def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
+    descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
+    square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
+    square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
+    assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
+
+
+# --- the coordinates ------------------------------------------------------------------------------------------
+
+
+def way_of(shares, dimension=1e9, *, is_number=False):
+    return additive_preconditioner(BLOCKS, shares, dimension, 0.0, is_number=is_number)
+
+
+@pytest.mark.parametrize("is_number", [False, True])
+def test_coordinates_have_the_variances_of_their_prior(is_number):
+    """Rows of independent columns with these shares have uncorrelated coordinates of variance λ/(λ + κ)."""
+    random = np.random.default_rng()
+    rows = 200_000
+    number, category, flag = (
+        random.beta(2, 5, rows),
+        random.choice(3, rows, p=[0.6, 0.3, 0.1]),
+        random.random(rows) < 0.2,
+    )
+    features = encoded(number, category, flag)
+    counts = counted(features, np.ones(rows))
+    shares = [counts[:14] / rows, counts[14:17] / rows, counts[17:19] / rows]
+    way = way_of(shares, is_number=is_number)
+    moved = features @ way.matrix.T * way.scale
+    variance = np.cov(moved.T)
+    assert moved[:, 0] == pytest.approx(1)
+    assert np.trace(variance) + 1 == pytest.approx(way.effective_dimension, rel=0.02)
+    inside = variance[1:KNOTS, 1:KNOTS]
+    assert np.abs(inside - np.diag(np.diagonal(inside))).max() < 0.03
+    assert np.linalg.norm(way.matrix, 2) < 1
+
+
+def test_the_smoothest_direction_of_a_curve_has_the_largest_prior():
+    basis = basis_of(ColumnBlock(CURVE, KNOTS), np.full(14, 1 / 14), is_number=False)
+    order = np.argsort(basis.variances)[::-1]
+    roughness = [np.square(np.diff(direction)).sum() for direction in (basis.directions / np.sqrt(basis.variances)).T]
+    assert (np.diff(np.array(roughness)[order]) > -1e-9).all()
+    assert basis.variances.max() == pytest.approx(0.25)
+
+
+@given(st.lists(st.floats(1e-4, 1), min_size=1, max_size=40), st.floats(0.5, 100))
+def test_the_ridge_leaves_the_dimension_that_the_noise_pays_for(variances, dimension):
+    variances = np.array(variances)
+    ridge = ridge_for(variances, dimension)
+    used = np.sum(variances / (variances + ridge))
+    assert used <= dimension * (1 + 1e-6) or ridge > 49
+    assert ridge == 0.01 or used == pytest.approx(dimension, rel=1e-6) or ridge > 49
+
+
+# --- the training ---------------------------------------------------------------------------------------------
+
+
+def planned(rows=20_000, *, epsilon=1.0, is_classifier=True, **more):
+    facts = Facts(rows, DIMENSION, is_classifier=is_classifier, blocks=BLOCKS)
+    return plan(Request(epsilon, 1e-6, algorithm="private_splines", **more), facts)
+
+
+def curved(is_classifier):
+    """Rows whose label is high in the middle of the number, as no line can say."""
+    random = np.random.default_rng()
+    number, category = random.random(20_000), random.choice(3, 20_000)
+    height = np.where(np.abs(number - 0.5) < 0.25, 1.0, -1.0) + 0.3 * (category == 1)
+    noise = random.logistic(size=20_000)
+    labels = np.where(2 * height + noise > 0, 1.0, -1.0) if is_classifier else 0.5 * height + 0.1 * np.tanh(noise)
+    return encoded(number, category, random.random(20_000) < 0.5), np.clip(labels, -1, 1)
+
+
+@pytest.mark.parametrize("is_classifier", [True, False])
+def test_a_curve_is_learned_that_no_line_says(is_classifier):
+    features, labels = curved(is_classifier)
+
+    def learns():
+        model = planned(is_classifier=is_classifier).run(RowsInMemory(features, labels), silent).models[0]
+        scores = features @ model
+        if is_classifier:
+            return np.mean((scores > 0) == (labels > 0)) > 0.8
+        return 1 - np.mean((labels - scores) ** 2) / np.var(labels) > 0.6
+
+    assert usually(learns)
+
+
+def test_the_preconditioned_line_does_not_say_it():
+    """Control: the default on the number itself is hardly better than the larger class."""
+    features, labels = curved(True)
+    line = np.column_stack([features[:, :KNOTS] @ np.arange(KNOTS) / (KNOTS - 1), features[:, KNOTS:]])
+    made = plan(Request(1.0, 1e-6, algorithm="preconditioned_gd"), Facts(20_000, line.shape[1]))
+    model = made.run(RowsInMemory(line, labels), silent).models[0]
+    assert np.mean((line @ model > 0) == (labels > 0)) < 0.65
+
+
+def test_a_release_evaluates_itself():
+    features, labels = curved(True)
+    released = planned().run(RowsInMemory(features, labels), silent)
+    accuracy = np.mean((features @ released.models[0] > 0) == (labels > 0))
+    found = released.figures["evaluation"]["accuracy"]
+    assert abs(found["value"] - accuracy) < 5 * found["plus_minus"]
+    assert released.noise_root is not None
+
+
+REFUSED = {
+    "a pure guarantee": ({}, {"delta": 0.0}, "it adds Gaussian noise"),
+    "an array": ({"blocks": None}, {}, "the feature is an array"),
+    "no intercept": ({"intercept": False}, {}, "the dataset has no intercept"),
+    "several classes": ({"outputs": 3}, {}, "the label has 3 classes"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_splines_cannot_learn_is_refused_with_the_default(case):
+    facts, given, message = REFUSED[case]
+    request = Request(**{"epsilon": 1.0, "delta": 1e-6, "algorithm": "private_splines"} | given)
+    made = replace(Facts(20_000, DIMENSION, blocks=BLOCKS), **facts)
+    with pytest.raises(ValueError, match=f"{message}.*; choose algorithm => 'auto'"):
+        plan(request, made)
+    plan(replace(request, algorithm="auto"), made)
