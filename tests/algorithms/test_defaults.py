@@ -62,11 +62,8 @@ def test_scs13_makes_few_passes_of_one_batch_each():
 
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"majority", "privgene"}))
 def test_a_plan_warns_below_its_declared_signal_only(algorithm):
-    own = (
-        {"rows": 1000, "epsilon": 0.02}
-        if algorithm in ("preconditioned_gd", "private_splines")
-        else {"rows": 1000, "epsilon": 0.1}
-    )
+    is_descent = algorithm in ("preconditioned_gd", "private_splines")
+    own = {"rows": 1000, "epsilon": 0.02 if is_descent else 0.1}
     warning = explained(algorithm, **own)["warning"]
     least = ALGORITHMS[algorithm].OPTIONS.least_signal
     assert f"1000 rows at epsilon = {own['epsilon']}" in warning and f"below {least:g}" in warning

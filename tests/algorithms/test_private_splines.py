@@ -110,12 +110,8 @@ def test_coordinates_have_the_variances_of_their_prior(is_number):
     """Rows of independent columns with these shares have uncorrelated coordinates of variance λ/(λ + κ)."""
     random = np.random.default_rng()
     rows = 200_000
-    number, category, flag = (
-        random.beta(2, 5, rows),
-        random.choice(3, rows, p=[0.6, 0.3, 0.1]),
-        random.random(rows) < 0.2,
-    )
-    features = encoded(number, category, flag)
+    cells, category = random.choice(14, rows, p=np.arange(14, 0, -1) / 105), random.choice(3, rows, p=[0.6, 0.3, 0.1])
+    features = encoded((cells + random.random(rows)) / 14, category, random.random(rows) < 0.2)
     counts = counted(features, np.ones(rows))
     shares = [counts[:14] / rows, counts[14:17] / rows, counts[17:19] / rows]
     way = way_of(shares, is_number=is_number)

@@ -201,8 +201,8 @@ class ColumnEncoder:
     its bins or knots; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The
     row is divided by the largest norm that the declaration allows, √(columns + indicators + WEIGHT²·pairs + intercept),
     so that no row is clipped; without indicators a row with every number at a bound and with declared categories
-    attains it. With the encoding `unit` it is divided by its own norm instead. A pair of columns becomes a coordinate for each
-    cell: WEIGHT for the row's own.
+    attains it. With the encoding `unit` it is divided by its own norm instead. A pair of columns becomes a coordinate
+    for each cell: WEIGHT for the row's own.
 
     A number that is not finite, as which NULL is read, counts as `Numeric.missing`. What NULL is as a category is up
     to the numbers of the record: one of the categories', another one, or NaN, which makes the row a zero row.
