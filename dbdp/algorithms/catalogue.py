@@ -103,10 +103,9 @@ def plan(request: Request, facts: Facts) -> AnyPlan:
     if share and isinstance(release, NoisyWhileTraining):
         release = evaluated_plan(release, request, facts, share)
     release = _with_details(release, warning_of(request, facts, options.least_signal) | reason_of_loss(request, facts))
-    found = forecast(_of_records(request, facts), facts)
     if isinstance(release, PerturbedOnce) and not facts.is_classifier:
-        found = noise_of_prediction(release.mechanism.deviation(facts.dimension), facts)
-    return _with_forecast(release, found)
+        return _with_forecast(release, noise_of_prediction(release.mechanism.deviation(facts.dimension), facts))
+    return _with_forecast(release, forecast(_of_records(request, facts), facts))
 
 
 def _planned(request: Request, facts: Facts) -> AnyPlan:
@@ -191,14 +190,19 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     if facts.dimension > MOST_DIMENSION:
         reason = f"{facts.dimension} coordinates are above {MOST_DIMENSION}, the limit of preconditioned_gd"
         return {"objective_perturbation": reason}
-    record = _of_records(request, facts)
-    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(record.epsilon, record.delta), facts)
+    signal = signal_of(request, facts)
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: least noise, in the coordinates of a noisy second moment"}
     is_hidden = facts.is_classifier and signal < LEAST_SIGNAL
     if is_hidden and _refused_option(replace(request, algorithm="majority"), facts) is None:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
         best = {"majority": noise} | best
     return best
+
+
+def signal_of(request: Request, facts: Facts) -> float:
+    """Return n·μ/d of a request with a delta above 0, for units at the share of a single record."""
+    record = _of_records(request, facts)
+    return preconditioned_gd.signal_of(analytic_noise_multiplier(record.epsilon, record.delta), facts)
 
 
 def _of_records(request: Request, facts: Facts) -> Request:

@@ -180,6 +180,10 @@ class Request:
         is_free = self.delta > 0 and self.algorithm in LEAST_SQUARES and self.huber_width is None
         return Squared.name if is_free else HuberRegression.name
 
+    def minimised(self, *, is_classifier: bool) -> str:
+        """Return the name of what a training minimises, as a plan shows it: the loss, or a network's cross-entropy."""
+        return self.loss_on(is_classifier=is_classifier) if self.network is None else "cross_entropy"
+
     @property
     def projection(self) -> RandomProjection | None:
         """The random projection of the features, or None."""
@@ -283,11 +287,8 @@ class NoisyWhileTraining:
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data: the request's options, and the details that follow from them."""
-        loss = self.request.loss_on(is_classifier=self.facts.is_classifier)
-        named = {
-            "algorithm": self.request.algorithm,
-            "loss": loss if self.request.network is None else "cross_entropy",
-        }
+        loss = self.request.minimised(is_classifier=self.facts.is_classifier)
+        named = {"algorithm": self.request.algorithm, "loss": loss}
         return {
             **named,
             **self.facts.relation,

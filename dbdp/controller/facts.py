@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
+from dbdp.algorithms.catalogue import signal_of
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
 from dbdp.checks import whole
@@ -11,8 +12,6 @@ from dbdp.learning.rows import pairs
 from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
-from dbdp.privacy.accounting import group_privacy
-from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.results.column_units import row_blocks
@@ -125,10 +124,6 @@ def _is_affordable(dataset: RegisteredDataset, request: Request, chosen: Sequenc
     is_plain = request.summary is None and request.projection is None and dataset.declaration.outputs == 1
     if not (is_measured and is_plain):
         return False
-    epsilon, delta = request.epsilon, request.delta
-    if dataset.unit_rows > 1:
-        epsilon, delta = group_privacy.share(epsilon, delta, dataset.unit_rows)
     declaration = dataset.declaration.with_pairs(chosen, dataset.declaration.pair_cells)
     public = facts(replace(dataset, declaration=declaration), request)
-    signal = preconditioned_gd.signal_of(analytic_noise_multiplier(epsilon, delta), public)
-    return public.dimension <= MOST_DIMENSION and signal >= LEAST_SIGNAL
+    return public.dimension <= MOST_DIMENSION and signal_of(request, public) >= LEAST_SIGNAL

@@ -29,6 +29,7 @@ from generate_series(1, 60) as i"""
 FEATURES: dict[str, Any] = {"a": [-1.5, 1.5], "ward": ["A", "B", "C"], "old": ["true", "false"]}
 ARRAY: dict[str, Any] = {"x": {"length": 3, "norm": 4}}
 SOFTMAX, APART = {"algorithm": "preconditioned_gd", "loss": "logistic"}, {"algorithm": "bolt_on", "loss": "logistic"}
+TUNED = {"algorithm": "tuning", "plans": [APART, SOFTMAX], "chosen": 1}
 WEIGHTS = np.array([[1.0, -0.5, 0.25], [-2.0, 0.5, 3.0], [0.5, 0.75, -1.0]])
 INTERCEPTS = np.array([0.5, -1.0, 0.125])
 SHAPES = {
@@ -71,7 +72,7 @@ def decisions(connection: psycopg.Connection, features: dict[str, Any], coeffici
 
 def expected(scores: np.ndarray, receipt: dict[str, Any]) -> np.ndarray:
     """Return the probabilities by their definition."""
-    if receipt is SOFTMAX:
+    if receipt in (SOFTMAX, TUNED):
         return np.asarray(softmax(scores, axis=1))
     shares = expit(scores)
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
@@ -85,7 +86,7 @@ def predicted(connection: psycopg.Connection, model: int | str, argument: str, t
     return np.array([[row[name] for name in CLASSES] for row in rows], float)
 
 
-@pytest.mark.parametrize("receipt", [SOFTMAX, APART], ids=["softmax", "apart"])
+@pytest.mark.parametrize("receipt", [SOFTMAX, APART, TUNED], ids=["softmax", "apart", "tuned"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_form_has_the_probabilities_of_numpy(connection, schema, register, shape, receipt):
     features, argument = SHAPES[shape]

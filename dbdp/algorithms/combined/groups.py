@@ -86,10 +86,9 @@ class GroupsPlan:
     def explain_each(self) -> list[dict[str, Any]]:
         """Return the plan of each group as data, for its model's receipt."""
         base = self.request.base
-        loss = base.loss_on(is_classifier=self.facts.is_classifier)
         without = {
             "algorithm": self.algorithm,
-            "loss": loss if base.network is None else "cross_entropy",
+            "loss": base.minimised(is_classifier=self.facts.is_classifier),
             "neighbours": REPLACE_ONE,
             "rows": 0,
             "features": self.facts.dimension,

@@ -1,4 +1,4 @@
-"""A private choice among settings of preconditioned_gd, whose descents share one second moment (privacy.md §6)."""
+"""A private choice among settings of preconditioned_gd: the descents share one second moment (privacy.md §6)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -120,6 +120,6 @@ def shared_plan(
 
 
 def _with_share(plan: PreconditionedPlan, share: float) -> PreconditionedPlan:
-    """Return the plan of a descent whose steps have that share of μ²."""
+    """Return the plan of a descent with that share of μ² for its steps."""
     method = replace(plan.method, reserved=plan.method.steps_share - share)
     return replace(plan, method=method, details=method.described())

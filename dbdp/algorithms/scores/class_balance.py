@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import COVERED, CountPlan, quotient, shown, shown_all
+from dbdp.algorithms.scores.counting import CountPlan, quotient, shown, shown_all
 from dbdp.learning.counts.tallies import Labels
 
 
@@ -44,8 +44,7 @@ class ClassBalancePlan(CountPlan):
         }
         if self.outputs == 1:
             answer |= {"positive_weight": shown(figures[-2]), "positive_weight_noise": shown(widths[-2])}
-        coverage = {"coverage": shown(figures[-1]), "coverage_noise": shown(widths[-1])}
-        return answer | (coverage if self.partial else COVERED)
+        return answer | self.coverage(figures[-1], widths[-1])
 
     @property
     def _classes(self) -> int:

@@ -64,7 +64,7 @@ class AccuracyPlan(CountPlan):
     Proof. A record is counted or not, by a function of the record alone, as in `ConfusionPlan`: replacing it moves
     the one count by 1. The number of rows is public; a row without a label is not counted, so it lowers the share.
     Where the number of rows is private, or a row may have no answer, right and wrong rows and those without an answer
-    are counts of their own. A record is in one at most, so that they are the two groups of `CountPlan`, and the
+    are separate counts. A record is in one at most, so that they are the two groups of `CountPlan`, and the
     accuracy is a quotient: a share of the rows with a label.
     """
 
@@ -73,30 +73,24 @@ class AccuracyPlan(CountPlan):
     @property
     def tally(self) -> Correct:
         """The tally of the rows."""
-        return Correct(wrong=self._is_share, partial=self.partial)
-
-    @property
-    def _is_share(self) -> bool:
-        """Whether the accuracy is a share of noisy counts."""
-        return self.partial or not self.has_public_rows
+        return Correct(wrong=self.is_quotient, partial=self.partial)
 
     @property
     def cells(self) -> int:
         """Groups of counts that change."""
-        return 2 if self._is_share else 1
+        return 2 if self.is_quotient else 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The right rows; of a share the wrong ones too, and those without an answer."""
-        return (1 + self._is_share + self.partial,)
+        return (1 + self.is_quotient + self.partial,)
 
     def answer(self, noisy: np.ndarray) -> dict[str, Any]:
         """Return accuracy and coverage, within [0, 1], and their errors; None where the noise leaves no rows."""
-        if self._is_share:
+        if self.is_quotient:
             figures, widths = _shares(np.maximum(noisy, 0)), self.half_widths(_shares, noisy)
             answer = {"accuracy": shown(figures[0]), "accuracy_noise": shown(widths[0])}
-            coverage = {"coverage": shown(figures[1]), "coverage_noise": shown(widths[1])}
-            return answer | (coverage if self.partial else COVERED)
+            return answer | self.coverage(figures[1], widths[1])
         share = min(max(int(noisy[0]) / self.rows, 0.0), 1.0)
         error = self.half_width / self.rows
         return {"accuracy": share, "accuracy_noise": error, **COVERED, "compare_with": COMPARE_WITH}

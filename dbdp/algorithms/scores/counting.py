@@ -102,6 +102,15 @@ class CountPlan(ABC):
             "delta": self.guarantee.delta,
         }
 
+    @property
+    def is_quotient(self) -> bool:
+        """Whether figures are quotients of noisy counts: the number of rows, or of those with an answer, is private."""
+        return self.partial or not self.has_public_rows
+
+    def coverage(self, share: float, width: float) -> dict[str, float | None]:
+        """Return the share of rows with an answer and its error; 1 and 0 if every row has one, which is public."""
+        return {"coverage": shown(share), "coverage_noise": shown(width)} if self.partial else dict(COVERED)
+
     def half_widths(self, figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray) -> np.ndarray:
         """Return half the width of each figure's 95 % interval, shape (f,); NaN for an undefined figure.
 

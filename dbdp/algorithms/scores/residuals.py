@@ -38,12 +38,7 @@ class ResidualPlan(CountPlan):
     @property
     def tally(self) -> Errors:
         """The tally of the rows."""
-        return Errors(POWERS[self.metric], rows=self._is_quotient, partial=self.partial)
-
-    @property
-    def _is_quotient(self) -> bool:
-        """Whether the mean is a quotient of noisy counts."""
-        return self.partial or not self.has_public_rows
+        return Errors(POWERS[self.metric], rows=self.is_quotient, partial=self.partial)
 
     @property
     def cells(self) -> int:
@@ -58,7 +53,7 @@ class ResidualPlan(CountPlan):
     @property
     def shape(self) -> tuple[int, ...]:
         """The sum of the errors; of a quotient `step` times the rows with an answer, and those without one."""
-        return (1 + self._is_quotient + self.partial,)
+        return (1 + self.is_quotient + self.partial,)
 
     def explain(self) -> dict[str, Any]:
         """Return the plan as data; sensitivity and noise scale are in steps of the sum, each worth `unit`."""
@@ -69,11 +64,10 @@ class ResidualPlan(CountPlan):
 
         It is None where the number of rows is private, and the noise leaves none.
         """
-        if self._is_quotient:
+        if self.is_quotient:
             figures, widths = self._means(np.maximum(noisy, 0)), self.half_widths(self._means, noisy)
             answer = {self.metric: shown(figures[0]), f"{self.metric}_noise": shown(widths[0])}
-            coverage = {"coverage": shown(figures[1]), "coverage_noise": shown(widths[1])}
-            return answer | (coverage if self.partial else COVERED)
+            return answer | self.coverage(figures[1], widths[1])
         scale = self._unit / self.rows
         return {
             self.metric: max(0.0, int(noisy[0]) * scale),

@@ -11,9 +11,8 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, automatic, own_settings
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
-from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
+from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import LaplaceTable
-from dbdp.learning.losses import Logistic
 from dbdp.learning.objectives import projected
 from dbdp.privacy.accounting.events import ComposedDpEvent, Release
 
@@ -70,10 +69,8 @@ def evaluated_plan(trained: NoisyWhileTraining, request: Request, facts: Facts, 
         epsilon = math.nextafter(epsilon, 0)
     table = LaplaceTable(facts.outputs, epsilon, facts.unit_rows, has_constant=facts.intercept)
     loss, is_softmax = settings.loss_of(request, facts), trained.details.get("classes") == "softmax"
-    are_log_odds = (is_softmax or facts.outputs == 1) and loss.name == Logistic.name and loss.positive_weight == 1
-    evaluation = SelfEvaluation(
-        facts.outputs, facts.dimension, softmax=is_softmax, noise=table, calibrates=are_log_odds
-    )
+    calibrates = (is_softmax or facts.outputs == 1) and are_log_odds(loss)
+    evaluation = SelfEvaluation(facts.outputs, facts.dimension, softmax=is_softmax, noise=table, calibrates=calibrates)
     event = ComposedDpEvent((trained.guarantee.event, table.event))
     guarantee = Release(event, request.epsilon, trained.guarantee.delta)
     own = {

@@ -16,7 +16,7 @@ from dbdp.learning.counts import score_tables
 PRIOR = 0.5  # standard deviation of the offset, and of the slope: a noisy table moves a model no further
 PRIOR_OF_SEVERAL = 0.15  # of several classes, whose log-odds move by the offsets only on average
 LEAST_SLOPE = 0.02  # above 0, so that no order of scores is turned
-LEAST_OF_SEVERAL = 0.5  # of rows that hardly differ, two neighbouring nodes have as many of a class, whatever the slope
+LEAST_OF_SEVERAL = 0.5  # of rows that hardly differ, two neighbouring nodes have as many of a class at any slope
 _STEPS = 60
 _LONGEST_STEP = 0.5
 _NEAR = 1e-4  # probabilities are taken as at least that far from 0 and 1
@@ -59,7 +59,7 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
 
 
 def _step(curvature: np.ndarray, slopes: np.ndarray, least: float) -> np.ndarray:
-    """Return Newton's step, whose last number is at least a given one; the others are the best with it."""
+    """Return Newton's step with a last number of at least `least`; the others are the best with it."""
     step = np.linalg.solve(curvature, slopes)
     if step[-1] >= least:
         return step

@@ -16,8 +16,14 @@ from dbdp.algorithms.scores.score_bins import figures
 from dbdp.algorithms.stages.score_calibration import Calibration, applied, calibration, logistic, none
 from dbdp.algorithms.stages.table_noise import GaussianTable, LaplaceTable
 from dbdp.learning.counts import score_tables, tallies
+from dbdp.learning.losses import Logistic, Loss
 
 _DRAWS = 200  # of noise, for the intervals of the figures
+
+
+def are_log_odds(loss: Loss) -> bool:
+    """Return whether the scores of a loss are log-odds, which a table calibrates: a weight of a class moves them."""
+    return loss.name == Logistic.name and loss.positive_weight == 1
 
 
 @dataclass(frozen=True)

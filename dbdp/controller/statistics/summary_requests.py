@@ -81,8 +81,8 @@ def linreg(
     """Return the least squares of a column by others, in their units, from a summary alone.
 
     The target is a column of one coordinate, or a coordinate such as `column=category`; features are columns or
-    coordinates, None for all other columns. The regularisation is λ of λ‖β‖² beside the mean squared error, for columns
-    scaled to [-1, 1]; None follows from the noise.
+    coordinates, None for all other columns. The regularisation is λ of λ‖β‖² added to the mean squared error, for
+    columns scaled to [-1, 1]; None follows from the noise.
     """
     summary = stored_summaries.load(session, number)
     joint = _joint(summary)

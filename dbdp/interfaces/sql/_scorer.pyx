@@ -73,8 +73,8 @@ cdef object _class_of(Scorer scorer, double chosen):
     return scorer.classes[<long> chosen]
 
 
-cdef class ClassScorer(Scorer):
-    """The number of the class, from 0, with the largest decision; the first of equal ones."""
+cdef class _OfClasses(Scorer):
+    """A scorer of several classes; the base class, which has a compiled scorer for each."""
 
     cdef list _scorers
 
@@ -85,6 +85,10 @@ cdef class ClassScorer(Scorer):
             if not isinstance(scorer, Scorer):
                 raise TypeError("a class is scored by a compiled scorer")
         self._scorers, self.classes = scorers, classes
+
+
+cdef class ClassScorer(_OfClasses):
+    """The number of the class, from 0, with the largest decision; the first of equal ones."""
 
     cdef double decision(self, bytes features):
         cdef double decision, largest = -INFINITY
@@ -98,23 +102,18 @@ cdef class ClassScorer(Scorer):
         return best
 
 
-cdef class ProbabilitiesScorer(Scorer):
+cdef class ProbabilitiesScorer(_OfClasses):
     """The probabilities of the classes: the softmax of the decisions, or of their logarithms.
 
     With `apart`, each class was learned against the rest. Its logistic probability is then divided by the sum of all,
     which is the softmax of the logarithms of the logistic probabilities.
     """
 
-    cdef list _scorers
     cdef bint _apart
 
     def __init__(self, list scorers, list classes, bint apart):
-        if len(scorers) != len(classes):
-            raise ValueError(f"{len(scorers)} scorers do not fit {len(classes)} classes")
-        for scorer in scorers:
-            if not isinstance(scorer, Scorer):
-                raise TypeError("a class is scored by a compiled scorer")
-        self._scorers, self.classes, self._apart = scorers, classes, apart
+        super().__init__(scorers, classes)
+        self._apart = apart
 
     cdef list probabilities(self, bytes features):
         cdef double decision, largest = -INFINITY, total = 0.0

@@ -229,7 +229,7 @@ class ResidualsAndLabels:
     """Rows by the residual, and by the label, see `residual_tables`; each is 1 in steps of 1/STEPS, in both tables.
 
     The prediction is clipped to [-1, 1]. A zero row, whose label is NaN here, adds nothing. If `partial`, a row without
-    an answer has no residual, and its label is in cells of its own.
+    an answer has no residual, and its label is in further cells.
     """
 
     partial: bool = False

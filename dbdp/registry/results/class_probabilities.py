@@ -7,8 +7,7 @@ _SOFTMAX, _LOGISTIC = "cross_entropy", "logistic"  # the loss of a network, and 
 
 def loss_of(receipt: dict[str, Any]) -> str | None:
     """Return the loss that a model was trained with; None if its receipt has none."""
-    plans = receipt.get("plans")  # of a tuning, which notes the chosen one
-    loss: str | None = (plans[receipt.get("chosen") or 0] if plans else receipt).get("loss")
+    loss: str | None = _training(receipt).get("loss")
     return loss
 
 
@@ -19,5 +18,13 @@ def exist(receipt: dict[str, Any]) -> bool:
 
 def are_softmax(receipt: dict[str, Any]) -> bool:
     """Return whether the classes were learned together, by softmax; else each was learned against the rest."""
-    is_joint = receipt.get("algorithm") == "preconditioned_gd" or receipt.get("classes") == "softmax"
+    training = _training(receipt)
+    is_joint = training.get("algorithm") == "preconditioned_gd" or training.get("classes") == "softmax"
     return is_joint or loss_of(receipt) == _SOFTMAX
+
+
+def _training(receipt: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of the model's training: of a tuning that of the chosen candidate, else the receipt itself."""
+    plans = receipt.get("plans")
+    training: dict[str, Any] = plans[receipt.get("chosen") or 0] if plans else receipt
+    return training

@@ -27,7 +27,7 @@ from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sens
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
-from dbdp.algorithms.stages.self_evaluation import SelfEvaluation
+from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import GaussianTable
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
@@ -338,7 +338,7 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        descended = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
+        descended = self._descended(rows, way, self.clip, self.passes, pace)
         return self.evaluated(rows, way, self._in_rows(way, *descended, self.clip), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
@@ -350,7 +350,7 @@ class PreconditionedDescent:
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
-        descended = self._descended(rows, way, self._start(way), self.clip, self.passes, pace)
+        descended = self._descended(rows, way, self.clip, self.passes, pace)
         return self._in_rows(way, *descended, self.clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
@@ -364,12 +364,12 @@ class PreconditionedDescent:
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
         passes = first_passes(self.passes)
-        start, before = self._descended(rows, way, self._start(way), self.clip, passes, pace)
+        start, before = self._descended(rows, way, self.clip, passes, pace)
         table = residuals.table(rows, self._in_rows(way, start, before, self.clip).models)
         pace()
         later = self.passes - passes
         clip = table.clip(self._noise_of_prediction(way, later), self.clip)
-        model, noise = self._descended(rows, way, start, clip, later, pace)
+        model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
         evaluation = residuals.evaluation(rows, released.models, table.bound)
         pace()
@@ -379,13 +379,17 @@ class PreconditionedDescent:
         return np.zeros(self.objective.parameters) if way.start is None else way.start
 
     def _descended(
-        self, rows: Rows, way: Preconditioner, start: np.ndarray, clip: float, passes: int, pace: Pace
+        self, rows: Rows, way: Preconditioner, clip: float, passes: int, pace: Pace, start: np.ndarray | None = None
     ) -> tuple[np.ndarray, float]:
-        """Return the mean of the last half of the iterates in x̃/s, (P,), and the deviation of its noise in each."""
+        """Return the mean of the last half of the iterates in x̃/s, (P,), and the deviation of its noise in each.
+
+        The descent begins at `start`, by default at that of the coordinates, or at 0.
+        """
         largest = clip * math.sqrt(way.effective_dimension) / way.scale
         noise, step = self._step_noise(largest), self.step_size * way.scale**2 / self.facts.rows
         averaged = last_half(passes)
-        model, moved, total = start, np.zeros_like(start), np.zeros_like(start)
+        moved, total = np.zeros((2, self.objective.parameters))
+        model = self._start(way) if start is None else start
         for done in range(passes):
             gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest, noise=noise)
             moved = MOMENTUM * moved - step * gradients
@@ -425,7 +429,7 @@ class PreconditionedDescent:
             self.facts.dimension,
             softmax=linear is None,
             noise=GaussianTable(self.facts.outputs, self.multiplier / math.sqrt(self.evaluation_share) * ROOM),
-            calibrates=linear is None or (linear.loss.name == Logistic.name and linear.loss.positive_weight == 1),
+            calibrates=linear is None or are_log_odds(linear.loss),
         )
 
     @property
