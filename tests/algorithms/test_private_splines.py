@@ -12,10 +12,13 @@ from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner, basis_of, ridge_for
+from dbdp.algorithms.families.preconditioned.flattening import CutMomentRelease, flattened
+from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of
 from dbdp.algorithms.rows import silent
 from dbdp.algorithms.stages.column_moments import ColumnRelease, nearest_shares
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.block_moments import PARTS, BlockMoments
+from dbdp.learning.counts.cut_moments import MOST_ROWS, STEPS, CutMoment
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder
 from dbdp.learning.rows.features import Numeric
@@ -115,7 +118,8 @@ def test_nearest_shares_are_shares(noisy):
 @pytest.mark.parametrize("is_classifier", [True, False])
 def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
     descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
-    square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
+    square = descent.columns.multiplier**-2 + descent.passes * descent.step_multiplier**-2
+    square += descent._multiplier_of(descent._cross_share) ** -2 if descent._cross_share else 0
     square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
     square += 2 * descent.residuals.multiplier**-2 if descent.residuals else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
@@ -137,11 +141,12 @@ def test_coordinates_have_the_variances_of_their_prior(is_number, spread):
     rows = 200_000
     category = random.choice(3, rows, p=[0.6, 0.3, 0.1])
     features = encoded(0.4 + spread * (random.beta(1, 2, rows) - 0.4), category, random.random(rows) < 0.2)
-    way = additive_preconditioner(BLOCKS, found_of(features), 1e9, 0.0, is_number=is_number)
+    way, variances = additive_preconditioner(BLOCKS, found_of(features), 1e9, 0.0, is_number=is_number)
     moved = features @ way.matrix.T * way.scale
     variance = np.cov(moved.T)
     assert moved.mean(axis=0) == pytest.approx(np.eye(DIMENSION)[0], abs=0.02)
     assert np.trace(variance) + 1 == pytest.approx(way.effective_dimension, rel=0.1)
+    assert np.diagonal(variance)[1 : len(variances)] == pytest.approx(variances[1:], rel=0.1, abs=0.01)
     assert np.abs(variance - np.diag(np.diagonal(variance))).max() < 0.03
     assert np.linalg.norm(way.matrix, 2) < 1
 
@@ -184,6 +189,71 @@ def test_the_ridge_leaves_the_dimension_that_the_noise_pays_for(variances, dimen
     used = np.sum(variances / (variances + ridge))
     assert used <= dimension * (1 + 1e-6) or ridge > 49
     assert ridge == 0.01 or used == pytest.approx(dimension, rel=1e-6) or ridge > 49
+
+
+# --- columns that go together -----------------------------------------------------------------------------------
+
+
+def cut_sum(rows, release, matrix):
+    """The orthonormal coordinates of the sum of cut rows, as the release adds noise to them."""
+    tally = tallies.described(CutMoment(release.length, release.coordinates), outputs=3, dimension=3)
+    counted = RowsInMemory(np.array(rows, float), np.ones(len(rows))).tally(matrix, tally) / STEPS
+    return coordinates_of(counted.reshape(release.coordinates, -1))
+
+
+def test_orthogonal_rows_attain_the_bound_of_the_cut_moment():
+    """One of them replaced by another moves it by √2, also where they are longer than the length; others by less."""
+    release = CutMomentRelease(2, 3, 2, 0.25, 1.0)
+    matrix = np.diag([0.9, 0.5, 0.0])
+    rows = [[1.0, 0, 0], [0, 0.9, 0], [0, 0, 1.0], [0.6, 0.6, 0.5], [0.1, -0.1, 0], [0, 0, 0]]
+    sums = [cut_sum([[0.3, 0.3, 0], row], release, matrix) for row in rows]
+    furthest = max(float(np.linalg.norm(one - other)) for one in sums for other in sums)
+    assert furthest == pytest.approx(math.sqrt(2))
+    assert furthest <= release.sensitivity <= furthest * (1 + 1e-6)
+    assert np.linalg.norm(sums[0] - sums[-1]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("rows", [10**3, 10**6, MOST_ROWS])
+def test_the_margin_of_the_cut_moment_hardly_grows_with_rows(rows):
+    assert CutMomentRelease(rows, 500, 400, 0.05, 1.0).sensitivity < (1.6 if rows <= 10**6 else 3.0)
+
+
+def together(copies):
+    """Rows of one number, in so many columns that say the same; the blocks, and labels that it decides."""
+    random = np.random.default_rng()
+    number = random.random(20_000)
+    row = np.hstack(
+        [encoded(number, 0 * number, 0 * number)[:, :KNOTS] * BLOCKS.radius] * copies + [np.ones((20_000, 1))]
+    )
+    blocks = RowBlocks((ColumnBlock(CURVE, KNOTS),) * copies, math.sqrt(copies + 1))
+    return row / blocks.radius, blocks, np.where(random.random(20_000) < number, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("copies", [1, 12])
+def test_columns_that_say_the_same_are_no_steep_direction(copies):
+    features, blocks, labels = together(copies)
+    rows = RowsInMemory(features, labels)
+    found = ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows)
+    way, variances = additive_preconditioner(blocks, found, 1e9, 0.3, is_number=False)
+    flat = flattened(rows, way, variances, (len(features), 0.01))
+    before, after = (np.linalg.eigvalsh(np.cov((features @ each.matrix.T * each.scale).T))[-1] for each in (way, flat))
+    assert (before > 5) == (copies > 1)
+    assert after < 1.5
+    assert flat.effective_dimension < way.effective_dimension + 0.1
+    starts = [each.start / each.scale @ (features @ each.matrix.T * each.scale).T for each in (way, flat)]
+    assert starts[0] == pytest.approx(0.3)
+    assert starts[1] == pytest.approx(0.3, abs=0.01)
+
+
+def test_noise_flattens_no_direction():
+    """What is not clear of the noise stays as it was thought."""
+    features, blocks, labels = together(1)
+    rows = RowsInMemory(features, labels)
+    way, variances = additive_preconditioner(
+        blocks, ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows), 1e9, 0.0, is_number=False
+    )
+    flat = flattened(rows, way, variances, (len(features), 1e5))
+    assert np.linalg.norm(flat.matrix * flat.scale - way.matrix * way.scale, 2) < 0.5 * way.scale
 
 
 # --- the training ---------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.counts.block_moments import BlockMoments
+from dbdp.learning.counts.cut_moments import CutMoment
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows.encoding import UNANSWERED
 
@@ -245,8 +246,8 @@ class ResidualsAndLabels:
 
 
 ScoreTally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
-Tally = ScoreTally | BlockMoments
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), BlockMoments)}
+Tally = ScoreTally | BlockMoments | CutMoment
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), BlockMoments, CutMoment)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
@@ -276,6 +277,8 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
     labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
     if isinstance(counted, BlockMoments):
         return counted.of_rows(rows, labels)
+    if isinstance(counted, CutMoment):
+        return counted.of_rows(vectors.reshape(described["outputs"], -1), rows)
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
     else:

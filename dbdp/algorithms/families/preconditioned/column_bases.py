@@ -90,8 +90,8 @@ def ridge_for(variances: np.ndarray, dimension: float) -> float:
 
 def additive_preconditioner(
     rows_of: RowBlocks, found: NoisyColumns, dimension: float, start: float, *, is_number: bool
-) -> Preconditioner:
-    """Return the map to the coordinates of all columns, from what was released of each.
+) -> tuple[Preconditioner, np.ndarray]:
+    """Return the map to the coordinates of all columns, from what was released of each, and their variances (a,).
 
     `dimension` is the most Σ v, and `start` the constant's coefficient at which the descent begins. The matrix has a
     row for each coordinate and zeros below, so that it is square; divided by its norm it makes packed rows of them.
@@ -101,15 +101,17 @@ def additive_preconditioner(
     ridge = ridge_for(np.concatenate([basis.variances for basis in bases]), dimension)
     widths = [block.width for block in rows_of.blocks]
     matrix = np.zeros((sum(widths) + 1, sum(widths) + 1))
-    matrix[0, -1], row, column, effective = 1.0, 1, 0, 1.0
+    matrix[0, -1], row, column = 1.0, 1, 0
     for basis, width in zip(bases, widths, strict=True):
         directions = basis.directions / np.sqrt(basis.variances + ridge)  # of variance λ/(λ + κ)
         end = row + directions.shape[1]
         matrix[row:end, column : column + width] = directions.T
         matrix[row:end, -1] = -directions.T @ basis.mean
-        row, column, effective = end, column + width, effective + np.sum(basis.variances / (basis.variances + ridge))
+        row, column = end, column + width
     norm = float(np.linalg.norm(matrix, 2)) * ABOVE
     scale = norm * rows_of.radius
     first = np.zeros(len(matrix))
     first[0] = start * scale
-    return Preconditioner(matrix / norm, scale, effective, 1 / rows_of.radius, first)
+    counted = [basis.variances / (basis.variances + ridge) for basis in bases]
+    variances = np.concatenate([[1.0], *counted])
+    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first), variances

@@ -15,6 +15,7 @@ import numpy as np
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
+from dbdp.algorithms.families.preconditioned.flattening import flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     LEAST_PASSES,
     MOST_PASSES,
@@ -28,15 +29,16 @@ from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease
 from dbdp.learning.counts.block_moments import LABEL_CELLS
+from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
-from dbdp.privacy.mechanisms import Gaussian
+from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 KNOTS = 8  # of each number
-COLUMN_SHARE = 0.1  # of μ²
+COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
@@ -93,7 +95,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         objective=Linear(loss, facts.dimension, 1),
         facts=facts,
         multiplier=multiplier,
-        moment_share=COLUMN_SHARE,
+        moment_share=COLUMN_SHARE + (CROSS_SHARE if _has_cross_moment(affordable, facts, blocks) else 0.0),
         evaluation_share=share if facts.is_classifier else 0.0,
         residual_share=_residual_share(signal, facts, own),
         passes=own.passes or (MORE_PASSES if is_free else PASSES),
@@ -113,6 +115,11 @@ def _residual_share(signal: float, facts: Facts, own: Settings) -> float:
     if facts.is_classifier or own.clip is not None or is_short or signal < LEAST_SIGNAL_OF_RESIDUALS:
         return 0.0
     return RESIDUAL_SHARE
+
+
+def _has_cross_moment(affordable: float, facts: Facts, blocks: RowBlocks) -> bool:
+    """Return whether the noise leaves a dimension to each column: with less it hides which columns go together."""
+    return affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -140,13 +147,30 @@ class SplineDescent(PreconditionedDescent):
     @property
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
-        return ColumnRelease(self.blocks, not self.facts.is_classifier, self.facts.dimension, self.moment_multiplier)
+        is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
+        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier)
+
+    def _multiplier_of(self, share: float) -> float:
+        """Return the multiplier of a release with that share of μ²."""
+        return self.multiplier / math.sqrt(share) * ROOM
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
         """Return what follows from the columns' moments, which are released now."""
         found, is_number = self.columns.released(rows), not self.facts.is_classifier
         first = self._first(found.labels)
-        return additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
+        way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
+        if not self._cross_share:
+            return way
+        return flattened(rows, way, variances, (self.facts.rows, self._multiplier_of(self._cross_share)))
+
+    @property
+    def _passes_before(self) -> int:
+        """Passes before the first step: two releases of moments, or one, and the change of coordinates."""
+        return 3 if self._cross_share else 2
+
+    @property
+    def _cross_share(self) -> float:
+        return self.moment_share - COLUMN_SHARE
 
     def _first(self, labels: np.ndarray) -> float:
         """Return the constant at which the descent begins: the log-odds of the classes, or the mean of a number."""
@@ -156,7 +180,7 @@ class SplineDescent(PreconditionedDescent):
         return float(labels @ middles) if self.facts.rows / self.multiplier > LEAST_START else 0.0
 
     def _shares_before(self) -> dict[str, float]:
-        return {"column_share": self.moment_share}
+        return {"moment_share": self.moment_share}
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the columns' moments and the mechanism."""
