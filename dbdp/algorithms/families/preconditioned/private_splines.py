@@ -75,12 +75,12 @@ OPTIONS = Options(
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     """Return the plan of private splines.
 
-    Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)).
-    Given them, W, the clip C and the start are fixed: each of the T sums of clipped gradients moves by at most 2C, and
-    the table of scores of the released model by √2. Of numbers there are a table of residuals and sums (§16.3) instead.
-    C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively composed, these
-    Gaussians are one of μ² = μ_A² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the analytic multiplier of (ε, δ).
-    Curves and calibration are post-processing. ∎
+    Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
+    and given them that of cut rows by √2. Then W, the clip C and the start are fixed: each of the T sums of clipped
+    gradients moves by at most 2C, and the table of scores of the released model by √2. Of numbers there are a table of
+    residuals and sums (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation
+    do not: adaptively composed, these Gaussians are one of μ² = μ_A² + μ_B² + Tμ_g² + μ_s² (§13), which is at most
+    1/z², z the analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
