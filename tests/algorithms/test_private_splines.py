@@ -174,7 +174,7 @@ def test_a_number_that_is_only_at_its_bounds_has_one_direction():
     assert len(basis_of(ColumnBlock(CURVE, KNOTS), UNIFORM, 1e-4, is_number=False).variances) == KNOTS - 1
 
 
-def test_the_smoothest_direction_of_a_curve_has_the_largest_prior():
+def test_the_smoothest_direction_has_the_largest_prior():
     basis = basis_of(ColumnBlock(CURVE, KNOTS), UNIFORM, 0.0, is_number=False)
     order = np.argsort(basis.variances)[::-1]
     roughness = [np.square(np.diff(direction)).sum() for direction in (basis.directions / np.sqrt(basis.variances)).T]

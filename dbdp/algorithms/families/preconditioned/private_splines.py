@@ -47,7 +47,7 @@ LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is
 
 
 @dataclass(frozen=True)
-class Settings(OwnSettings):
+class SplineSettings(OwnSettings):
     """What only private_splines has."""
 
     passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 16 or 40")
@@ -67,7 +67,7 @@ OPTIONS = Options(
         "regularisation": "leave it out: the coordinates regularise",
         "summary": "leave it out, or choose preconditioned_gd",
     },
-    Settings,
+    SplineSettings,
     least_signal=0.1,
 )
 
@@ -85,7 +85,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
     blocks = _checked(request, facts)
-    own, multiplier = own_settings(request, Settings), analytic_noise_multiplier(request.epsilon, request.delta)
+    own, multiplier = own_settings(request, SplineSettings), analytic_noise_multiplier(request.epsilon, request.delta)
     loss, signal = settings.loss_of(request, facts), facts.rows / multiplier
     affordable = signal / (ROWS_PER_DIMENSION if facts.is_classifier else OF_NUMBERS)
     is_free = facts.is_classifier and affordable > facts.dimension
@@ -109,7 +109,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     return PreconditionedPlan(request, facts, guarantee, descent.described(), descent)
 
 
-def _residual_share(signal: float, facts: Facts, own: Settings) -> float:
+def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
     """Return the share of μ² for residuals of numbers: where a signal is left after it, and no clip is given."""
     is_short = own.passes is not None and own.passes < LEAST_PASSES
     if facts.is_classifier or own.clip is not None or is_short or signal < LEAST_SIGNAL_OF_RESIDUALS:
