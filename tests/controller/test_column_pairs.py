@@ -49,11 +49,12 @@ def test_a_pair_learns_what_no_single_column_says(connection, dataset):
     assert accuracy(connection, plain) < 0.7
     crossed, receipt = trained(connection, (dataset, 20, "u*b"))
     assert accuracy(connection, crossed) > 0.9
-    assert (receipt["features"], receipt["pairs"], receipt["pair_cells"]) == (6 + 16, "u*b", 20)
+    assert (receipt["features"], receipt["pairs"], receipt["pair_cells"]) == (6 + 16, "u*b", 64)
+    assert receipt["pair_weight"] == 1
 
 
 def test_arrays_names_scores_and_weights_have_the_same_cells(connection, dataset):
-    sql = "select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, pairs => 'u*b, c * u', name => 'crossed')"
+    sql = "select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, pairs => 'u*b, c * u', pair_cells => 20, name => 'crossed')"
     (model,) = connection.execute(sql, (dataset,)).fetchone()
     same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, {})) from t"
     assert connection.execute(same.format("to_jsonb(t)"), (model, model)).fetchone() == (True,)
