@@ -107,10 +107,7 @@ class Declaration:
         return declaration
 
     def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None) -> "Declaration":
-        """Return the declaration with pairs of its columns; raise ValueError unless they are valid.
-
-        By default they have the weight that this version learns so many pairs with.
-        """
+        """Return the declaration with valid pairs, else raise ValueError; by default of the weight of so many pairs."""
         named = pairing.checked(self.parts, pairs, cells)
         weight = pairing.weight_of(len(named)) if weight is None else pairing.checked_weight(weight)
         return replace(self, pairs=named, pair_cells=cells, pair_weight=weight)
@@ -140,10 +137,8 @@ class Declaration:
     @property
     def paired(self) -> dict[str, Any]:
         """The pairs as `declare` accepts them; empty without any."""
-        if not self.pairs:
-            return {}
-        named = [list(names) for names in self.pairs]
-        return {"pairs": named, "pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        how = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        return {"pairs": [list(names) for names in self.pairs], **how} if self.pairs else {}
 
     @property
     def coding(self) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def test_a_pair_learns_what_no_single_column_says(connection, dataset):
 
 
 def test_arrays_names_scores_and_weights_have_the_same_cells(connection, dataset):
-    sql = "select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, pairs => 'u*b, c * u', pair_cells => 20, name => 'crossed')"
+    more = "pairs => 'u*b, c * u', pair_cells => 20, name => 'crossed'"
+    sql = f"select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, {more})"
     (model,) = connection.execute(sql, (dataset,)).fetchone()
     same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, {})) from t"
     assert connection.execute(same.format("to_jsonb(t)"), (model, model)).fetchone() == (True,)

@@ -240,5 +240,5 @@ def test_pairs_together_are_as_long_as_one_more_column():
 
 @pytest.mark.parametrize("weight", [0, -0.5, 1.01, True, "1", None, float("nan"), float("inf")])
 def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(ValueError, match="pair_weight = .* must be a number between 0.01 and 1; leave it out"):
+    with pytest.raises(ValueError, match=r"pair_weight = .* must be a number between 0\.01 and 1; leave it out"):
         pairs.checked_weight(weight)

@@ -219,7 +219,8 @@ def test_a_model_is_scored_with_its_own_bins(connection, schema, register, train
     other = "bins" if trained == "plain" else "plain"
     options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
     name = register("t", features=FEATURES[other], **options)
-    number, _, _ = released(connection, register("twin", features=FEATURES[trained], **options), **PAIRS.get(trained, {}))
+    twin = register("twin", features=FEATURES[trained], **options)
+    number, _, _ = released(connection, twin, **PAIRS.get(trained, {}))
     result = connection.execute(MATRIX, (number, name)).fetchone()[0]
     assert result == matrix(connection, number)
     assert np.count_nonzero(result) > 1

@@ -199,10 +199,10 @@ class ColumnEncoder:
 
     A numeric column is clipped to its bounds and mapped to one coordinate, see `Numeric.affine`, or to one for each of
     its bins or knots; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The
-    row is divided by the largest norm that the declaration allows, √(columns + indicators + Σ weight² of pairs + intercept),
-    so that no row is clipped; without indicators a row with every number at a bound and with declared categories
-    attains it. With the encoding `unit` it is divided by its own norm instead. A pair of columns becomes a coordinate
-    for each cell: its weight for the row's own.
+    row is divided by the largest norm that the declaration allows, √(columns + indicators + Σ weight² + intercept), the
+    sum over the pairs, so that no row is clipped; without indicators a row with every number at a bound and with
+    declared categories attains it. With the encoding `unit` it is divided by its own norm instead. A pair of columns
+    becomes a coordinate for each cell: its weight for the row's own.
 
     A number that is not finite, as which NULL is read, counts as `Numeric.missing`. What NULL is as a category is up
     to the numbers of the record: one of the categories', another one, or NaN, which makes the row a zero row.

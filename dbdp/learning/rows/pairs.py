@@ -145,7 +145,8 @@ def checked_weight(weight: Any) -> float:
 
 def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int) -> tuple[Names, ...]:
     """Return pairs of declared columns."""
-    whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, f"the default is {USUAL_CELLS}, or {CELLS_OF_NAMED} of pairs that are named")
+    usual = f"the default is {USUAL_CELLS}, or {CELLS_OF_NAMED} of named pairs"
+    whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, usual)
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):
         raise ValueError(f"pairs is {pairs!r}; give a list of pairs of columns")
     listed = list(pairs)
