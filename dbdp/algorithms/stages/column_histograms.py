@@ -32,7 +32,7 @@ class HistogramRelease:
 
     @property
     def sensitivity(self) -> float:
-        """√(2(F + 1)): how far one replaced record moves the counts of F columns and the label.
+        """√(2(F + 1)): how far one replaced record moves the counts of the label and of F columns and pairs.
 
         Proof (privacy.md §24.1). A record is in at most one cell of each of the F + 1 histograms, by a function of
         itself: it adds a vector of zeros and ones with at most F + 1 ones. Two such vectors differ in at most

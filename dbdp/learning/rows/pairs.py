@@ -25,6 +25,7 @@ FINEST = 8  # bins of a number that has none of its own
 EARLIER_WEIGHT = 0.25  # of the pairs of models that do not state one, see `weight_of`
 NONE = "none"
 LONGEST_TEXT = 1 << 16
+PRIOR = 4.0  # of a pair that is named: what it says is mostly news
 _NAME = r'"(?:[^"]|"")+"|[^\s"*,](?:[^"*,]*[^\s"*,])?'
 _PAIR = re.compile(rf"\s*({_NAME})\s*\*\s*({_NAME})\s*(?:,|$)")
 _PLAIN = re.compile(_NAME.rpartition('"|')[2])
@@ -74,6 +75,11 @@ class Pair:
     def width(self) -> int:
         """Number of cells."""
         return self.first.groups * self.second.groups
+
+    @property
+    def prior(self) -> float:
+        """The prior variance of the cells, where that of a column's categories is 1."""
+        return PRIOR * self.weight * self.weight
 
     @property
     def names(self) -> list[str]:

@@ -162,7 +162,8 @@ def row_blocks(declaration: Declaration) -> RowBlocks | None:
         blocks.append(ColumnBlock(kind, width, low if kind == INDICATOR else 0.0))
         blocks += [ColumnBlock(INDICATOR, 1)] * each.indicator
     blocks += [ColumnBlock(CATEGORY, each.width) for each in declaration.categorical]
-    blocks += [ColumnBlock(CATEGORY, pair.width, size=pair.weight) for pair in declaration.products]
+    for pair in declaration.products:
+        blocks.append(ColumnBlock(CATEGORY, pair.width, 0.0, pair.weight, pair.prior, pair.first.groups))
     return RowBlocks(tuple(blocks), column_scales(declaration)[2])
 
 
