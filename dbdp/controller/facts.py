@@ -8,7 +8,7 @@ from dbdp.algorithms.catalogue import signal_of
 from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
-from dbdp.learning.rows.pairs import NONE, USUAL_CELLS, Names
+from dbdp.learning.rows.pairs import CELLS_OF_NAMED, NONE, USUAL_CELLS, Names
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting.events import check_epsilon_delta
@@ -73,7 +73,7 @@ def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredData
     if request.pairs in (None, NONE):
         return dataset, request
     _check_pairs(dataset, request)
-    cells = USUAL_CELLS if request.pair_cells is None else request.pair_cells
+    cells = _usual_cells(request) if request.pair_cells is None else request.pair_cells
     plain = dataset.declaration.with_pairs((), cells)
     declaration = plain.with_pairs(_named(replace(dataset, declaration=plain), request), cells)
     named = replace(request, pairs=pairs.written(declaration.pairs), pair_cells=cells)
@@ -100,11 +100,19 @@ def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:
         )
 
 
+def _is_chosen(text: str) -> bool:
+    """Return whether pairs are chosen: all that are affordable, or so many."""
+    return text == AUTO or (text.isdecimal() and len(text) < 10)
+
+
+def _usual_cells(request: Request) -> int:
+    return USUAL_CELLS if _is_chosen(str(request.pairs).strip()) else CELLS_OF_NAMED
+
+
 def _named(dataset: RegisteredDataset, request: Request) -> Sequence[Names]:
     """Return the pairs that a request means, from public facts alone."""
     declaration, text = dataset.declaration, str(request.pairs).strip()
-    is_number = text.isdecimal() and len(text) < 10
-    if text != AUTO and not is_number:
+    if not _is_chosen(text):
         return pairs.parsed(text)
     simple = pairs.simple_pairs(declaration.parts, declaration.pair_cells)
     if text == AUTO:

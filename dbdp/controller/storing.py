@@ -64,7 +64,7 @@ def _store_linear(
 def _paired(dataset: RegisteredDataset) -> dict[str, Any]:
     """Return the entries of a receipt from which the stored declaration has its pairs; empty without any."""
     declaration = dataset.declaration
-    return declaration.paired and {"pairs": written(declaration.pairs), "pair_cells": declaration.pair_cells}
+    return declaration.paired and declaration.paired | {"pairs": written(declaration.pairs)}
 
 
 def network_of(dataset: RegisteredDataset, request: Request) -> dict[str, Any]:

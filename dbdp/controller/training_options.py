@@ -46,8 +46,8 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "summary": "Number of a released summary of the dataset; the second moment then needs no budget.",
     "pairs": "Pairs of columns with their cells as further features, such as age*education, age*sex; or their number; "
     "or auto, which decides by public facts; default none. For linear models of columns.",
-    "pair_cells": "Most cells of a pair; default 20. Numbers are cut into bins, and categories merged in the declared "
-    "order.",
+    "pair_cells": "Most cells of a pair; default 20, or 64 of named pairs. Numbers are cut into bins, and categories "
+    "merged in the declared order.",
     "name": "Name of the model, such as readmission; each further training run under it is a new version.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.learning.rows.pairs import USUAL_CELLS
+from dbdp.learning.rows.pairs import EARLIER_WEIGHT, USUAL_CELLS
 from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, steps_bytes
 from dbdp.privacy.accounting.padding import GROUP, MOST_PACKED
 from dbdp.registry.datasets import RegisteredDataset
@@ -64,11 +64,12 @@ class Coding:
     features: Mapping[str, Any] | None = None
     pairs: Sequence[Sequence[str]] = ()  # pairs of columns whose cells are encoded beside them
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
+    pair_weight: float = EARLIER_WEIGHT  # that of each pair
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
-        declaration = dataset.declaration.recoded(self.encoding, self.features, self.pairs, self.pair_cells)
-        return replace(dataset, declaration=declaration)
+        paired = self.pairs, self.pair_cells, self.pair_weight
+        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, *paired))
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,8 @@ def _poisson(option: Any) -> Poisson:
 
 def _coding(option: Any) -> Coding:
     if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
-        raise ValueError('coding needs "encoding", and may have "features", "pairs" and "pair_cells"')
+        more = '"features", "pairs", "pair_cells" and "pair_weight"'
+        raise ValueError(f'coding needs "encoding", and may have {more}')
     return Coding(**option)
 
 

@@ -31,7 +31,7 @@ from dbdp.learning.rows.features import (
     Numeric,
     Vector,
 )
-from dbdp.learning.rows.pairs import USUAL_CELLS, Pair
+from dbdp.learning.rows.pairs import EARLIER_WEIGHT, USUAL_CELLS, Pair
 
 MAX_BOUND = 1e300
 LABEL_BOUND, LEAST_WIDTH = 1e100, 1e-100  # coefficients in the units of label and columns stay finite
@@ -77,6 +77,7 @@ class Declaration:
     # Pairs of columns whose cells a model was trained on, beside the columns; see `dbdp.learning.rows.pairs`.
     pairs: tuple[tuple[str, str], ...] = ()
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
+    pair_weight: float = EARLIER_WEIGHT  # that of each pair
 
     @property
     def current(self) -> "Declaration":
@@ -92,9 +93,11 @@ class Declaration:
         features: Mapping[str, Any] | None = None,
         pairs: Sequence[Sequence[str]] = (),
         pair_cells: int = USUAL_CELLS,
+        pair_weight: float = EARLIER_WEIGHT,
     ) -> "Declaration":
         """Return the declaration with another encoding, pairs, and other bins, scales and meanings of NULL."""
-        stated = json.loads(self.to_json()) | {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells}
+        coding = {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells, "pair_weight": pair_weight}
+        stated = json.loads(self.to_json()) | coding
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
@@ -103,9 +106,11 @@ class Declaration:
             )
         return declaration
 
-    def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int) -> "Declaration":
-        """Return the declaration with pairs of its columns; raise ValueError unless they are valid."""
-        return replace(self, pairs=pairing.checked(self.parts, pairs, cells), pair_cells=cells)
+    def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None) -> "Declaration":
+        """Return the declaration with valid pairs, else raise ValueError; by default of the weight of so many pairs."""
+        named = pairing.checked(self.parts, pairs, cells)
+        weight = pairing.weight_of(len(named)) if weight is None else pairing.checked_weight(weight)
+        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight)
 
     def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
         """Return the declaration with so many knots for each number, in rows that are all divided by one number.
@@ -127,12 +132,13 @@ class Declaration:
     @cached_property
     def products(self) -> tuple[Pair, ...]:
         """The pairs of columns, with their cells."""
-        return tuple(pairing.pair_of(self.parts, names, self.pair_cells) for names in self.pairs)
+        return tuple(pairing.pair_of(self.parts, names, self.pair_cells, self.pair_weight) for names in self.pairs)
 
     @property
     def paired(self) -> dict[str, Any]:
         """The pairs as `declare` accepts them; empty without any."""
-        return {"pairs": [list(names) for names in self.pairs], "pair_cells": self.pair_cells} if self.pairs else {}
+        how = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        return {"pairs": [list(names) for names in self.pairs], **how} if self.pairs else {}
 
     @property
     def coding(self) -> dict[str, Any]:
@@ -197,7 +203,7 @@ class Declaration:
         """
         columns = 1 if self.vector else len(self.columns)
         indicators = sum(feature.indicator for feature in self.numeric)
-        return math.sqrt(2 * (columns + indicators + pairing.WEIGHT**2 * len(self.pairs) + 1))
+        return math.sqrt(2 * (columns + indicators + self.pair_weight**2 * len(self.pairs) + 1))
 
     @property
     def parameters(self) -> int:
@@ -248,6 +254,7 @@ def declare(
     encoding: str = SCALED,
     pairs: Sequence[Sequence[str]] = (),
     pair_cells: int = USUAL_CELLS,
+    pair_weight: float = EARLIER_WEIGHT,
     nulls: str = KEPT,
 ) -> Declaration:
     """Check what an owner states about the columns of a table, and return it as a declaration.
@@ -275,7 +282,7 @@ def declare(
         categorical=categorical,
         public_columns=public,
         encoding=encoding,
-    ).with_pairs(pairs, pair_cells)
+    ).with_pairs(pairs, pair_cells, pair_weight)
 
 
 def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:

@@ -306,6 +306,76 @@ def test_a_release_evaluates_itself():
     assert released.noise_root is not None
 
 
+# --- pairs of columns -----------------------------------------------------------------------------------------
+
+PAIR = ColumnBlock(CATEGORY, 6, size=0.5, prior=1.0, groups=2)
+PAIRED = RowBlocks((ColumnBlock(CATEGORY, 2), ColumnBlock(CATEGORY, 3), PAIR), 2.0)
+
+
+def paired(first, second, radius=PAIRED.radius):
+    """Rows (n, 12) of two categories, -1 for none, and the cell of both."""
+    first, second = (np.atleast_1d(each).astype(int) for each in (first, second))
+    cell = np.where((first < 0) | (second < 0), -1, first * 3 + second)
+    parts = [first[:, None] == np.arange(2), second[:, None] == np.arange(3), 0.5 * (cell[:, None] == np.arange(6))]
+    return np.hstack([*parts, np.ones((len(first), 1))]) / radius
+
+
+def test_the_cells_of_a_pair_are_counted_within_the_bound():
+    """Explicit neighbours: records that share no group differ in two columns, their pair and the label."""
+    tally = BlockMoments([(each.kind, each.width, each.least, each.size) for each in PAIRED.blocks], 2.0, False)
+    described = tallies.described(tally, outputs=1, dimension=12)
+    tables = [
+        RowsInMemory(paired(first, second), np.array([label])).tally(np.zeros(12), described) / PARTS
+        for first in (-1, 0, 1)
+        for second in (-1, 0, 2)
+        for label in (-1.0, 1.0)
+    ]
+    assert all(table.sum() <= 4 for table in tables)
+    furthest = max(float(np.linalg.norm(one - other)) for one in tables for other in tables)
+    assert furthest == pytest.approx(math.sqrt(2 * (3 + 1)))
+    assert furthest <= ColumnRelease(PAIRED, False, 12, 1.0).sensitivity <= furthest * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=6, max_size=6))
+def test_a_pair_says_nothing_that_one_of_its_columns_says(shares):
+    shares = np.array(shares) / np.sum(shares)
+    basis = basis_of(PAIR, shares, 0.0, is_number=False)
+    said = (0.5 * basis.directions).reshape(2, 3, -1) * shares.reshape(2, 3, 1)
+    assert said.shape[-1] <= (2 - 1) * (3 - 1)
+    assert np.abs(said.sum(axis=0)).max() < 1e-12
+    assert np.abs(said.sum(axis=1)).max() < 1e-12
+    variance = (np.square(0.5 * basis.directions) * shares[:, None]).sum(axis=0)
+    assert variance == pytest.approx(basis.variances)
+
+
+def test_a_prior_of_a_pair_is_that_of_a_column_times_its_own():
+    shares = np.full(6, 1 / 6)
+    once, four = (basis_of(replace(PAIR, prior=prior), shares, 0.0, is_number=False).variances for prior in (1.0, 4.0))
+    assert len(once) == 2
+    assert four == pytest.approx(4 * once)
+
+
+@pytest.mark.parametrize("is_classifier", [True, False])
+def test_a_pair_is_learned_that_no_column_says(is_classifier):
+    """With the cells the descent finds it, and without them, the control, it does not."""
+    random = np.random.default_rng()
+    first, second = random.choice(2, 20_000), random.choice(3, 20_000)
+    height = np.where((first == 1) == (second == 2), 1.0, -1.0)
+    noise = random.logistic(size=20_000)
+    labels = np.where(2 * height + noise > 0, 1.0, -1.0) if is_classifier else np.clip(0.5 * height, -1, 1)
+    rows = paired(first, second)
+
+    def fits(features, blocks):
+        facts = Facts(20_000, features.shape[1], is_classifier=is_classifier, blocks=blocks)
+        made = plan(Request(1.0, 1e-6, algorithm="private_splines"), facts)
+        scores = features @ made.run(RowsInMemory(features, labels), silent).models[0]
+        return np.mean((scores > 0) == (labels > 0))
+
+    assert usually(lambda: fits(rows, PAIRED) > 0.8)
+    columns = RowBlocks(PAIRED.blocks[:2], PAIRED.radius)
+    assert fits(np.delete(rows, np.s_[5:11], axis=1), columns) < 0.75
+
+
 REFUSED = {
     "a pure guarantee": ({}, {"delta": 0.0}, "it adds Gaussian noise"),
     "an array": ({"blocks": None}, {}, "it has a curve for each column, and the feature is an array"),

@@ -49,11 +49,27 @@ def test_a_pair_learns_what_no_single_column_says(connection, dataset):
     assert accuracy(connection, plain) < 0.7
     crossed, receipt = trained(connection, (dataset, 20, "u*b"))
     assert accuracy(connection, crossed) > 0.9
-    assert (receipt["features"], receipt["pairs"], receipt["pair_cells"]) == (6 + 16, "u*b", 20)
+    assert (receipt["features"], receipt["pairs"], receipt["pair_cells"]) == (6 + 16, "u*b", 64)
+    assert receipt["pair_weight"] == 1
+
+
+def test_private_splines_learn_a_pair_too(connection, dataset):
+    """The model predicts alike from rows and from jsonb; without the pair it says no more than its columns."""
+    splines = TRAIN.removesuffix(")") + ", algorithm => 'private_splines')"
+    plain, model = (released(connection, splines, (dataset, 20, each))[0] for each in ("none", "u*b"))
+    plain, model, receipt = plain["model"], model["model"], model["receipt"]
+    assert (receipt["knots"], receipt["pairs"], receipt["features"]) == (8, "u*b", 8 + 1 + 3 + 1 + 16)
+    assert accuracy(connection, model) > 0.85
+    assert accuracy(connection, plain) < 0.7
+    same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, to_jsonb(t))) from t"
+    assert connection.execute(same, (model, model)).fetchone() == (True,)
+    weights = dict(connection.execute("select feature, coefficient from dbdp.weights(%s)", (model,)).fetchall())
+    assert abs(sum(weight for name, weight in weights.items() if "×" in name)) < 1e-9
 
 
 def test_arrays_names_scores_and_weights_have_the_same_cells(connection, dataset):
-    sql = "select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, pairs => 'u*b, c * u', name => 'crossed')"
+    more = "pairs => 'u*b, c * u', pair_cells => 20, name => 'crossed'"
+    sql = f"select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, {more})"
     (model,) = connection.execute(sql, (dataset,)).fetchone()
     same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, {})) from t"
     assert connection.execute(same.format("to_jsonb(t)"), (model, model)).fetchone() == (True,)

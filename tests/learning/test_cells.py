@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from dbdp.learning.rows import encoding, pairs
 from dbdp.learning.rows.encoding import ColumnEncoder
 from dbdp.learning.rows.features import Categorical, Numeric
-from dbdp.learning.rows.pairs import WEIGHT, pair_of, parsed, simple_pairs, written
+from dbdp.learning.rows.pairs import pair_of, parsed, simple_pairs, weight_of, written
 
 AGE, HOURS, INDICATOR = Numeric("age", 20.0, 100.0), Numeric("hours", 0.0, 99.0, bins=3), Numeric("is_new", 0.0, 1.0)
 SEX, GRADE = Categorical("sex", ("f", "m")), Categorical("grade", tuple("abcdefghij"))
 FEATURES = (AGE, HOURS, INDICATOR, SEX, GRADE)
 NUMBERS = {"sex": (3.0, -7.0), "grade": tuple(float(number) for number in range(10, 20))}
-ALL = tuple(pair_of(FEATURES, names, 20) for names in (("age", "grade"), ("sex", "age"), ("hours", "is_new")))
+WEIGHT = weight_of(3)
+ALL = tuple(pair_of(FEATURES, names, 20, WEIGHT) for names in (("age", "grade"), ("sex", "age"), ("hours", "is_new")))
 
 
 def encoder(kind, products=ALL, *, intercept=True):
@@ -227,3 +228,17 @@ def test_pairs_that_are_none_of_the_columns_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             pairs.checked(FEATURES, named, count)
+
+
+def test_pairs_together_are_as_long_as_one_more_column():
+    """A pair that is named counts like a column; however many there are, the row keeps to its columns."""
+    for count in (1, 2, 20, 1000):
+        assert count * weight_of(count) ** 2 == pytest.approx(1)
+        pairs.checked_weight(weight_of(count))
+    assert weight_of(1) == weight_of(0) == 1
+
+
+@pytest.mark.parametrize("weight", [0, -0.5, 1.01, True, "1", None, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight):
+    with pytest.raises(ValueError, match=r"pair_weight = .* must be a number between 0\.01 and 1; leave it out"):
+        pairs.checked_weight(weight)

@@ -9,7 +9,7 @@ import pytest
 from shuffles import shuffled
 
 from dbdp.interfaces.python.estimators import design_matrix
-from dbdp.learning.rows.pairs import written
+from dbdp.learning.rows.pairs import EARLIER_WEIGHT, weight_of, written
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import decisions, in_column_units
 
@@ -35,7 +35,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         "c": ["u", "v"],
     },
 }
-FEATURES["pairs"] = FEATURES["bins"]
+FEATURES["pairs"] = FEATURES["earlier pairs"] = FEATURES["bins"]
 FEATURES["knots"] = FEATURES["bins"] | {
     "a": {"bounds": [-4, 4], "knots": 5},
     "w": {"bounds": [-1e6, 1e6], "knots": 4, "scale": "asinh"},
@@ -47,7 +47,11 @@ MEANINGS: dict[str, tuple[Any, Any]] = {  # of NULL: as a number, and as a categ
     "told": (0.25, "category"),
     "indicator": ("indicator", "outside"),
 }
-PAIRS = {"pairs": (("a", "c"), ("c", "w"), ("s", "a"), ("f", "w"))}
+NAMED = (("a", "c"), ("c", "w"), ("s", "a"), ("f", "w"))
+PAIRS: dict[str, dict[str, Any]] = {
+    "pairs": {"pairs": NAMED, "weight": weight_of(len(NAMED))},
+    "earlier pairs": {"pairs": NAMED},  # the receipts of earlier versions state no weight
+}
 JSON_OF = dict.fromkeys(MEANINGS, "jsonb_strip_nulls(to_jsonb(r))") | {"required": "to_jsonb(r)"}
 LABELS: dict[str, dict[str, Any]] = {"unit": {"positive": "1"}, "centred": {"positive": None, "label_bounds": [0, 1]}}
 
@@ -76,16 +80,17 @@ def packed(connection: psycopg.Connection, name: str, declaration: Declaration) 
 
 
 def released(
-    connection: psycopg.Connection, name: str, pairs: tuple[tuple[str, str], ...] = ()
+    connection: psycopg.Connection, name: str, pairs: tuple[tuple[str, str], ...] = (), weight: float | None = None
 ) -> tuple[int, Declaration, np.ndarray]:
     """Store a random model over packed rows; its number, its declaration, and the model."""
     sql = "select declaration::text from dbdp.dataset where name = %s"
-    declaration = Declaration.from_json(connection.execute(sql, (name,)).fetchone()[0]).current.with_pairs(pairs, 12)
+    declaration = Declaration.from_json(connection.execute(sql, (name,)).fetchone()[0]).current
+    declaration = declaration.with_pairs(pairs, 12, EARLIER_WEIGHT if weight is None else weight)
     model = np.random.default_rng().normal(size=(1, declaration.dimension)) / 4
     coefficients, intercepts = (each.tolist() for each in in_column_units(declaration, model))
     sql = "select dbdp_internal.store_release(%s, %s::float8[], %s::float8[], %s) ->> 'id'"
-    receipt = json.dumps({"pairs": written(pairs), "pair_cells": 12})
-    number = int(connection.execute(sql, (name, coefficients[0], intercepts, receipt)).fetchone()[0])
+    receipt = {"pairs": written(pairs), "pair_cells": 12} | ({} if weight is None else {"pair_weight": weight})
+    number = int(connection.execute(sql, (name, coefficients[0], intercepts, json.dumps(receipt))).fetchone()[0])
     return number, declaration, model[0]
 
 
@@ -124,7 +129,7 @@ def test_a_row_is_the_same_in_a_training_in_sql_and_in_python(
     options = {"features": with_nulls(FEATURES[features], meaning), "intercept": intercept}
     name = register("t", **options, **LABELS[kind])
     twin = register("twin", **options, label="k", positive=None, classes=IDS)
-    number, declaration, model = released(connection, name, PAIRS.get(features, ()))
+    number, declaration, model = released(connection, name, **PAIRS.get(features, {}))
     rows = packed(connection, twin, declaration)
     assert set(rows) == set(range(1, COUNT + 1)) - zero_rows
     assert max(np.linalg.norm(row) for row in rows.values()) <= 1
@@ -214,7 +219,8 @@ def test_a_model_is_scored_with_its_own_bins(connection, schema, register, train
     other = "bins" if trained == "plain" else "plain"
     options: dict[str, Any] = {"negative": "0", "epsilon": 1e6, "delta": 0.1}
     name = register("t", features=FEATURES[other], **options)
-    number, _, _ = released(connection, register("twin", features=FEATURES[trained], **options), PAIRS.get(trained, ()))
+    twin = register("twin", features=FEATURES[trained], **options)
+    number, _, _ = released(connection, twin, **PAIRS.get(trained, {}))
     result = connection.execute(MATRIX, (number, name)).fetchone()[0]
     assert result == matrix(connection, number)
     assert np.count_nonzero(result) > 1
@@ -238,6 +244,7 @@ def test_a_model_is_not_scored_where_bounds_differ(connection, schema, register)
         ({"encoding": "unit", "pairs": [["a", "z"]]}, "pairs names 'z'; columns of pairs are declared features"),
         ({"encoding": "unit", "pairs": "a*c"}, "pairs is 'a[*]c'; give a list"),
         ({"encoding": "unit", "pairs": [["a", "c"]], "pair_cells": 3}, "pair_cells = 3 must be"),
+        ({"encoding": "unit", "pairs": [["a", "c"]], "pair_weight": 1.5}, "pair_weight = 1.5 must be .* between"),
         ({"encoding": "unit", "features": {"a": [0, 1]}}, "more than bins, scales and NULL"),
         ({"encoding": "unit", "features": 3}, "features is 3; give an object"),
         ("unit", 'coding needs "encoding"'),

@@ -40,7 +40,7 @@ class ColumnRelease:
 
     @property
     def sensitivity(self) -> float:
-        """√(2(F + 1)): how far one replaced record moves the moments of F columns and the counts of the label.
+        """√(2(F + 1)): how far one replaced record moves the moments of F columns and pairs, and the labels.
 
         Proof (privacy.md §24.1). By a function of itself a record adds v ≥ 0 to each of the F + 1 parts, with ‖v‖ ≤ 1:
         a 1 in one cell, or, of a curve, a², b² and √2ab of two neighbouring coordinates a, b ≥ 0 with a + b ≤ 1, and

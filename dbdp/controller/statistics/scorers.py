@@ -68,7 +68,8 @@ def scorer_of(model: int, row: Row, dataset: RegisteredDataset, epsilon: float) 
     """Return the scorer of a released model on a dataset."""
     declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
     _check_fit(model, declaration, dataset)
-    coding = Coding(declaration.encoding, declaration.features, declaration.pairs, declaration.pair_cells)
+    paired = declaration.pairs, declaration.pair_cells, declaration.pair_weight
+    coding = Coding(declaration.encoding, declaration.features, *paired)
     if row["network"] is None:
         vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))
         return Scorer(vectors, None, declaration.dimension, request, coding)

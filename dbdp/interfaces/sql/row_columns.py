@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dbdp import checks
 from dbdp.learning.rows.features import CATEGORY, CENTRED, REQUIRED, UNIT, Categorical, Numeric, constant_of
-from dbdp.learning.rows.pairs import WEIGHT, Side
+from dbdp.learning.rows.pairs import Side
 from dbdp.registry.declarations import Declaration
 
 _NUMERIC_DIGITS = 10  # 37 decimal digits or more: beyond the precision of a float
@@ -82,7 +82,7 @@ class Crossing(NamedTuple):
 
     groups: tuple[ColumnGroups, ...] = ()
     pairs: tuple[Cells, ...] = ()
-    square: float = WEIGHT * WEIGHT
+    square: float = 1.0
 
 
 class Ending(NamedTuple):
@@ -189,7 +189,8 @@ def crossing(declaration: Declaration, weights: list[float], types: dict[str, st
         cells = tuple(weights[first : first + pair.width])
         pairs.append(Cells(sides.index(pair.first), sides.index(pair.second), cells))
         first += pair.width
-    return Crossing(tuple(_group_of(side, types, order) for side in sides), tuple(pairs))
+    groups = tuple(_group_of(side, types, order) for side in sides)
+    return Crossing(groups, tuple(pairs), declaration.pair_weight**2)
 
 
 def _group_of(side: Side, types: dict[str, str], order: str) -> ColumnGroups:

@@ -21,6 +21,8 @@ class ColumnBlock:
     width: int  # number of coordinates
     least: float = 0.0  # the coordinate of an indicator that is 0
     size: float = 1.0  # the coordinate of a category that is there, or of an indicator that is 1
+    prior: float = 1.0  # how many times the prior variance of a column's categories these have
+    groups: int = 0  # of a pair's first column, if the categories are the cells of a pair
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown kind, or more coordinates than a row may have."""

@@ -28,7 +28,7 @@ from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.blocks import Raw
 from dbdp.learning.rows.features import SCALED, UNIT, Numeric, constant_of
-from dbdp.learning.rows.pairs import WEIGHT, Pair, Side
+from dbdp.learning.rows.pairs import Pair, Side
 
 HEADER_BYTES = 20  # of an array
 NO_ARRAY = -1  # dimensions in the header of a record whose array is absent
@@ -199,10 +199,10 @@ class ColumnEncoder:
 
     A numeric column is clipped to its bounds and mapped to one coordinate, see `Numeric.affine`, or to one for each of
     its bins or knots; a categorical one becomes one coordinate for each category, all zero for an undeclared value. The
-    row is divided by the largest norm that the declaration allows, √(columns + indicators + WEIGHT²·pairs + intercept),
-    so that no row is clipped; without indicators a row with every number at a bound and with declared categories
-    attains it. With the encoding `unit` it is divided by its own norm instead. A pair of columns becomes a coordinate
-    for each cell: WEIGHT for the row's own.
+    row is divided by the largest norm that the declaration allows, √(columns + indicators + Σ weight² + intercept), the
+    sum over the pairs, so that no row is clipped; without indicators a row with every number at a bound and with
+    declared categories attains it. With the encoding `unit` it is divided by its own norm instead. A pair of columns
+    becomes a coordinate for each cell: its weight for the row's own.
 
     A number that is not finite, as which NULL is read, counts as `Numeric.missing`. What NULL is as a category is up
     to the numbers of the record: one of the categories', another one, or NaN, which makes the row a zero row.
@@ -243,7 +243,8 @@ class ColumnEncoder:
     def radius(self) -> float:
         """The divisor of every row: the largest norm of one; 1 if each row is divided by its own norm."""
         indicators = sum(feature.indicator for feature in self.numeric)
-        square = self.length + indicators + WEIGHT * WEIGHT * len(self.pairs) + self.intercept
+        squares = sum(pair.weight * pair.weight for pair in self.pairs)
+        square = self.length + indicators + squares + self.intercept
         return 1.0 if self.encoding == UNIT else float(np.sqrt(square))
 
     @cached_property
@@ -286,7 +287,7 @@ class ColumnEncoder:
         groups = {side: groups_of(side, values[:, side.place], places.get(side.place)) for side in sides(self.pairs)}
         for pair in self.pairs:
             cells = cells_of(pair, groups[pair.first], groups[pair.second])
-            _indicate(cells, WEIGHT, features[:, first : first + pair.width])
+            _indicate(cells, pair.weight, features[:, first : first + pair.width])
             first += pair.width
         if self.intercept:
             features[:, -1] = 1.0

@@ -5,6 +5,7 @@ coordinate. Numbers are cut into bins of equal width on their scale, categories 
 their declared order. Prediction imports this module, so it imports only `checks`, `features` and the standard library.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,15 @@ from dbdp.learning.rows.features import Categorical, Numeric
 
 Names = tuple[str, str]
 USUAL_CELLS, LEAST_CELLS, MOST_CELLS = 20, 4, 1000
+CELLS_OF_NAMED = 64  # as usual of a pair that is named: it counts more than one that is tried
 MOST_PAIRS = 1000
+LEAST_WEIGHT = 0.01
 MOST_COMBINED = 100  # columns that pairs are chosen among, which takes the square of their number
 FINEST = 8  # bins of a number that has none of its own
-WEIGHT = 0.25  # coordinate of a row's cell, where that of a category is 1: what pairs add is small beside their columns
+EARLIER_WEIGHT = 0.25  # of the pairs of models that do not state one, see `weight_of`
 NONE = "none"
 LONGEST_TEXT = 1 << 16
+PRIOR = 4.0  # of a pair that is named: what it says is mostly news
 _NAME = r'"(?:[^"]|"")+"|[^\s"*,](?:[^"*,]*[^\s"*,])?'
 _PAIR = re.compile(rf"\s*({_NAME})\s*\*\s*({_NAME})\s*(?:,|$)")
 _PLAIN = re.compile(_NAME.rpartition('"|')[2])
@@ -65,11 +69,17 @@ class Pair:
 
     first: Side
     second: Side
+    weight: float = 1.0  # the coordinate of a row's cell, where that of a category is 1
 
     @property
     def width(self) -> int:
         """Number of cells."""
         return self.first.groups * self.second.groups
+
+    @property
+    def prior(self) -> float:
+        """The prior variance of the cells, where that of a column's categories is 1."""
+        return PRIOR * self.weight * self.weight
 
     @property
     def names(self) -> list[str]:
@@ -84,8 +94,8 @@ class Pair:
         )
 
 
-def pair_of(features: Sequence[Numeric | Categorical], names: Names, cells: int) -> Pair:
-    """Return a pair of columns with at most `cells` cells.
+def pair_of(features: Sequence[Numeric | Categorical], names: Names, cells: int, weight: float = 1.0) -> Pair:
+    """Return a pair of columns with at most `cells` cells, of that weight.
 
     Of all numbers of groups, it has those that keep most columns' categories apart, of these the most cells, and of
     these the most equal numbers.
@@ -96,7 +106,15 @@ def pair_of(features: Sequence[Numeric | Categorical], names: Names, cells: int)
     choices = [(groups, min(_finest(other), cells // groups)) for groups in range(2, min(_finest(one), cells // 2) + 1)]
     groups = max(choices, key=lambda each: (_apart(one, each[0]) + _apart(other, each[1]), *_size(each)))
     first, second = (Side.of(*each) for each in zip(places, (one, other), groups, strict=True))
-    return Pair(first, second)
+    return Pair(first, second, weight)
+
+
+def weight_of(pairs: int) -> float:
+    """Return the weight of each of so many pairs: all of them together are as long as one more column.
+
+    A pair that is named counts like a column. Of many, each adds little: they do not take the row from its columns.
+    """
+    return 1.0 / math.sqrt(max(pairs, 1))
 
 
 def _finest(feature: Numeric | Categorical) -> int:
@@ -124,9 +142,17 @@ def simple_pairs(features: Sequence[Numeric | Categorical], cells: int) -> list[
     return [names for pair, names in sorted(named, key=lambda each: each[0].width) if pair.keeps_categories]
 
 
+def checked_weight(weight: Any) -> float:
+    """Return a weight of pairs; raise ValueError unless it is above 0 and not above that of a column."""
+    if not isinstance(weight, (int, float)) or isinstance(weight, bool) or not LEAST_WEIGHT <= weight <= 1:
+        raise ValueError(f"pair_weight = {weight!r} must be a number between {LEAST_WEIGHT} and 1; leave it out")
+    return float(weight)
+
+
 def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int) -> tuple[Names, ...]:
     """Return pairs of declared columns."""
-    whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, f"the default is {USUAL_CELLS}")
+    usual = f"the default is {USUAL_CELLS}, or {CELLS_OF_NAMED} of named pairs"
+    whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, usual)
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):
         raise ValueError(f"pairs is {pairs!r}; give a list of pairs of columns")
     listed = list(pairs)

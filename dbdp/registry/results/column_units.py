@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.learning.rows import pairs as pairing
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
 from dbdp.learning.rows.features import CENTRED, UNIT, Numeric, constant_of
@@ -163,7 +162,8 @@ def row_blocks(declaration: Declaration) -> RowBlocks | None:
         blocks.append(ColumnBlock(kind, width, low if kind == INDICATOR else 0.0))
         blocks += [ColumnBlock(INDICATOR, 1)] * each.indicator
     blocks += [ColumnBlock(CATEGORY, each.width) for each in declaration.categorical]
-    blocks += [ColumnBlock(CATEGORY, pair.width, size=pairing.WEIGHT) for pair in declaration.products]
+    for pair in declaration.products:
+        blocks.append(ColumnBlock(CATEGORY, pair.width, 0.0, pair.weight, pair.prior, pair.first.groups))
     return RowBlocks(tuple(blocks), column_scales(declaration)[2])
 
 
@@ -184,12 +184,12 @@ def column_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray, flo
     """Return the affine map of packing: origins and lengths, shapes (features,), and the divisor of the row.
 
     A coordinate is (feature - origin) / length; bins, categories and indicators are 0 or 1, and unchanged, and
-    cells of pairs are 0 or 1, times WEIGHT.
+    cells of pairs are 0 or 1, times their weight.
     """
     spread = [pair for each in declaration.numeric for pair in each.affine_of_each(declaration.encoding)]
     categories = tuple((0.0,) * feature.width for feature in declaration.categorical)
     spread += [(0.0, 1.0)] * sum(map(len, categories))
-    spread += [(0.0, 1.0 / pairing.WEIGHT)] * sum(pair.width for pair in declaration.products)
+    spread += [(0.0, 1.0 / pair.weight) for pair in declaration.products for _ in range(pair.width)]
     origins, lengths = np.array(spread).reshape(-1, 2).T
     encoding, products = declaration.encoding, declaration.products
     encoder = ColumnEncoder(declaration.numeric, categories, declaration.intercept, encoding=encoding, pairs=products)

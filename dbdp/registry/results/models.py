@@ -105,7 +105,8 @@ def _with_pairs(declaration: Declaration, receipt: dict[str, Any]) -> Declaratio
     if not isinstance(named, str):
         raise ValueError(f"pairs in the receipt are {named!r}; they must be a text")
     pairs = () if named == pairing.NONE else pairing.parsed(named)
-    return declaration.with_pairs(pairs, receipt.get("pair_cells", pairing.USUAL_CELLS))
+    cells = receipt.get("pair_cells", pairing.USUAL_CELLS)
+    return declaration.with_pairs(pairs, cells, receipt.get("pair_weight", pairing.EARLIER_WEIGHT))
 
 
 def record_network(

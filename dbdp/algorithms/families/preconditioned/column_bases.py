@@ -43,11 +43,24 @@ def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number:
         return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
     points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
     mean = moment @ points
-    values, vectors = np.linalg.eigh((points * moment[:, None]).T @ points - np.outer(mean, mean))
+    covariance = (points * moment[:, None]).T @ points - np.outer(mean, mean)
+    plane = _interactions(block, moment) if block.groups else np.eye(block.width)
+    values, vectors = np.linalg.eigh(plane.T @ covariance @ plane)
     square = (block.size - block.least) ** 2
     kept = values > _LEAST_VARIANCE * square
-    scaled = values[kept] / square
-    return Basis(mean, scaled, vectors[:, kept] * np.sqrt(scaled / values[kept]))
+    scaled = values[kept] / square * block.prior
+    return Basis(mean, scaled, plane @ vectors[:, kept] * np.sqrt(scaled / values[kept]))
+
+
+def _interactions(block: ColumnBlock, shares: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis (cells, m) of what a pair says beyond its columns, whose groups have mean 0 in it.
+
+    So a pair and its columns are uncorrelated, and the descent does not go in one direction in several blocks.
+    """
+    groups = np.eye(block.groups), np.eye(block.width // block.groups)
+    first, second = np.repeat(groups[0], len(groups[1]), axis=0), np.tile(groups[1], (len(groups[0]), 1))
+    means = np.hstack([first, second]).T * shares
+    return np.linalg.svd(means)[2][block.groups + len(groups[1]) - 1 :].T
 
 
 def _straight(mean: np.ndarray) -> Basis:
