@@ -13,9 +13,11 @@ from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.histograms import LABEL_CELLS, Histograms
-from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.column_blocks import CURVE, RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
+FEW = 0.02  # of the rows: so few between the bounds of a number do not make it a curve
+CLEAR = 2.0  # standard deviations of noise
 LEAST_SHARE = 1e-3  # of a column's rows, divided among its cells: no cell is empty
 
 
@@ -55,8 +57,16 @@ class HistogramRelease:
         tally = Histograms(blocks, self.rows_of.radius, self.is_number)
         described = tallies.described(tally, outputs=1, dimension=self.dimension)
         noisy = self.noise.release(rows.tally(np.zeros((1, self.dimension)), described).astype(float))
-        parts = np.split(noisy, np.cumsum(self.cells)[:-1])
-        return [nearest_shares(part / max(parts[-1].sum(), 1.0)) for part in parts]
+        *parts, labels = np.split(noisy, np.cumsum(self.cells)[:-1])
+        rows_found = max(labels.sum(), 1.0)
+        for block, part in zip(self.rows_of.blocks, parts, strict=True):
+            if block.kind == CURVE and self._has_two_values(part, rows_found):
+                part[1:-1] = -rows_found  # nothing is left of these cells
+        return [nearest_shares(part / rows_found) for part in (*parts, labels)]
+
+    def _has_two_values(self, counts: np.ndarray, rows: float) -> bool:
+        """Return whether the noisy counts of a number show no rows between its bounds, where they would matter."""
+        return bool(counts[1:-1].sum() < max(FEW * rows, CLEAR * math.sqrt(len(counts) - 2) * self.noise.noise_scale))
 
 
 def nearest_shares(noisy: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ SMOOTHEST = 0.25  # prior variance of the smoothest coordinate of a curve
 POINTS = 4  # of each cell of a curve, among which its rows are spread
 _LEAST_VARIANCE = 1e-5  # of a direction of a category's block
 _FLAT = 1e-6  # of the smoothest direction of a curve: a rougher one is left out
+_BETWEEN = 0.002  # of the rows between the bounds of a number: with less it is no curve
 _HALVINGS = 50
 
 
@@ -41,7 +42,15 @@ def basis_of(block: ColumnBlock, shares: np.ndarray, *, is_number: bool) -> Basi
         kept = values > _LEAST_VARIANCE * square
         scaled = values[kept] / square
         return Basis(mean, scaled, vectors[:, kept] * np.sqrt(scaled / values[kept]))
+    if shares[1:-1].sum() < _BETWEEN:
+        return _straight(mean, covariance)
     return _smooth(mean, covariance, power=2 if is_number else 1)
+
+
+def _straight(mean: np.ndarray, covariance: np.ndarray) -> Basis:
+    """Return the one direction of a number that is at its bounds, as an indicator has it."""
+    line = np.linspace(0.0, 1.0, len(mean))
+    return Basis(mean, np.array([line @ covariance @ line]), line[:, None])
 
 
 def _points(block: ColumnBlock, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,9 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
+    LEAST_PASSES,
     MOST_PASSES,
+    RESIDUAL_SHARE,
     PreconditionedDescent,
     PreconditionedPlan,
     usual_evaluation_share,
@@ -37,6 +39,7 @@ HISTOGRAM_SHARE = 0.1  # of μ²
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+LEAST_SIGNAL_OF_RESIDUALS = 300  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
 
 
@@ -90,7 +93,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         multiplier=multiplier,
         moment_share=HISTOGRAM_SHARE,
         evaluation_share=share if facts.is_classifier else 0.0,
-        residual_share=0.0,
+        residual_share=_residual_share(signal, facts, own),
         passes=own.passes or (MORE_PASSES if is_free else PASSES),
         clip=own.clip or (CLIP if facts.is_classifier else min(LONGEST, OF_A_NUMBER * max(1.0, signal / 1000) ** 0.4)),
         step_size=step if request.step_size is None else settings.positive_step(request.step_size),
@@ -100,6 +103,14 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
     return PreconditionedPlan(request, facts, guarantee, descent.described(), descent)
+
+
+def _residual_share(signal: float, facts: Facts, own: Settings) -> float:
+    """Return the share of μ² for residuals of numbers: where a signal is left after it, and no clip is given."""
+    is_short = own.passes is not None and own.passes < LEAST_PASSES
+    if facts.is_classifier or own.clip is not None or is_short or signal < LEAST_SIGNAL_OF_RESIDUALS:
+        return 0.0
+    return RESIDUAL_SHARE
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
