@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import signal_of
-from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs

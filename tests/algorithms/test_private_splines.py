@@ -1,4 +1,4 @@
-"""Private splines: histograms on explicit neighbours, coordinates by their definition, and curves that are learned."""
+"""Private splines: moments on explicit neighbours, coordinates by their definition, and curves that are learned."""
 
 import math
 from dataclasses import replace
@@ -13,9 +13,9 @@ from memory import RowsInMemory
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner, basis_of, ridge_for
 from dbdp.algorithms.rows import silent
-from dbdp.algorithms.stages.column_histograms import HistogramRelease, nearest_shares
+from dbdp.algorithms.stages.column_moments import ColumnRelease, nearest_shares
 from dbdp.learning.counts import tallies
-from dbdp.learning.counts.histograms import Histograms
+from dbdp.learning.counts.block_moments import PARTS, BlockMoments
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder
 from dbdp.learning.rows.features import Numeric
@@ -24,6 +24,8 @@ from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 KNOTS = 8
 BLOCKS = RowBlocks((ColumnBlock(CURVE, KNOTS), ColumnBlock(CATEGORY, 3), ColumnBlock(INDICATOR, 1)), 2.0)
 DIMENSION = KNOTS + 3 + 1 + 1
+UNIFORM = np.diag([2, *[4] * (KNOTS - 2), 2]) + np.eye(KNOTS, k=1) + np.eye(KNOTS, k=-1)  # the moment of a number
+UNIFORM = UNIFORM / UNIFORM.sum()  # that is uniform within its bounds
 ENCODER = ColumnEncoder(
     (Numeric("a", 0.0, 1.0, knots=KNOTS), Numeric("b", 0.0, 1.0)), ((0.0, 1.0, 2.0),), intercept=True
 )
@@ -39,9 +41,9 @@ def encoded(number, category, flag):
 
 
 def counted(features, labels, *, is_number=False):
-    tally = Histograms([(each.kind, each.width, each.least, each.size) for each in BLOCKS.blocks], 2.0, is_number)
+    tally = BlockMoments([(each.kind, each.width, each.least, each.size) for each in BLOCKS.blocks], 2.0, is_number)
     described = tallies.described(tally, outputs=1, dimension=DIMENSION)
-    return RowsInMemory(features, labels).tally(np.zeros(DIMENSION), described)
+    return RowsInMemory(features, labels).tally(np.zeros(DIMENSION), described) / PARTS
 
 
 def test_the_encoder_packs_such_rows():
@@ -54,20 +56,30 @@ def test_the_encoder_packs_such_rows():
     assert np.linalg.norm(packed) <= 1
 
 
-# --- the release of histograms --------------------------------------------------------------------------------
+# --- the release of the columns' moments ----------------------------------------------------------------------
 
 
-def test_every_cell_counts_its_rows():
+def test_every_number_is_the_sum_over_the_rows():
     found = counted(encoded([0.0, 0.5, 1.0, 0.5], [0, 1, -1, 1], [0, 1, 1, 0]), np.array([1, -1, 1, 1]))
-    assert found[:14].tolist() == [1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1]
-    assert found[14:].tolist() == [1, 2, 0, 2, 2, 1, 3]
+    assert found[:KNOTS].tolist() == [1, 0, 0, 0.5, 0.5, 0, 0, 1]  # squares of the coordinates, twice (½, ½)
+    assert found[KNOTS : 2 * KNOTS - 1].tolist() == [0, 0, 0, 0.5, 0, 0, 0]
+    assert found[2 * KNOTS - 1 :].tolist() == [1, 2, 0, 2, 2, 1, 3]
     assert counted(encoded(0.2, 0, 0), np.array([np.nan])).sum() == 0  # a zero row is none
     assert counted(encoded(0.2, 0, 0), np.array([0.999]), is_number=True)[-1] == 1
 
 
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_curve_adds_a_vector_that_is_no_longer_than_1(one, other):
+    """With √2 for what is beside the diagonal; and no two of them are further apart than √2."""
+    weights = np.where(np.arange(2 * KNOTS - 1) < KNOTS, 1, math.sqrt(2))
+    added = [counted(encoded(number, 0, 0), np.ones(1))[: 2 * KNOTS - 1] * weights for number in (one, other)]
+    assert max(np.linalg.norm(each) for each in added) <= 1
+    assert np.linalg.norm(added[0] - added[1]) <= math.sqrt(2)
+
+
 def test_records_without_a_common_cell_attain_the_bound():
     """One record replaced by another: at most the bound for any of them, and the bound for these."""
-    release = HistogramRelease(BLOCKS, False, DIMENSION, 1.0)
+    release = ColumnRelease(BLOCKS, False, DIMENSION, 1.0)
     some = [
         (encoded(number, category, flag), label)
         for number in (0.0, 0.43, 1.0)
@@ -76,10 +88,20 @@ def test_records_without_a_common_cell_attain_the_bound():
         for label in (-1.0, 1.0)
     ]
     some.append((np.zeros((1, DIMENSION)), 1.0))
-    tables = [counted(row, np.array([label])) for row, label in some]
+    tables = [counted(row, np.array([label])) * release._weights for row, label in some]
     furthest = max(float(np.linalg.norm(one - other)) for one in tables for other in tables)
     assert furthest == pytest.approx(math.sqrt(2 * (3 + 1)))
     assert furthest <= release.sensitivity <= furthest * (1 + 1e-9)
+
+
+def test_without_noise_the_moments_are_those_of_the_rows():
+    random = np.random.default_rng()
+    features = encoded(random.random(5000), random.choice(3, 5000), random.random(5000) < 0.2)
+    found = ColumnRelease(BLOCKS, False, DIMENSION, 1e-7).released(RowsInMemory(features, np.ones(5000)))
+    hats = features[:, :KNOTS] * BLOCKS.radius
+    assert found.columns[0] == pytest.approx(hats.T @ hats / 5000, abs=1e-4)
+    assert found.columns[1] == pytest.approx((features[:, KNOTS : KNOTS + 3] > 0).mean(axis=0), abs=1e-3)
+    assert found.labels == pytest.approx([0, 1], abs=1e-3)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=30))
@@ -95,41 +117,64 @@ def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
     descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
     square = descent.moment_multiplier**-2 + descent.passes * descent.step_multiplier**-2
     square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
+    square += 2 * descent.residuals.multiplier**-2 if descent.residuals else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
 
 
 # --- the coordinates ------------------------------------------------------------------------------------------
 
 
-def way_of(shares, dimension=1e9, *, is_number=False):
-    return additive_preconditioner(BLOCKS, shares, dimension, 0.0, is_number=is_number)
+def found_of(features):
+    """The moments of these rows, without noise."""
+    return ColumnRelease(BLOCKS, False, DIMENSION, 1e-7).released(RowsInMemory(features, np.ones(len(features))))
 
 
 @pytest.mark.parametrize("is_number", [False, True])
-def test_coordinates_have_the_variances_of_their_prior(is_number):
-    """Rows of independent columns with these shares have uncorrelated coordinates of variance λ/(λ + κ)."""
+@pytest.mark.parametrize("spread", [1.0, 0.02], ids=["wide", "narrow"])
+def test_coordinates_have_the_variances_of_their_prior(is_number, spread):
+    """Rows of independent columns have uncorrelated coordinates of variance λ/(λ + κ), in any part of the bounds."""
     random = np.random.default_rng()
     rows = 200_000
-    cells, category = random.choice(14, rows, p=np.arange(14, 0, -1) / 105), random.choice(3, rows, p=[0.6, 0.3, 0.1])
-    features = encoded((cells + random.random(rows)) / 14, category, random.random(rows) < 0.2)
-    counts = counted(features, np.ones(rows))
-    shares = [counts[:14] / rows, counts[14:17] / rows, counts[17:19] / rows]
-    way = way_of(shares, is_number=is_number)
+    category = random.choice(3, rows, p=[0.6, 0.3, 0.1])
+    features = encoded(0.4 + spread * (random.beta(1, 2, rows) - 0.4), category, random.random(rows) < 0.2)
+    way = additive_preconditioner(BLOCKS, found_of(features), 1e9, 0.0, is_number=is_number)
     moved = features @ way.matrix.T * way.scale
     variance = np.cov(moved.T)
-    assert moved[:, 0] == pytest.approx(1)
-    assert np.trace(variance) + 1 == pytest.approx(way.effective_dimension, rel=0.05)
-    inside = variance[1:KNOTS, 1:KNOTS]
-    assert np.abs(inside - np.diag(np.diagonal(inside))).max() < 0.03
+    assert moved.mean(axis=0) == pytest.approx(np.eye(DIMENSION)[0], abs=0.02)
+    assert np.trace(variance) + 1 == pytest.approx(way.effective_dimension, rel=0.1)
+    assert np.abs(variance - np.diag(np.diagonal(variance))).max() < 0.03
     assert np.linalg.norm(way.matrix, 2) < 1
 
 
+def test_noise_makes_no_coordinate_long():
+    """A number that hardly varies, in noise that hides it: its coordinates vary less than they would, not more."""
+    random = np.random.default_rng()
+    moments = np.zeros((KNOTS, KNOTS))
+    moments[3:5, 3:5] = 0.25
+    for _ in range(50):
+        noise = np.triu(random.normal(0, 0.02, (KNOTS, KNOTS)), 0) * (np.abs(np.subtract.outer(range(8), range(8))) < 2)
+        basis = basis_of(ColumnBlock(CURVE, KNOTS), moments + noise + np.triu(noise, 1).T, 0.02, is_number=False)
+        hats = np.zeros((200, KNOTS))
+        hats[:, 3] = 0.5 + random.normal(0, 0.01, 200)
+        hats[:, 4] = 1 - hats[:, 3]
+        assert np.var(hats @ basis.directions, axis=0).max() < 0.25
+
+
+def test_a_number_that_is_only_at_its_bounds_has_one_direction():
+    """As an indicator has it: its prior is its variance, so that a rare one counts little; control: a uniform number."""
+    ends = np.diag([0.97, *[0.0] * (KNOTS - 2), 0.03])
+    basis = basis_of(ColumnBlock(CURVE, KNOTS), ends, 1e-4, is_number=False)
+    assert basis.variances == pytest.approx([0.03 * 0.97])
+    assert np.diff(basis.directions[:, 0]) == pytest.approx(1 / (KNOTS - 1))
+    assert len(basis_of(ColumnBlock(CURVE, KNOTS), UNIFORM, 1e-4, is_number=False).variances) == KNOTS - 1
+
+
 def test_the_smoothest_direction_of_a_curve_has_the_largest_prior():
-    basis = basis_of(ColumnBlock(CURVE, KNOTS), np.full(14, 1 / 14), is_number=False)
+    basis = basis_of(ColumnBlock(CURVE, KNOTS), UNIFORM, 0.0, is_number=False)
     order = np.argsort(basis.variances)[::-1]
     roughness = [np.square(np.diff(direction)).sum() for direction in (basis.directions / np.sqrt(basis.variances)).T]
     assert (np.diff(np.array(roughness)[order]) > -1e-9).all()
-    assert basis.variances.max() == pytest.approx(0.25)
+    assert basis.variances.max() == pytest.approx(0.25, rel=1e-3)
 
 
 @given(st.lists(st.floats(1e-4, 1), min_size=1, max_size=40), st.floats(0.5, 100))

@@ -12,7 +12,7 @@ import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
-from dbdp.learning.counts.histograms import Histograms
+from dbdp.learning.counts.block_moments import BlockMoments
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows.encoding import UNANSWERED
 
@@ -245,8 +245,8 @@ class ResidualsAndLabels:
 
 
 ScoreTally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
-Tally = ScoreTally | Histograms
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), Histograms)}
+Tally = ScoreTally | BlockMoments
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), BlockMoments)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
     """
     tally = tally_from(described["tally"])
     labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
-    if isinstance(tally, Histograms):
+    if isinstance(tally, BlockMoments):
         return tally.of_rows(rows, labels)
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)

@@ -29,10 +29,10 @@ class ColumnBlock:
         whole("width of a block", self.width, 2 if self.kind == CURVE else 1, MOST_WIDTH)
 
     @property
-    def cells(self) -> int:
-        """Number of cells of its histogram: of a curve two between each two knots, of an indicator 0 and 1."""
+    def moments(self) -> int:
+        """Number of second moments that are not 0 for all rows; an indicator has a count of 0 and of 1."""
         if self.kind == CURVE:
-            return 2 * (self.width - 1)
+            return 2 * self.width - 1
         return self.width if self.kind == CATEGORY else 2
 
 

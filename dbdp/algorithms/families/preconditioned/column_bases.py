@@ -1,8 +1,8 @@
-"""Coordinates of an additive model from noisy histograms of its columns: uncorrelated within each, smooth ones first.
+"""Coordinates of an additive model from noisy moments of its columns: uncorrelated within each, smooth ones first.
 
-Post-processing of one release (privacy.md §24.2). Under the shares of its cells a column's block b has the mean m and
-the covariance V. Its coordinates are (b - m)ᵀU, U with UᵀVU = diag(λ), and λ is the prior variance of each. With a
-ridge κ a coordinate counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, width), U (width, a).
+Post-processing of one release (privacy.md §24.2). By it a column's block b has the mean m and the covariance V. Its
+coordinates are (b - m)ᵀU, U with UᵀVU = diag(λ), and λ is the prior variance of each. With a ridge κ a coordinate
+counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, width), U (width, a).
 """
 
 import math
@@ -11,14 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Preconditioner
-from dbdp.learning.rows.column_blocks import CATEGORY, INDICATOR, ColumnBlock, RowBlocks
+from dbdp.algorithms.stages.column_moments import NoisyColumns
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks
 
 LEAST_RIDGE, MOST_RIDGE = 0.01, 50.0
 SMOOTHEST = 0.25  # prior variance of the smoothest coordinate of a curve
-POINTS = 4  # of each cell of a curve, among which its rows are spread
-_LEAST_VARIANCE = 1e-5  # of a direction of a category's block
+FEW = 0.02  # of the rows: so few between the bounds of a number do not make it a curve
+CLEAR = 2.0  # standard deviations of noise
+OF_NOISE = 0.25  # of the noise in a direction, which counts as variance
+_LEAST_VARIANCE = 1e-5  # of a direction
 _FLAT = 1e-6  # of the smoothest direction of a curve: a rougher one is left out
-_BETWEEN = 0.002  # of the rows between the bounds of a number: with less it is no curve
+_BETWEEN_ENTRIES = 17  # variances of noise in the sum of the means between the bounds, for 8 knots
 _HALVINGS = 50
 
 
@@ -31,50 +34,46 @@ class Basis:
     directions: np.ndarray  # U, (width, a)
 
 
-def basis_of(block: ColumnBlock, shares: np.ndarray, *, is_number: bool) -> Basis:
-    """Return the coordinates of a column, whose cells have these shares of the rows."""
-    points, weights = _points(block, shares)
-    mean = weights @ points
-    covariance = (points * weights[:, None]).T @ points - np.outer(mean, mean)
-    if block.kind in (CATEGORY, INDICATOR):
-        values, vectors = np.linalg.eigh(covariance)
-        square = (block.size - block.least) ** 2
-        kept = values > _LEAST_VARIANCE * square
-        scaled = values[kept] / square
-        return Basis(mean, scaled, vectors[:, kept] * np.sqrt(scaled / values[kept]))
-    if shares[1:-1].sum() < _BETWEEN:
-        return _straight(mean, covariance)
-    return _smooth(mean, covariance, power=2 if is_number else 1)
+def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number: bool) -> Basis:
+    """Return the coordinates of a column with this second moment, or these shares; see `NoisyColumns`."""
+    if block.kind == CURVE:
+        mean = moment.sum(axis=0)
+        if mean[1:-1].sum() < max(FEW, CLEAR * noise * math.sqrt(_BETWEEN_ENTRIES)):
+            return _straight(mean)
+        return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
+    points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
+    mean = moment @ points
+    values, vectors = np.linalg.eigh((points * moment[:, None]).T @ points - np.outer(mean, mean))
+    square = (block.size - block.least) ** 2
+    kept = values > _LEAST_VARIANCE * square
+    scaled = values[kept] / square
+    return Basis(mean, scaled, vectors[:, kept] * np.sqrt(scaled / values[kept]))
 
 
-def _straight(mean: np.ndarray, covariance: np.ndarray) -> Basis:
+def _straight(mean: np.ndarray) -> Basis:
     """Return the one direction of a number that is at its bounds, as an indicator has it."""
-    line = np.linspace(0.0, 1.0, len(mean))
-    return Basis(mean, np.array([line @ covariance @ line]), line[:, None])
+    share = min(max(mean[-1], _LEAST_VARIANCE), 1 - _LEAST_VARIANCE)
+    return Basis(mean, np.array([share * (1 - share)]), np.linspace(0.0, 1.0, len(mean))[:, None])
 
 
-def _points(block: ColumnBlock, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the coordinates of values that stand for the cells (p, width), and their shares of the rows (p,)."""
-    if block.kind == CATEGORY:
-        return np.eye(block.width) * block.size, shares
-    if block.kind == INDICATOR:
-        return np.array([[block.least], [block.size]]), shares
-    places = (np.arange(POINTS * block.cells) + 0.5) / (2 * POINTS)
-    hats = np.maximum(0.0, 1.0 - np.abs(places[:, None] - np.arange(block.width)))
-    return hats, np.repeat(shares / POINTS, POINTS)
+def _smooth(mean: np.ndarray, covariance: np.ndarray, noise: float, power: int) -> Basis:
+    """Return the directions of a curve by their variance against their roughness, Σ of squared steps between knots.
 
-
-def _smooth(mean: np.ndarray, covariance: np.ndarray, power: int) -> Basis:
-    """Return the directions of a curve by their variance against their roughness, Σ of squared steps between knots."""
+    A variance is overestimated by a part of its noise: a coordinate that varies more than thought makes steps too long.
+    """
     steps = np.diff(np.eye(len(mean)), axis=0)
     plane = np.linalg.svd(np.ones((1, len(mean))))[2][1:].T  # the curves whose values at the knots add up to 0
     root = np.linalg.cholesky(plane.T @ steps.T @ steps @ plane)
     inner = np.linalg.solve(root, np.linalg.solve(root, plane.T @ covariance @ plane).T)
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    kept = values > _FLAT * values[-1]
-    variances = SMOOTHEST * (values[kept] / values[-1]) ** power
-    directions = plane @ np.linalg.solve(root.T, vectors[:, kept])
-    return Basis(mean, variances, directions * np.sqrt(variances / values[kept]))
+    directions = plane @ np.linalg.solve(root.T, vectors)
+    doubt = OF_NOISE * noise * np.square(directions).sum(axis=0)
+    above, clear = np.maximum(values, 0.0) + doubt, np.maximum(values - doubt, 0.0)
+    largest = above[-1] + _LEAST_VARIANCE
+    variances = SMOOTHEST * np.maximum(clear / largest, _FLAT) ** power
+    kept = (clear > _FLAT * largest) | (np.arange(len(values)) == len(values) - 1)
+    scales = np.sqrt(variances / (above + _LEAST_VARIANCE))
+    return Basis(mean, variances[kept], (directions * scales)[:, kept])
 
 
 def ridge_for(variances: np.ndarray, dimension: float) -> float:
@@ -90,14 +89,15 @@ def ridge_for(variances: np.ndarray, dimension: float) -> float:
 
 
 def additive_preconditioner(
-    rows_of: RowBlocks, shares: list[np.ndarray], dimension: float, start: float, *, is_number: bool
+    rows_of: RowBlocks, found: NoisyColumns, dimension: float, start: float, *, is_number: bool
 ) -> Preconditioner:
-    """Return the map to the coordinates of all columns, from the shares of their cells.
+    """Return the map to the coordinates of all columns, from what was released of each.
 
     `dimension` is the most Σ v, and `start` the constant's coefficient at which the descent begins. The matrix has a
     row for each coordinate and zeros below, so that it is square; divided by its norm it makes packed rows of them.
     """
-    bases = [basis_of(block, each, is_number=is_number) for block, each in zip(rows_of.blocks, shares, strict=False)]
+    pairs = zip(rows_of.blocks, found.columns, strict=True)
+    bases = [basis_of(block, each, found.deviation, is_number=is_number) for block, each in pairs]
     ridge = ridge_for(np.concatenate([basis.variances for basis in bases]), dimension)
     widths = [block.width for block in rows_of.blocks]
     matrix = np.zeros((sum(widths) + 1, sum(widths) + 1))

@@ -1,8 +1,9 @@
 """Private splines: an additive model, a curve for each number and a value for each category, by noisy steps.
 
 privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
-histograms of all columns and of the label; from these, W maps a row to coordinates that are uncorrelated within a
-column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates and evaluates the model.
+second moments of each column's coordinates and a histogram of the label; from these, W maps a row to coordinates that
+are uncorrelated within a column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates
+and evaluates the model.
 """
 
 import math
@@ -25,8 +26,8 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
-from dbdp.algorithms.stages.column_histograms import HistogramRelease
-from dbdp.learning.counts.histograms import LABEL_CELLS
+from dbdp.algorithms.stages.column_moments import ColumnRelease
+from dbdp.learning.counts.block_moments import LABEL_CELLS
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
@@ -35,7 +36,7 @@ from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import Gaussian
 
 KNOTS = 8  # of each number
-HISTOGRAM_SHARE = 0.1  # of μ²
+COLUMN_SHARE = 0.1  # of μ²
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
@@ -72,11 +73,12 @@ OPTIONS = Options(
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     """Return the plan of private splines.
 
-    Proof (privacy.md §24, §16.3, §21.1). The histograms move by at most √(2(F + 1)) where one record is replaced. Given
-    them, W, the clip C and the start are fixed: each of the T sums of clipped gradients moves by at most 2C, and the
-    table of scores of the released model by √2. C depends on the histograms, but the quotients of sensitivity and
-    deviation do not: adaptively composed, these Gaussians are one of μ² = μ_h² + Tμ_g² + μ_s² (§13), which is at most
-    1/z², z the analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
+    Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)).
+    Given them, W, the clip C and the start are fixed: each of the T sums of clipped gradients moves by at most 2C, and
+    the table of scores of the released model by √2. Of numbers there are a table of residuals and sums (§16.3) instead.
+    C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively composed, these
+    Gaussians are one of μ² = μ_A² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the analytic multiplier of (ε, δ).
+    Curves and calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -91,7 +93,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         objective=Linear(loss, facts.dimension, 1),
         facts=facts,
         multiplier=multiplier,
-        moment_share=HISTOGRAM_SHARE,
+        moment_share=COLUMN_SHARE,
         evaluation_share=share if facts.is_classifier else 0.0,
         residual_share=_residual_share(signal, facts, own),
         passes=own.passes or (MORE_PASSES if is_free else PASSES),
@@ -130,21 +132,21 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
 
 @dataclass(frozen=True, kw_only=True)
 class SplineDescent(PreconditionedDescent):
-    """The release as it is planned; `moment_share` is the share of μ² for the histograms."""
+    """The release as it is planned; `moment_share` is the share of μ² for the columns' moments."""
 
     blocks: RowBlocks
     affordable: float  # the most dimension that the noise leaves
 
     @property
-    def histograms(self) -> HistogramRelease:
-        """The release of the histograms."""
-        return HistogramRelease(self.blocks, not self.facts.is_classifier, self.facts.dimension, self.moment_multiplier)
+    def columns(self) -> ColumnRelease:
+        """The release of the columns' moments."""
+        return ColumnRelease(self.blocks, not self.facts.is_classifier, self.facts.dimension, self.moment_multiplier)
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
-        """Return what follows from the histograms, which are released now."""
-        *columns, labels = self.histograms.shares(rows)
-        is_number = not self.facts.is_classifier
-        return additive_preconditioner(self.blocks, columns, self.affordable, self._first(labels), is_number=is_number)
+        """Return what follows from the columns' moments, which are released now."""
+        found, is_number = self.columns.released(rows), not self.facts.is_classifier
+        first = self._first(found.labels)
+        return additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
 
     def _first(self, labels: np.ndarray) -> float:
         """Return the constant at which the descent begins: the log-odds of the classes, or the mean of a number."""
@@ -154,13 +156,13 @@ class SplineDescent(PreconditionedDescent):
         return float(labels @ middles) if self.facts.rows / self.multiplier > LEAST_START else 0.0
 
     def _shares_before(self) -> dict[str, float]:
-        return {"histogram_share": self.moment_share}
+        return {"column_share": self.moment_share}
 
     def _described_before(self) -> dict[str, Any]:
-        """Return what `explain` shows of the histograms and the mechanism."""
+        """Return what `explain` shows of the columns' moments and the mechanism."""
         return {
             "knots": KNOTS,
             "affordable_dimension": self.affordable,
             "mechanism": Gaussian.name,
-            "noise_scale": self.histograms.noise.noise_scale,
+            "noise_scale": self.columns.noise.noise_scale,
         }

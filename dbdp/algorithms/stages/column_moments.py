@@ -1,0 +1,104 @@
+"""A release of the second moments of all columns and of the histogram of the label, as one noisy vector.
+
+privacy.md §24.1. Shapes: a tally is a vector (m,), of the numbers of each block in their order, then of the label.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dbdp.algorithms.noisy_sums import gaussian_sum
+from dbdp.algorithms.rows import Rows
+from dbdp.learning.counts import tallies
+from dbdp.learning.counts.block_moments import LABEL_CELLS, PARTS, BlockMoments
+from dbdp.learning.rows.column_blocks import CURVE, RowBlocks
+from dbdp.privacy.mechanisms import ROOM, Gaussian
+
+LEAST_SHARE = 1e-3  # of a column's rows, divided among its cells: no cell is empty
+_LEAST_TOTAL = 0.5  # of the rows that a curve's moment stands for
+
+
+@dataclass(frozen=True)
+class NoisyColumns:
+    """What was released, divided by the number of rows."""
+
+    columns: list[np.ndarray]  # of a curve its second moment (width, width), which adds up to 1; of others the shares
+    labels: np.ndarray  # share of each label
+    deviation: float  # of the noise in each number
+
+
+@dataclass(frozen=True)
+class ColumnRelease:
+    """The release, from public facts only; `multiplier` is σ in units of the sensitivity."""
+
+    rows_of: RowBlocks
+    is_number: bool  # whether the label is a number
+    dimension: int  # coordinates of a packed row
+    multiplier: float
+
+    @property
+    def sensitivity(self) -> float:
+        """√(2(F + 1)): how far one replaced record moves the moments of F columns and the counts of the label.
+
+        Proof (privacy.md §24.1). By a function of itself a record adds v ≥ 0 to each of the F + 1 parts, with ‖v‖ ≤ 1:
+        a 1 in one cell, or, of a curve, a², b² and √2ab of two neighbouring coordinates a, b ≥ 0 with a + b ≤ 1, and
+        then ‖v‖ = a² + b². Two such vectors have ⟨v, w⟩ ≥ 0, so that ‖v - w‖² ≤ 2; a record and none differ by 1.
+        The tally is exact, and the factor √2 errs by 2⁻⁵² of a sum, which ROOM covers. ∎ Attained by two records that
+        share no cell, at knots.
+        """
+        return math.sqrt(2 * (len(self.rows_of.blocks) + 1)) * ROOM
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers each part has, the label's last."""
+        return [block.moments for block in self.rows_of.blocks] + [LABEL_CELLS if self.is_number else 2]
+
+    @cached_property
+    def noise(self) -> Gaussian:
+        """The noise of each number."""
+        return gaussian_sum(self.sensitivity, sum(self.sizes), multiplier=self.multiplier)
+
+    @cached_property
+    def _weights(self) -> np.ndarray:
+        """√2 for what is beside a diagonal, which stands twice in the matrix, else 1."""
+        weights = [np.ones(size) for size in self.sizes]
+        for block, each in zip(self.rows_of.blocks, weights, strict=False):
+            if block.kind == CURVE:
+                each[block.width :] = math.sqrt(2)
+        return np.concatenate(weights)
+
+    def released(self, rows: Rows) -> NoisyColumns:
+        """Return the noisy moments and shares: one pass over the packed rows."""
+        blocks = [(block.kind, block.width, block.least, block.size) for block in self.rows_of.blocks]
+        tally = BlockMoments(blocks, self.rows_of.radius, self.is_number)
+        described = tallies.described(tally, outputs=1, dimension=self.dimension)
+        exact = rows.tally(np.zeros((1, self.dimension)), described) / PARTS
+        noisy = self.noise.release(exact * self._weights) / self._weights
+        *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])
+        found = max(labels.sum(), 1.0)
+        columns = [
+            _curve_moment(part / found, block.width) if block.kind == CURVE else nearest_shares(part / found)
+            for block, part in zip(self.rows_of.blocks, parts, strict=True)
+        ]
+        return NoisyColumns(columns, nearest_shares(labels / found), self.noise.noise_scale / found)
+
+
+def _curve_moment(numbers: np.ndarray, width: int) -> np.ndarray:
+    """Return the matrix of a diagonal and what is beside it, divided by its sum: that of E bbᵀ is 1."""
+    diagonal, beside = numbers[:width], numbers[width:]
+    moment = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    return np.asarray(moment / max(moment.sum(), _LEAST_TOTAL))
+
+
+def nearest_shares(noisy: np.ndarray) -> np.ndarray:
+    """Return the shares, all above 0 and 1 in all, that are nearest to noisy ones (m,): post-processing.
+
+    It is the projection onto the simplex, for which one number is taken from each, and what is below 0 is 0.
+    """
+    ordered = np.sort(noisy)[::-1]
+    excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(noisy) + 1)
+    taken = excess[np.flatnonzero(ordered > excess)[-1]]
+    shares = np.maximum(noisy - taken, LEAST_SHARE / len(noisy))
+    return np.asarray(shares / shares.sum())
