@@ -21,7 +21,7 @@ LABELS = {
     "binary": ("(r < 1 / (1 + exp(1 - a / 3 + (i % 3)))::int)::int", {"positive": "1"}),
     "real": ("a * a / 20 + (i % 3) + r + s", {"positive": None, "label_bounds": [0, 9]}),
 }
-# Upper limits of the median width, relative to what 95 % needs: only noise that is added once is known, the rest bounded.
+# Upper limits of the median width, relative to what 95 % needs: noise added once is known, the rest is bounded.
 WIDEST = {"bolt_on": 1.5, "private_splines": 6, "preconditioned_gd": 12}
 FEATURES = {"a": [0, 10], "b": [0, 10], "c": ["u", "v", "w"], "flag": [0, 1]}
 
