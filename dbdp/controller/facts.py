@@ -80,13 +80,13 @@ def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredData
     return replace(dataset, declaration=declaration), named
 
 
-def paired_for_several(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
-    """As `paired`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
+def coded_for_several(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
+    """As `coded`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
     if request.pairs == AUTO:
         raise ValueError(
             "pairs = 'auto' needs one training run, and this call has several; name pairs, or give a number"
         )
-    return paired(dataset, request)
+    return coded(dataset, request)
 
 
 def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:

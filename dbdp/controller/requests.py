@@ -18,7 +18,7 @@ from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import storing
 from dbdp.controller.charging import answering, charged, check_trainable, explained
-from dbdp.controller.facts import coded, paired_for_several
+from dbdp.controller.facts import coded, coded_for_several
 from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics.summary_requests import known
@@ -48,7 +48,7 @@ class Planned:
             dataset, request = coded(dataset, request)
             plan = algorithms.plan(request, known(session, dataset, request))
             return cls(dataset, request, plan, plan.request, plan.explain() | request.naming)
-        dataset, base = paired_for_several(dataset, request.base)
+        dataset, base = coded_for_several(dataset, request.base)
         facts, request = known(session, dataset, base), replace(request, base=base)
         if isinstance(request, TuningRequest):
             choice = tuning.tuning_plan(request, facts)

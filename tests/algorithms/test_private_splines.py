@@ -161,7 +161,7 @@ def test_noise_makes_no_coordinate_long():
 
 
 def test_a_number_that_is_only_at_its_bounds_has_one_direction():
-    """As an indicator has it: its prior is its variance, so that a rare one counts little; control: a uniform number."""
+    """As an indicator has it: its prior is its variance, so a rare one counts little; control: a uniform number."""
     ends = np.diag([0.97, *[0.0] * (KNOTS - 2), 0.03])
     basis = basis_of(ColumnBlock(CURVE, KNOTS), ends, 1e-4, is_number=False)
     assert basis.variances == pytest.approx([0.03 * 0.97])
@@ -238,7 +238,7 @@ def test_a_release_evaluates_itself():
 
 REFUSED = {
     "a pure guarantee": ({}, {"delta": 0.0}, "it adds Gaussian noise"),
-    "an array": ({"blocks": None}, {}, "the feature is an array"),
+    "an array": ({"blocks": None}, {}, "it has a curve for each column, and the feature is an array"),
     "no intercept": ({"intercept": False}, {}, "the dataset has no intercept"),
     "several classes": ({"outputs": 3}, {}, "the label has 3 classes"),
 }

@@ -40,8 +40,10 @@ PLANS = f"""
 import json, sys
 import numpy as np
 from dbdp.algorithms import Facts, Request, plan
+from dbdp.learning.rows.column_blocks import ColumnBlock, RowBlocks
+facts = Facts({ROWS}, {DIMENSION}, blocks=RowBlocks((ColumnBlock("category", {DIMENSION} - 1),), 2.0))
 plans = {{
-    name: plan(Request(**{{"epsilon": 2.0, "delta": 1e-6}} | options), Facts({ROWS}, {DIMENSION})).explain()
+    name: plan(Request(**{{"epsilon": 2.0, "delta": 1e-6}} | options), facts).explain()
     for name, options in json.load(sys.stdin).items()
 }}
 terms = 1 / np.arange(1.0, 1e6)

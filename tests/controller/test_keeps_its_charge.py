@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from pairs import others_slow
 from servers import stopping_once_charged
-from short import FEW
+from short import FEW, OF_COLUMNS
 
 from dbdp.algorithms import ALGORITHMS, PERTURBED_ONCE, Request
 from dbdp.algorithms.combined.groups import GroupsRequest
@@ -244,8 +244,11 @@ CLIENT: dict[str, Callable[[ClientSession, Given], Any]] = {
 
 
 @pytest.mark.parametrize("call", CLIENT)
-def test_a_client_that_fails_keeps_its_charge(connection, given, spent, call):
+def test_a_client_that_fails_keeps_its_charge(connection, given, spent, register, call):
     """At the first statement, by Ctrl-C half-way, and at the end; the ledger notes it without a row."""
+    if call in OF_COLUMNS:
+        connection.execute("create table columns as select x[3] as a, y from t")
+        given["name"] = register("columns", features={"a": [0, 1]})
     undisturbed, name = Failing(connection), given["name"]
     CLIENT[call](undisturbed, given)
     charge, leak = spent(name)

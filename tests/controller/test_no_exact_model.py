@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from acting import acting
 from memory import RowsInMemory
+from public_facts import facts_of
 
 import dbdp
 from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, NoisyWhileTraining, Request, plan
@@ -206,10 +207,12 @@ def test_only_packed_rows_request_exact_sums():
     tallied = {path.stem: path.read_text("utf-8").count(".release(rows.tally(") for path in PACKAGE.rglob("*.py")}
     assert {module: number for module, number in tallied.items() if number} == {
         "noisy_scores": 1,
+        "column_moments": 1,
         "self_evaluation": 1,
         "residual_clip": 2,
     }
     assert sorted(module for module, _ in calls("tally")) == [
+        "column_moments",
         "noisy_scores",
         *["residual_clip"] * 2,
         "self_evaluation",
@@ -272,7 +275,7 @@ class OnlyPromised:
 def test_an_algorithm_gets_exact_sums_by_its_access_only(algorithm):
     """Forty runs without two models are as rare as forty line searches without a step, or one class forty times."""
     epsilon = 1e-3 if algorithm == "majority" else 8.0
-    made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), Facts(300, 3)), OnlyPromised()
+    made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), facts_of(300, 3)), OnlyPromised()
     assert isinstance(made, NoisyWhileTraining)
     models: set[bytes] = set()
     for _ in range(40):

@@ -41,6 +41,7 @@ BATCHED = set(ALGORITHMS) - {
     "output_perturbation_gd",
     "objective_perturbation",
     "preconditioned_gd",
+    "private_splines",
     "privgene",
     "majority",
     "dp_agd",

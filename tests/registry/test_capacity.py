@@ -17,6 +17,7 @@ from chance import ALARM
 from click.testing import CliRunner
 from pairs import others_slow
 from perturbed_once import RESTARTED, SCHEDULED, beyond, loose, requests
+from public_facts import facts_of_clinic
 from released import released, stored
 from scipy.stats import chisquare
 from short import FEW
@@ -266,7 +267,7 @@ def test_receipt_does_not_depend_on_the_number_of_rows(connection, clinic, regis
         receipts.append({key: value for key, value in receipt.items() if key not in own})
     assert receipts[0] == receipts[1] == receipts[2]
     assert spent(name)[0] == 3 * 2 * 10**9
-    expected = plan(Request(2.0, 1e-5, algorithm, **FEW.get(algorithm, {"epochs": 2})), Facts(600, 4)).explain()
+    expected = plan(Request(2.0, 1e-5, algorithm, **FEW.get(algorithm, {"epochs": 2})), facts_of_clinic(algorithm, 600)).explain()
     assert receipts[0]["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
 
 

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pairs import others_slow
 from perturbed_once import FULL_BATCH, RESTARTED, SCHEDULED, SHARDED, beyond, loose, requests
+from public_facts import facts_of_clinic
 from released import released
 from scipy.stats import chi2
 from short import FEW
@@ -451,7 +452,7 @@ def test_every_algorithm_trains_on_units(connection, clinic, algorithm, spent):
         "neighbours": "replace-one-unit", "unit": "patient", "max_rows": 3, "units": 400, "rows": 1200, "epsilon": 2.0,
     }  # fmt: skip
     assert spent(clinic)[0] == 2 * 10**9
-    facts = Facts(1200, 4, unit_rows=3)
+    facts = facts_of_clinic(algorithm, 1200, unit_rows=3)
     expected = plan(Request(**options), facts).explain()
     assert receipt["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
 

@@ -73,9 +73,8 @@ class ColumnRelease:
         """Return the noisy moments and shares: one pass over the packed rows."""
         blocks = [(block.kind, block.width, block.least, block.size) for block in self.rows_of.blocks]
         tally = BlockMoments(blocks, self.rows_of.radius, self.is_number)
-        described = tallies.described(tally, outputs=1, dimension=self.dimension)
-        exact = rows.tally(np.zeros((1, self.dimension)), described) / PARTS
-        noisy = self.noise.release(exact * self._weights) / self._weights
+        described, no_model = tallies.described(tally, outputs=1, dimension=self.dimension), np.zeros(self.dimension)
+        noisy = self.noise.release(rows.tally(no_model, described) / PARTS * self._weights) / self._weights
         *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])
         found = max(labels.sum(), 1.0)
         columns = [

@@ -272,13 +272,13 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
     stride). Described are `tally` as `as_data` describes it, the description of the `network` or None, and the number
     of `outputs`. A tally of the rows themselves needs no model.
     """
-    tally = tally_from(described["tally"])
+    counted = tally_from(described["tally"])
     labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
-    if isinstance(tally, BlockMoments):
-        return tally.of_rows(rows, labels)
+    if isinstance(counted, BlockMoments):
+        return counted.of_rows(rows, labels)
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
     else:
         scores = objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
     scores = np.where(rows[:, :1] == UNANSWERED, np.nan, scores)
-    return tally(scores, labels)
+    return counted(scores, labels)

@@ -119,7 +119,7 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     """Return the blocks of a row; raise ValueError unless private splines can learn from such rows."""
     obstacles = {
         "delta = 0, and it adds Gaussian noise": request.delta == 0,
-        "the feature is an array, and it has a curve for each column": facts.blocks is None,
+        "it has a curve for each column, and the feature is an array": facts.blocks is None,
         "the dataset has no intercept": not facts.intercept,
         f"the label has {facts.outputs} classes, and it learns two classes or a number": facts.outputs > 1,
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
