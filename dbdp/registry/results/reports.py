@@ -1,17 +1,16 @@
 """Reports on stored models: their receipts, and the weights of linear ones with standard errors."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dbdp.checks import is_number
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import shapes as column_shapes
 from dbdp.registry.results.column_units import centred
-from dbdp.registry.results.shapes import INTERCEPT
+from dbdp.registry.results.shapes import INTERCEPT, errors_of_each
 from dbdp.sessions.session import Row, Session
 
 _RELEASED = """
@@ -91,14 +90,6 @@ def _linear(session: Session, number: int) -> _Linear:
         kind = "summary" if row["is_summary"] else "network"
         raise ValueError(f"model {number} is a {kind}, and has no coefficients of features; see dbdp.models")
     names = list(row["feature_names"])
-    errors = _errors_of_each(json.loads(row["receipt"]), len(names))
+    errors = errors_of_each(json.loads(row["receipt"]), len(names))
     models, last = np.atleast_2d(np.array(row["coefficients"], float)), np.array(row["intercepts"], float)
     return _Linear(Declaration.from_json(row["declaration"]), names, models, last, errors)
-
-
-def _errors_of_each(entries: Mapping[str, Any], features: int) -> Sequence[float | None]:
-    """Return the standard errors of coefficients and intercept in a receipt, which a client may have written."""
-    listed, last = entries.get("standard_errors"), entries.get("intercept_standard_error")
-    if not isinstance(listed, list) or len(listed) != features or not all(map(is_number, listed)):
-        listed = [None] * features
-    return [*listed, last if is_number(last) else None]

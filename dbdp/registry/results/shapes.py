@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.checks import is_number
 from dbdp.learning.rows.features import ABSENT, Numeric
 from dbdp.learning.rows.pairs import written
 from dbdp.registry.declarations import Declaration
@@ -60,9 +61,9 @@ def shapes(
     encoding `unit`, this sum is then divided by the norm of the row. Contributions have the mean 0 over a column's
     categories, bins or knots, and a line is 0 in the middle of its scale.
 
-    A band holds at least 95 % of the noise for privacy at its value, if that is normal: `errors` are upper limits of
-    the deviations of `centred` coefficients and intercepts, and the deviation of a sum is at most the sum of those of
-    its terms. It is None where an error is not known. Coefficients and intercepts are results of `in_column_units`.
+    A band holds at least 95 % of the noise that `errors` count at its value, if that is normal: they are upper limits
+    of the deviations of `centred` coefficients and intercepts, and the deviation of a sum is at most the sum of those
+    of its terms. It is None where an error is not known. Coefficients and intercepts are results of `in_column_units`.
     """
     columns = columns_of(declaration)
     shown, lasts = centred(declaration, coefficients, intercepts)
@@ -104,6 +105,14 @@ def _entry(name: str, x: float | None, category: str | None, contribution: float
         "lower": None if width is None else contribution - width,
         "upper": None if width is None else contribution + width,
     }
+
+
+def errors_of_each(entries: Mapping[str, Any], features: int) -> Sequence[float | None]:
+    """Return the standard errors of coefficients and intercept in a receipt, which a client may have written."""
+    listed, last = entries.get("standard_errors"), entries.get("intercept_standard_error")
+    if not isinstance(listed, list) or len(listed) != features or not all(map(is_number, listed)):
+        listed = [None] * features
+    return [*listed, last if is_number(last) else None]
 
 
 def columns_of(declaration: Declaration) -> list[ShapedColumn]:
