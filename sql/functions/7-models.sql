@@ -13,6 +13,30 @@ comment on function dbdp.weights(bigint) is
 comment on function dbdp.weights(text) is 'weights of a model by its name, or by name@version';
 
 @each type: bigint; text do@
+create or replace function dbdp.shapes(model @type@) returns table (class text, column_name text, x float8, category text, contribution float8, lower float8, upper float8)
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing functions.shapes@
+$body$;
+@end@
+comment on function dbdp.shapes(bigint) is
+'how much each value of a column adds to the score of a linear model, with a band that holds at least 95 % of the noise for privacy at this value, if it is known';
+comment on function dbdp.shapes(text) is 'shapes of a model by its name, or by name@version';
+
+@each type: bigint; text do@
+create or replace function dbdp.importance(model @type@) returns table (class text, column_name text, importance float8, lower float8, upper float8)
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing functions.importance@
+$body$;
+@end@
+comment on function dbdp.importance(bigint) is
+'the standard deviation of what each column adds to the score of a linear model, where all its values are equally frequent, with a band that holds at least 95 % of the noise for privacy';
+comment on function dbdp.importance(text) is 'importance of the columns of a model by its name, or by name@version';
+
+@each type: bigint; text do@
 create or replace function dbdp.receipt(model @type@) returns table (entry text, value text)
 language plpython3u
 set search_path = pg_catalog, pg_temp

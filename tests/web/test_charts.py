@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dbdp.interfaces.web.views import charts
+from dbdp.interfaces.web.views import charts, shape_charts
 from dbdp.interfaces.web.views.rendering import _ENVIRONMENT
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,3 +91,41 @@ def test_a_calibration_curve_has_the_receipts_points():
 @pytest.mark.parametrize("forged", [7, [7], {"calibration": 7}, {"calibration": [{"predicted": "x"}] * 3}])
 def test_a_forged_evaluation_has_no_curve(forged):
     assert charts.calibration({"evaluation": forged}) is None
+
+
+def shaped(name: str, x: float | None, category: str | None, value: float, half: float | None = 1.0) -> dict:
+    ends = {"lower": None, "upper": None} if half is None else {"lower": value - half, "upper": value + half}
+    return {"class": None, "column_name": name, "x": x, "category": category, "contribution": value} | ends
+
+
+def test_shapes_are_drawn_on_one_scale_the_most_important_first():
+    curve = [shaped("age", x, None, value) for x, value in ((20, -3.0), (40, 0.0), (60, 2.0))]
+    bars = [shaped("ward", None, name, value) for name, value in (("<u>", -1.0), ("v", 1.0))]
+    rows = [*bars, shaped("ward", None, None, 9.0, None), *curve, shaped("(intercept)", None, None, 9.0)]
+    first, second = shape_charts.shapes(rows, [{"column_name": "age"}, {"column_name": "ward"}])
+    assert (first.x_label, second.x_label) == ("age", "ward: adds to the score")
+    heights = [y for _, y in points(first)]
+    assert heights[0] - heights[1] == pytest.approx(1.5 * (heights[1] - heights[2]), abs=0.2)
+    assert [tick.label.replace("−", "-") for tick in first.y_ticks] == ["-2", "0", "2"]  # of -4 to 3
+    corners = [tuple(map(float, pair.split(","))) for pair in first.band.split()]
+    assert [y for _, y in corners[:3]] == pytest.approx([y - (heights[1] - heights[2]) / 2 for y in heights], abs=0.2)
+    assert len(corners) == 6 and "from -3 at 20 to 2 at 60" in first.title.replace("−", "-")
+    zero, (low, high) = second.guide[0], [x for x, _ in second.dots]
+    assert zero - low == pytest.approx(high - zero)
+    left, right, _ = second.bars[0]
+    assert (left + right) / 2 == pytest.approx(low) and right == pytest.approx(zero)
+    drawn = str(_ENVIRONMENT.get_template("chart.html").module.drawn(second))
+    assert "&lt;u&gt;" in drawn and "<u>" not in drawn
+
+
+def test_knots_of_another_scale_are_evenly_placed():
+    rows = [shaped("money", x, None, x / 100, None) for x in (0.0, 1.0, 10.0, 100.0)]
+    (chart,) = shape_charts.shapes(rows, [{"column_name": "money"}])
+    places = [x for x, _ in points(chart)]
+    first, *_, last = [tuple(map(float, pair.split(","))) for pair in chart.band.split()]
+    assert first == last == points(chart)[0]  # the noise is not known
+    assert places[1] - places[0] == pytest.approx(places[3] - places[2], abs=0.2)
+    assert {tick.label for tick in chart.x_ticks} == {"0", "1", "10", "100"}
+    many = [shaped("ward", None, str(place), float(place)) for place in range(20)]
+    (chart,) = shape_charts.shapes(many, [{"column_name": "ward"}])
+    assert [tick.label for tick in chart.y_ticks] == [str(place) for place in range(8, 20)]

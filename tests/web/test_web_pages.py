@@ -194,6 +194,23 @@ def test_a_receipt_has_every_entry_that_is_stored(owner, people):
     assert "(intercept)" in shown
 
 
+def test_a_model_of_columns_has_a_chart_of_each(owner, as_owner, people):
+    name, table = f"columns_{secrets.token_hex(4)}", f"{people.schema}.of_columns"
+    as_owner.execute(f"create table {table} as select i as a, 'u<' as b, i % 2 as y from generate_series(1, 60) as i")
+    declared = json.dumps({"a": [0, 60], "b": ["u<", "v"]})
+    register = "select dbdp.register_dataset(%s, %s::regclass, 'y', '1', %s, 100, 1e-3, mode => 'basic')"
+    as_owner.execute(register, (name, table, declared))
+    try:
+        model = as_owner.execute("select model from dbdp.dp_logreg(%s, 1, 1e-6)", (name,)).fetchone()[0]
+        text = owner.get("/model", params={"id": model}).text
+    finally:
+        as_owner.execute("select dbdp.drop_dataset(%s)", (name,))
+    assert re.findall(r'<title id="chart-shape-(\d+)">', text) == ["0", "1"]
+    assert "u&lt;" in text and f"dbdp.shapes({model})" in text
+    array = owner.get("/model", params={"id": people.models["owner"]}).text
+    assert "chart-shape" not in array and "chart-coefficients" in array
+
+
 def test_training_is_granted_and_revoked_after_a_look(owner, people):
     rival, sql = people.names["rival"], "select epsilon from dbdp.allowances_details where role = %s"
     options = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}

@@ -21,6 +21,7 @@ from dbdp.interfaces.cli.printing import (
     show,
     show_figures,
 )
+from dbdp.sessions.session import Row
 
 app = Commands()
 
@@ -74,9 +75,26 @@ def weights(model: ModelReference, as_json: AsJson = False, url: Url = None) -> 
     """List the coefficients of a linear model, with their standard errors where the noise is known."""
     with opened(url) as database:
         rows = database.weights(model)
+    show(rows if as_json else _without_class(rows), as_json, f"model {model}")
+
+
+def _without_class(rows: list[Row]) -> list[Row]:
+    """Return rows without their class, unless the label has several."""
     several = any(row["class"] is not None for row in rows)
-    shown = [{key: row[key] for key in row if several or key != "class"} for row in rows]
-    show(rows if as_json else shown, as_json, f"model {model}")
+    return [{key: row[key] for key in row if several or key != "class"} for row in rows]
+
+
+@app.command()
+def shapes(
+    model: ModelReference,
+    importance: Annotated[bool, option("--importance", help="List the spread of each column instead.")] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List how much each value of a column adds to the score of a linear model, with the band of the noise."""
+    with opened(url) as database:
+        rows = database.importance(model) if importance else database.shapes(model)
+    show(rows if as_json else _without_class(rows), as_json, f"model {model}")
 
 
 @app.command()

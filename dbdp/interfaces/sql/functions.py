@@ -456,6 +456,20 @@ def weights(model: int | str) -> list[dict[str, Any]]:
 
 
 @refusing()
+def shapes(model: int | str) -> list[dict[str, Any]]:
+    """dbdp.shapes, with the caller's rights."""
+    check_not_null(model=model)
+    return reports.shapes(session, names.number(session, model))
+
+
+@refusing()
+def importance(model: int | str) -> list[dict[str, Any]]:
+    """dbdp.importance, with the caller's rights."""
+    check_not_null(model=model)
+    return reports.importance(session, names.number(session, model))
+
+
+@refusing()
 def receipt(model: int | str) -> list[dict[str, Any]]:
     """dbdp.receipt, with the caller's rights."""
     check_not_null(model=model)

@@ -1,14 +1,16 @@
 """Reports on stored models: their receipts, and the weights of linear ones with standard errors."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dbdp.checks import is_number
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.results import shapes as column_shapes
 from dbdp.registry.results.column_units import centred
+from dbdp.registry.results.shapes import INTERCEPT, errors_of_each
 from dbdp.sessions.session import Row, Session
 
 _RELEASED = """
@@ -17,7 +19,6 @@ select m.feature_names, m.coefficients, m.intercepts, m.is_summary,
 from dbdp.model as m
 where m.id = $1
 """
-INTERCEPT = "(intercept)"
 
 
 def _released(session: Session, number: int) -> Row:
@@ -46,16 +47,11 @@ def weights(session: Session, number: int) -> list[dict[str, Any]]:
     `ReleasedModel.coefficients`, of a category or a bin as in `centred`, and `standard_error`, None where the receipt
     does not have that of each; the intercept is the feature INTERCEPT.
     """
-    row = _released(session, number)
-    if row["coefficients"] is None:
-        kind = "summary" if row["is_summary"] else "network"
-        raise ValueError(f"model {number} is a {kind}, and has no coefficients of features; see dbdp.models")
-    declaration = Declaration.from_json(row["declaration"])
-    names = [*row["feature_names"], INTERCEPT] if declaration.intercept else row["feature_names"]
-    errors = _errors_of_each(json.loads(row["receipt"]), len(row["feature_names"]))
+    linear = _linear(session, number)
+    declaration, names, errors = linear.declaration, linear.feature_names, linear.errors
+    names = [*names, INTERCEPT] if declaration.intercept else names
     is_one = declaration.kind != "classes"
-    models = np.atleast_2d(np.array(row["coefficients"], float))
-    shown, lasts = (each.tolist() for each in centred(declaration, models, np.array(row["intercepts"], float)))
+    shown, lasts = (each.tolist() for each in centred(declaration, linear.coefficients, linear.intercepts))
     return [
         {"feature": name, "class": label, "coefficient": value, "standard_error": error}
         for label, values, last in zip([None] if is_one else declaration.classes, shown, lasts, strict=True)
@@ -63,9 +59,37 @@ def weights(session: Session, number: int) -> list[dict[str, Any]]:
     ]
 
 
-def _errors_of_each(entries: Mapping[str, Any], features: int) -> Sequence[float | None]:
-    """Return the standard errors of coefficients and intercept in a receipt, which a client may have written."""
-    listed, last = entries.get("standard_errors"), entries.get("intercept_standard_error")
-    if not isinstance(listed, list) or len(listed) != features or not all(map(is_number, listed)):
-        listed = [None] * features
-    return [*listed, last if is_number(last) else None]
+def shapes(session: Session, number: int) -> list[dict[str, Any]]:
+    """Return the shapes of a linear model of columns, see `dbdp.registry.results.shapes`."""
+    linear = _linear(session, number)
+    if linear.declaration.vector:
+        raise ValueError(f"model {number} learned from an array, which has no columns; see dbdp.weights({number})")
+    return column_shapes.shapes(linear.declaration, linear.coefficients, linear.intercepts, linear.errors)
+
+
+def importance(session: Session, number: int) -> list[dict[str, Any]]:
+    """Return the importance of each column of a linear model, see `dbdp.registry.results.shapes`."""
+    return column_shapes.importance(shapes(session, number))
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A stored linear model: coefficients (outputs, features), intercepts (outputs,)."""
+
+    declaration: Declaration
+    feature_names: list[str]
+    coefficients: np.ndarray
+    intercepts: np.ndarray
+    errors: Sequence[float | None]  # of each coefficient, and of the intercept
+
+
+def _linear(session: Session, number: int) -> _Linear:
+    """Return a linear model that the caller may use; raise ValueError if it is none."""
+    row = _released(session, number)
+    if row["coefficients"] is None:
+        kind = "summary" if row["is_summary"] else "network"
+        raise ValueError(f"model {number} is a {kind}, and has no coefficients of features; see dbdp.models")
+    names = list(row["feature_names"])
+    errors = errors_of_each(json.loads(row["receipt"]), len(names))
+    models, last = np.atleast_2d(np.array(row["coefficients"], float)), np.array(row["intercepts"], float)
+    return _Linear(Declaration.from_json(row["declaration"]), names, models, last, errors)

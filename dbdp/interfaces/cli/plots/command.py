@@ -1,4 +1,4 @@
-"""Commands that draw plots: utility and noise against ε, a budget over time, a loss by epoch."""
+"""Commands that draw plots: utility and noise against ε, a budget over time, a loss by epoch, shapes."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import click
 
 from dbdp.algorithms import AUTO, Facts
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
-from dbdp.interfaces.cli.plots import costs, pictures, series
+from dbdp.interfaces.cli.plots import costs, panels, pictures, series
 from dbdp.interfaces.cli.printing import (
     AsJson,
     LabelBounds,
@@ -119,6 +119,21 @@ def loss(
     with opened(url) as database, for_owners("a loss"):
         descent = database.descent(dataset, request)
     _finish(lambda: pictures.loss(descent), picture, asdict(descent), as_json)
+
+
+@plot.command()
+def shapes(
+    model: Annotated[str, Argument("Number of a model, its name, or name@version.")],
+    picture: Picture,
+    of_class: Annotated[str | None, option("--class", help="Among several classes, the class to draw.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Draw how much each value of a column adds to the score of a model, the most important columns first."""
+    pictures.check(picture)
+    with opened(url) as database:
+        shown = panels.shapes(database, model, of_class)
+    _finish(lambda: panels.drawn(shown), picture, asdict(shown), as_json)
 
 
 @plot.command()

@@ -18,9 +18,9 @@ SUFFIXES = (".png", ".svg")
 _SIZE, _DOTS = (6.4, 4.2), 160  # inches, and dots per inch of a PNG
 _BELOW: Any = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.16), "borderaxespad": 0.0, "ncols": 2}  # of the axes
 # Okabe & Ito's colours, which the colour-blind can distinguish, and marks for prints in grey.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
-_GREY = "#555555"
+GREY = "#555555"
 _STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -71,7 +71,7 @@ Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 
 
-def _styled(draw: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def styled(draw: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a function to draw in the style of dbdp, without changing matplotlib's own."""
 
     @wraps(draw)
@@ -84,13 +84,13 @@ def _styled(draw: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     return call
 
 
-@_styled
+@styled
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure in the format of its path's suffix."""
     figure.savefig(path, dpi=_DOTS)
 
 
-def _text(name: str) -> str:
+def text(name: str) -> str:
     """Return a user's name escaped for matplotlib: `$` begins no formula, and a leading `_` hides no legend entry."""
     shown = plain(name).replace("$", r"\$")
     return f"\N{ZERO WIDTH SPACE}{shown}" if shown.startswith("_") else shown
@@ -103,14 +103,23 @@ def _axes(count: int = 1) -> tuple["Figure", list["Axes"]]:
     return figure, [figure.add_subplot(1, count, place + 1) for place in range(count)]
 
 
+@styled
+def panels(down: int, across: int) -> tuple["Figure", list["Axes"]]:
+    """Return a figure with a grid of small axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2.9 * across + 0.4, 2.5 * down + 0.5), layout="constrained")
+    return figure, [figure.add_subplot(down, across, place + 1) for place in range(down * across)]
+
+
 def _looks() -> Iterator[dict[str, Any]]:
     """Yield a colour and a mark for each line; after every seven lines the dashes change."""
     for dashes in ("-", "--", ":"):
-        for colour, mark in zip(_COLOURS, _MARKS, strict=True):
+        for colour, mark in zip(COLOURS, _MARKS, strict=True):
             yield {"color": colour, "marker": mark, "markerfacecolor": "none", "linestyle": dashes}
 
 
-@_styled
+@styled
 def utility(curve: Utility) -> "Figure":
     """Draw scores against ε: the mean of the repeats, in a band from the least to the greatest."""
     figure, (axes,) = _axes()
@@ -120,16 +129,16 @@ def utility(curve: Utility) -> "Figure":
         axes.fill_between(curve.epsilons, least, most, color=look["color"], alpha=0.18, linewidth=0)
     if curve.baseline is not None:
         warning = "" if curve.is_public else ": do not publish"
-        axes.axhline(curve.baseline, color=_GREY, linestyle="--", label=f"without privacy (L-BFGS){warning}")
+        axes.axhline(curve.baseline, color=GREY, linestyle="--", label=f"without privacy (L-BFGS){warning}")
     constant = "majority class" if curve.measure == ACCURACY else "mean label"
-    axes.axhline(curve.constant, color=_GREY, linestyle=":", label=constant)
+    axes.axhline(curve.constant, color=GREY, linestyle=":", label=constant)
     _logarithmic(axes, curve.epsilons)
     repeats = next(iter(curve.scores.values())).shape[1]
-    title, scored = f"{_text(curve.subject)}: {curve.measure}", f"on {curve.judged:,}"
+    title, scored = f"{text(curve.subject)}: {curve.measure}", f"on {curve.judged:,}"
     if curve.table is None:
         axes.set_title(f"{title} {scored} held-out rows")
     else:
-        axes.set_title(f"{title}\n{scored} rows of {_text(curve.table)}: as secret as these rows")
+        axes.set_title(f"{title}\n{scored} rows of {text(curve.table)}: as secret as these rows")
     axes.set_xlabel(f"privacy loss ε (log scale; δ = {curve.delta:g})")
     scale = ""
     if curve.measure == ERROR:  # it has no upper bound
@@ -140,7 +149,7 @@ def utility(curve: Utility) -> "Figure":
     return figure
 
 
-@_styled
+@styled
 def noise(curve: NoiseSeries) -> "Figure":
     """Draw the noise scale against ε, both logarithmic; a panel for each place where noise is added."""
     panels = [each for each in _PLACES if set(each[1]) & set(curve.scales)]
@@ -156,7 +165,7 @@ def noise(curve: NoiseSeries) -> "Figure":
         axes.set_xlabel(f"privacy loss ε (log scale; δ = {curve.delta:g})")
         axes.set_ylabel("noise scale per coordinate (log scale)")
         axes.legend(**_BELOW)
-    figure.suptitle(f"{_text(curve.subject)}: noise", x=0.01, ha="left", fontsize=12)
+    figure.suptitle(f"{text(curve.subject)}: noise", x=0.01, ha="left", fontsize=12)
     return figure
 
 
@@ -170,22 +179,22 @@ def _logarithmic(axes: "Axes", values: list[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-@_styled
+@styled
 def budget(curve: Spending) -> "Figure":
     """Draw the sum of charges up to each time, in total and by role, in percent of the limit."""
     figure, (axes,) = _axes()
     now = datetime.now(UTC)
     if len(curve.by_role) > 1:
         for (role, charges), look in zip(curve.by_role.items(), _looks(), strict=False):
-            _steps(axes, curve, charges, now, label=_text(role), color=look["color"], linestyle="-")
+            _steps(axes, curve, charges, now, label=text(role), color=look["color"], linestyle="-")
     sees_all = curve.recorded <= curve.seen * (1 + _NEAR)
     total, odometer = _SEEN[sees_all]
-    _steps(axes, curve, curve.total, now, label=total, color=_COLOURS[-1], linestyle="-")
+    _steps(axes, curve, curve.total, now, label=total, color=COLOURS[-1], linestyle="-")
     if curve.charged is not None and curve.charged > curve.seen * (1 + _NEAR):
-        axes.axhline(100 * curve.charged / curve.limit, color=_GREY, linestyle=":", label=odometer)
-    axes.axhline(100, color=_GREY, linestyle="--", label="limit")
+        axes.axhline(100 * curve.charged / curve.limit, color=GREY, linestyle=":", label=odometer)
+    axes.axhline(100, color=GREY, linestyle="--", label="limit")
     axes.set_ylim(0, 108)
-    axes.set_title(f"{_text(curve.dataset)}: budget spent since it was registered")
+    axes.set_title(f"{text(curve.dataset)}: budget spent since it was registered")
     axes.set_ylabel("spent (% of the budget)")
     _dates(axes)
     axes.legend(**_BELOW)
@@ -207,7 +216,7 @@ def _dates(axes: "Axes") -> None:
     axes.set_xlabel("time (UTC)")
 
 
-@_styled
+@styled
 def loss(curve: Descent) -> "Figure":
     """Draw the objective after each epoch, and its minimum."""
     from matplotlib.ticker import MaxNLocator
@@ -215,9 +224,9 @@ def loss(curve: Descent) -> "Figure":
     figure, (axes,) = _axes()
     axes.plot(range(1, len(curve.objective) + 1), curve.objective, label="after the epoch", **next(_looks()))
     if curve.minimum is not None:
-        axes.axhline(curve.minimum, color=_GREY, linestyle="--", label="least possible")
+        axes.axhline(curve.minimum, color=GREY, linestyle="--", label="least possible")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_title(f"{_text(curve.dataset)}: loss of the exact model. NOT PRIVATE: do not publish")
+    axes.set_title(f"{text(curve.dataset)}: loss of the exact model. NOT PRIVATE: do not publish")
     axes.set_xlabel("epoch")
     axes.set_ylabel("mean loss + λ/2 ‖model‖²")
     axes.legend(**_BELOW)

@@ -47,6 +47,47 @@ class TrainingCalls(Calls):
         """
         return self.query("select * from dbdp.weights($1::text)", str(model))
 
+    def shapes(self, model: int | str) -> list[Row]:
+        """Return how much each value of a column adds to the score of a linear model.
+
+        Parameters
+        ----------
+        model : int or str
+            As in `weights`.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.shapes for each value: `class`, `column_name`, `x` of a number or `category`,
+            `contribution`, and `lower` and `upper`, which hold at least 95 % of the noise for privacy at this value.
+
+        Raises
+        ------
+        ValueError
+            If the model has no coefficients of columns.
+        """
+        return self.query("select * from dbdp.shapes($1::text)", str(model))
+
+    def importance(self, model: int | str) -> list[Row]:
+        """Return the spread of each column's contributions to the score of a linear model, the largest first.
+
+        Parameters
+        ----------
+        model : int or str
+            As in `weights`.
+
+        Returns
+        -------
+        list of dict
+            A row of dbdp.importance for each column: `class`, `column_name`, `importance`, `lower` and `upper`.
+
+        Raises
+        ------
+        ValueError
+            If the model has no coefficients of columns.
+        """
+        return self.query("select * from dbdp.importance($1::text)", str(model))
+
     def receipt(self, model: int | str) -> dict[str, Any]:
         """Return the receipt of a released model: the plan and its cost.
 

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.routes import paged_lists
 from dbdp.interfaces.web.sign_in.visits import Visitor, jobs_of
-from dbdp.interfaces.web.views import bars, charts, receipt_entries
+from dbdp.interfaces.web.views import bars, charts, receipt_entries, shape_charts
 from dbdp.interfaces.web.views.declared_columns import declared
 from dbdp.interfaces.web.views.page_refusals import missing_model
 from dbdp.registry.declarations import Declaration
@@ -24,6 +24,7 @@ ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
 _MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
 select m.id, m.dataset, m.feature_names, m.coefficients, m.intercepts, m.network, m.receipt,
+       r.declaration::text as declaration,
        r.released_by_id = any (dbdp_internal.own_roles())
            or r.dataset_id in (select o.id from dbdp.own_datasets as o) as own
 from dbdp.models_details as m
@@ -121,7 +122,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         if not rows:
             raise missing_model(identity)
         may = database.query(_MAY)[0]
-        coefficients = _coefficients(database, rows[0])
+        coefficients, shapes = _coefficients(database, rows[0]), _shapes(database, rows[0])
         predictors = [row["role"] for row in database.query(_PREDICTORS, identity)] if may["reads"] else []
     return visit.page(
         "model.html",
@@ -129,6 +130,7 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         sections=receipt_entries.sections(rows[0]["receipt"]),
         coefficients=coefficients,
         chart=charts.coefficients(coefficients),
+        shapes=shapes,
         attacks=charts.attacks(rows[0]["receipt"]),
         calibration=charts.calibration(rows[0]["receipt"]),
         most=_MOST_COEFFICIENTS,
@@ -169,3 +171,14 @@ def _coefficients(database: Database, row: Row) -> list[tuple[str, float, float 
         (each["feature"], each["coefficient"], each["standard_error"]) for each in database.weights(row["id"])
     ]
     return [last, *weights][:_MOST_COEFFICIENTS]
+
+
+def _shapes(database: Database, row: Row) -> list[charts.Chart]:
+    """Return the charts of a linear model with one output that learned from columns; else none."""
+    if (
+        row["coefficients"] is None
+        or len(row["intercepts"]) != 1
+        or not Declaration.from_json(row["declaration"]).parts
+    ):
+        return []
+    return shape_charts.shapes(database.shapes(row["id"]), database.importance(row["id"]))

@@ -17,7 +17,7 @@ from dbdp.sessions.session import Row
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 480.0, 76.0, 14.0, 10.0, 44.0
 _HEIGHT = 250.0
-_ROW, _NAMES = 19.0, 150.0  # of a chart with a line for each coefficient: its height, and the width of the names
+ROW, NAMES = 19.0, 150.0  # of a chart with a line for each coefficient: its height, and the width of the names
 _MOST_ROWS = 40
 _LONGEST_NAME = 20
 _WIDE = 1.96  # standard errors on each side of a coefficient: 95 of 100 draws of Gaussian noise
@@ -45,6 +45,7 @@ class Chart:
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     curve: str = ""  # points of a line, as SVG writes them; empty without one
+    band: str = ""  # corners of an area around the line
     dots: Sequence[tuple[float, float]] = ()  # points that are marked
     bars: Sequence[tuple[float, float, float]] = ()  # horizontal intervals: left end, right end, height
     guide: tuple[float, float, float, float] | None = None  # a dashed line for comparison: x and y of both ends
@@ -64,8 +65,8 @@ def spending(charges: Sequence[Row], limit: float, since: datetime, now: datetim
     if not charges or not limit:
         return None
     shares = [share / limit for share in accumulate(float(row["charge"]) for row in charges)]
-    x = _linear(since.timestamp(), now.timestamp(), LEFT, WIDTH - RIGHT)
-    y = _linear(0.0, max(1.0, shares[-1]), _HEIGHT - BOTTOM, TOP)
+    x = linear(since.timestamp(), now.timestamp(), LEFT, WIDTH - RIGHT)
+    y = linear(0.0, max(1.0, shares[-1]), _HEIGHT - BOTTOM, TOP)
     points = [(x(since.timestamp()), y(0.0))]
     for row, share in zip(charges, shares, strict=True):
         at = x(row["charged_at"].timestamp())
@@ -78,7 +79,7 @@ def spending(charges: Sequence[Row], limit: float, since: datetime, now: datetim
         "spent",
         [Tick(x(at), label) for at, label in _times(since, now)],
         [Tick(y(share), percent(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)],
-        curve=_points(points),
+        curve=points_of(points),
         guide=(LEFT, y(1.0), WIDTH - RIGHT, y(1.0)),
     )
 
@@ -109,7 +110,7 @@ def noise(plans: Sequence[Mapping[str, Any]], planned: float) -> Chart | None:
         _NOISE[entry],
         [Tick(x(epsilon), number(epsilon)) for epsilon, _ in pairs],
         [Tick(y(value), number(value)) for value in _spread(values)],
-        curve=_points([(x(epsilon), y(value)) for epsilon, value in pairs]),
+        curve=points_of([(x(epsilon), y(value)) for epsilon, value in pairs]),
         dots=[(x(epsilon), y(value)) for epsilon, value in pairs if epsilon == planned],
     )
 
@@ -122,10 +123,10 @@ def coefficients(triples: Sequence[tuple[str, float, float | None]]) -> Chart | 
     known = [(name, value / error) for name, value, error in triples if error][:_MOST_ROWS]
     if not known:
         return None
-    height = TOP + BOTTOM + _ROW * len(known)
+    height = TOP + BOTTOM + ROW * len(known)
     ends = min(0.0, *(value - _WIDE for _, value in known)), max(0.0, *(value + _WIDE for _, value in known))
-    x = _linear(*ends, _NAMES, WIDTH - RIGHT)
-    rows = [TOP + _ROW * (place + 0.5) for place in range(len(known))]
+    x = linear(*ends, NAMES, WIDTH - RIGHT)
+    rows = [TOP + ROW * (place + 0.5) for place in range(len(known))]
     above = sum(abs(value) > _WIDE for _, value in known)
     return Chart(
         "coefficients",
@@ -133,13 +134,13 @@ def coefficients(triples: Sequence[tuple[str, float, float | None]]) -> Chart | 
         f"releases: {above} of {len(known)} intervals do not contain 0; a table has the numbers.",
         "coefficient ÷ standard error of its noise",
         "",
-        [Tick(x(value), number(value)) for value in _round_steps(*ends)],
-        [Tick(y, _short(name)) for y, (name, _) in zip(rows, known, strict=True)],
+        [Tick(x(value), number(value)) for value in round_steps(*ends)],
+        [Tick(y, short(name)) for y, (name, _) in zip(rows, known, strict=True)],
         dots=[(x(value), y) for y, (_, value) in zip(rows, known, strict=True)],
         bars=[(x(value - _WIDE), x(value + _WIDE), y) for y, (_, value) in zip(rows, known, strict=True)],
         guide=(x(0.0), TOP, x(0.0), height - BOTTOM),
         height=height,
-        left=_NAMES,
+        left=NAMES,
     )
 
 
@@ -173,7 +174,7 @@ def _unit_square(
     name: str, title: str, labels: tuple[str, str], points: Sequence[tuple[float, float]], *, has_dots: bool = False
 ) -> Chart:
     """Return the chart of a curve between shares from 0 to 1, with the dashed line on which both are equal."""
-    x, y = _linear(0.0, 1.0, LEFT, WIDTH - RIGHT), _linear(0.0, 1.0, _HEIGHT - BOTTOM, TOP)
+    x, y = linear(0.0, 1.0, LEFT, WIDTH - RIGHT), linear(0.0, 1.0, _HEIGHT - BOTTOM, TOP)
     ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
     placed = [(x(across), y(up)) for across, up in points]
     return Chart(
@@ -182,7 +183,7 @@ def _unit_square(
         *labels,
         [Tick(x(value), number(value)) for value in ticks],
         [Tick(y(value), number(value)) for value in ticks],
-        curve=_points(placed),
+        curve=points_of(placed),
         dots=placed if has_dots else [],
         guide=(x(0.0), y(0.0), x(1.0), y(1.0)),
     )
@@ -220,28 +221,29 @@ def attacks(receipt: Mapping[str, Any]) -> Chart | None:
         "attack's power",
         [Tick(x(value), percent(value)) for value in ticks],
         [Tick(y(value), percent(value)) for value in ticks],
-        curve=_points([*points, (x(1.0), y(1.0))]),
+        curve=points_of([*points, (x(1.0), y(1.0))]),
         dots=points,
         guide=(x(least), y(least), x(1.0), y(1.0)),
     )
 
 
-def _linear(first: float, last: float, begin: float, end: float) -> Callable[[float], float]:
+def linear(first: float, last: float, begin: float, end: float) -> Callable[[float], float]:
     """Return the map from values to positions; a range of one value is widened."""
     span = last - first or 1.0
     return lambda value: round(begin + (end - begin) * (value - first) / span, 2)
 
 
 def _logarithmic(first: float, last: float, begin: float, end: float) -> Callable[[float], float]:
-    position = _linear(math.log(first), math.log(last), begin, end)
+    position = linear(math.log(first), math.log(last), begin, end)
     return lambda value: position(math.log(value))
 
 
-def _points(points: Sequence[tuple[float, float]]) -> str:
+def points_of(points: Sequence[tuple[float, float]]) -> str:
+    """Return points as SVG writes those of a line or an area."""
     return " ".join(f"{x:g},{y:g}" for x, y in points)
 
 
-def _round_steps(first: float, last: float) -> list[float]:
+def round_steps(first: float, last: float) -> list[float]:
     """Return multiples of 1, 2 or 5 times a power of ten between two values, four at most; 0 among them if between."""
     span = (last - first) or 1.0
     power = 10.0 ** math.floor(math.log10(span / 4))
@@ -263,5 +265,6 @@ def _times(since: datetime, now: datetime) -> list[tuple[float, str]]:
     return [(at.timestamp(), f"{at:{form}}") for at in times]
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """Return a name, or the beginning of a long one."""
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
