@@ -21,7 +21,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.shapes(bigint) is
-'how much each value of a column adds to the score of a linear model, with a band that holds at least 95 % of the noise for privacy at this value, if it is known';
+'how much each value of a column adds to the score of a linear model, with a band that holds at least 95 % of the noise in its standard errors, if they are known';
 comment on function dbdp.shapes(text) is 'shapes of a model by its name, or by name@version';
 
 @each type: bigint; text do@
@@ -33,7 +33,7 @@ as $body$
 $body$;
 @end@
 comment on function dbdp.importance(bigint) is
-'the standard deviation of what each column adds to the score of a linear model, where all its values are equally frequent, with a band that holds at least 95 % of the noise for privacy';
+'the standard deviation of what each column adds to the score of a linear model, where all its values are equally frequent, with a band that holds at least 95 % of the noise in the standard errors';
 comment on function dbdp.importance(text) is 'importance of the columns of a model by its name, or by name@version';
 
 @each type: bigint; text do@

@@ -86,7 +86,7 @@ def drawn(shown: Shapes) -> "Figure":
         else:
             axes.tick_params(labelleft=False)
     few = "" if len(panels) == len(shown.panels) else f", the first {len(panels)} of {len(shown.panels)} columns"
-    band = "bands hold 95 % of the noise at each value" if panels[0][1][0]["upper"] is not None else "noise not known"
+    band = "bands of the noise, 95 % at each value" if panels[0][1][0]["upper"] is not None else "noise not known"
     figure.suptitle(f"{pictures.text(shown.subject)}{few}: {band}", x=0.01, ha="left", fontsize=12)
     return figure
 

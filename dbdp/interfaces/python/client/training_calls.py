@@ -59,7 +59,7 @@ class TrainingCalls(Calls):
         -------
         list of dict
             A row of dbdp.shapes for each value: `class`, `column_name`, `x` of a number or `category`,
-            `contribution`, and `lower` and `upper`, which hold at least 95 % of the noise for privacy at this value.
+            `contribution`, and `lower` and `upper`, 95 % of the noise that its standard errors count.
 
         Raises
         ------

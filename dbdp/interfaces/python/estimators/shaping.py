@@ -28,7 +28,7 @@ class Shaped:
         -------
         list of dict
             `class`, `column_name`, `x` of a number or `category`, `contribution`, and `lower` and `upper`, which hold
-            at least 95 % of the noise for privacy at this value, for each value.
+            at least 95 % of the noise that its standard errors count, for each value.
 
         Raises
         ------
