@@ -306,6 +306,17 @@ def test_a_release_evaluates_itself():
     assert released.noise_root is not None
 
 
+@pytest.mark.parametrize("algorithm", ["private_splines", "preconditioned_gd"])
+def test_short_residuals_do_not_shorten_the_clip_of_splines(algorithm):
+    """Control: those of the line do, where they suggest it."""
+    features, labels = curved(False)
+    facts = Facts(20_000, DIMENSION, is_classifier=False, blocks=BLOCKS)
+    made = plan(Request(8.0, 1e-6, algorithm=algorithm), facts)
+    figures = made.run(RowsInMemory(features, labels / 50), silent).figures
+    clip = figures["clip_norm"] / math.sqrt(figures["effective_dimension"])
+    assert (clip > made.method.clip * (1 - 1e-9)) == (algorithm == "private_splines")
+
+
 # --- pairs of columns -----------------------------------------------------------------------------------------
 
 PAIR = ColumnBlock(CATEGORY, 6, size=0.5, prior=1.0, groups=2)
