@@ -227,8 +227,10 @@ def _warned(release: AnyPlan, sentence: str) -> AnyPlan:
 
 
 def _with_details(release: AnyPlan, details: dict[str, str]) -> AnyPlan:
-    """Return a plan whose explanation has more entries."""
-    return replace(release, details=details | release.details) if details else release
+    """Return a plan whose explanation has more entries, and the warnings of both."""
+    warnings = [each["warning"] for each in (details, release.details) if "warning" in each]
+    joined = {"warning": "; ".join(warnings)} if warnings else {}
+    return replace(release, details=details | release.details | joined) if details else release
 
 
 def check(request: Request, facts: Facts) -> None:

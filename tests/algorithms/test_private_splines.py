@@ -13,7 +13,6 @@ from memory import RowsInMemory
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner, basis_of, ridge_for
 from dbdp.algorithms.families.preconditioned.flattening import CutMomentRelease, flattened
-from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of
 from dbdp.algorithms.rows import silent
 from dbdp.algorithms.stages.column_moments import ColumnRelease, nearest_shares
 from dbdp.learning.counts import tallies
@@ -197,8 +196,7 @@ def test_the_ridge_leaves_the_dimension_that_the_noise_pays_for(variances, dimen
 def cut_sum(rows, release, matrix):
     """The orthonormal coordinates of the sum of cut rows, as the release adds noise to them."""
     tally = tallies.described(CutMoment(release.length, release.coordinates), outputs=3, dimension=3)
-    counted = RowsInMemory(np.array(rows, float), np.ones(len(rows))).tally(matrix, tally) / STEPS
-    return coordinates_of(counted.reshape(release.coordinates, -1))
+    return RowsInMemory(np.array(rows, float), np.ones(len(rows))).tally(matrix, tally) / STEPS * release.weights
 
 
 def test_orthogonal_rows_attain_the_bound_of_the_cut_moment():

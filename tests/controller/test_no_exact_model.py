@@ -208,11 +208,13 @@ def test_only_packed_rows_request_exact_sums():
     assert {module: number for module, number in tallied.items() if number} == {
         "noisy_scores": 1,
         "column_moments": 1,
+        "flattening": 1,
         "self_evaluation": 1,
         "residual_clip": 2,
     }
     assert sorted(module for module, _ in calls("tally")) == [
         "column_moments",
+        "flattening",
         "noisy_scores",
         *["residual_clip"] * 2,
         "self_evaluation",

@@ -92,12 +92,13 @@ def _curve_moment(numbers: np.ndarray, width: int) -> np.ndarray:
 
 
 def nearest_shares(noisy: np.ndarray) -> np.ndarray:
-    """Return the shares, all above 0 and 1 in all, that are nearest to noisy ones (m,): post-processing.
+    """Return about the shares that are nearest to noisy ones (m,), but all above 0: post-processing."""
+    shares = np.maximum(on_simplex(noisy), LEAST_SHARE / len(noisy))
+    return np.asarray(shares / shares.sum())
 
-    It is the projection onto the simplex, for which one number is taken from each, and what is below 0 is 0.
-    """
+
+def on_simplex(noisy: np.ndarray) -> np.ndarray:
+    """Return the nearest numbers (m,) of at least 0 that add up to 1: one number is taken from all that stay above."""
     ordered = np.sort(noisy)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(noisy) + 1)
-    taken = excess[np.flatnonzero(ordered > excess)[-1]]
-    shares = np.maximum(noisy - taken, LEAST_SHARE / len(noisy))
-    return np.asarray(shares / shares.sum())
+    return np.asarray(np.maximum(noisy - excess[np.flatnonzero(ordered > excess)[-1]], 0.0))

@@ -20,8 +20,12 @@ class CutMoment:
 
     @flushed
     def of_rows(self, matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the tally of packed rows (n, stride), int64 (coordinates²,), for M = `matrix` (d, d), ‖M‖ ≤ 1."""
+        """Return the tally of packed rows (n, stride) for M = `matrix` (d, d), ‖M‖ ≤ 1: diagonal, then what is above.
+
+        It is int64, of coordinates·(coordinates + 1)/2 numbers.
+        """
         features, _, _ = kernels.unpacked(rows, len(matrix))
         moved = features @ matrix[: self.coordinates].T
         moved /= np.maximum(np.sqrt(np.einsum("ij,ij->i", moved, moved)), self.length)[:, None]
-        return np.rint(moved.T @ moved * STEPS).astype(np.int64).ravel()
+        total = np.rint(moved.T @ moved * STEPS).astype(np.int64)
+        return np.concatenate([np.diagonal(total), total[np.triu_indices(self.coordinates, 1)]])

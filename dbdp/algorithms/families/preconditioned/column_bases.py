@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Preconditioner
-from dbdp.algorithms.stages.column_moments import NoisyColumns
+from dbdp.algorithms.stages.column_moments import NoisyColumns, on_simplex
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks
 
 LEAST_RIDGE, MOST_RIDGE = 0.01, 50.0
@@ -40,6 +40,7 @@ def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number:
         mean = moment.sum(axis=0)
         if mean[1:-1].sum() < max(FEW, CLEAR * noise * math.sqrt(_BETWEEN_ENTRIES)):
             return _straight(mean)
+        mean = on_simplex(mean)
         return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
     points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
     mean = moment @ points

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Preconditioner, coordinates_of, matrix_of
+from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Preconditioner, matrix_of
 from dbdp.algorithms.noisy_sums import UNIT, gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
@@ -52,11 +52,16 @@ class CutMomentRelease:
 
     def released(self, rows: Rows, matrix: np.ndarray) -> np.ndarray:
         """Return the noisy mean of zzᵀ: one pass over the packed rows."""
-        shape = self.coordinates, self.coordinates
         tally = CutMoment(self.length, self.coordinates)
         described = tallies.described(tally, outputs=self.dimension, dimension=self.dimension)
-        noisy = self.noise.release(coordinates_of(rows.tally(matrix, described).reshape(shape) / STEPS))
+        noisy = self.noise.release(rows.tally(matrix, described) / STEPS * self.weights)
         return matrix_of(noisy, self.coordinates) / self.rows
+
+    @property
+    def weights(self) -> np.ndarray:
+        """1 for each number of the diagonal, and √2 for each above it: what makes the tally a vector of that norm."""
+        above = self.coordinates * (self.coordinates - 1) // 2
+        return np.concatenate([np.ones(self.coordinates), np.full(above, math.sqrt(2))])
 
     @property
     def spectral_edge(self) -> float:

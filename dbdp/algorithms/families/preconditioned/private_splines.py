@@ -28,6 +28,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import Precondition
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease
+from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.learning.counts.block_moments import LABEL_CELLS
 from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.objectives import Linear
@@ -42,6 +43,7 @@ COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
 
@@ -106,7 +108,18 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         affordable=affordable,
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
-    return PreconditionedPlan(request, facts, guarantee, descent.described(), descent)
+    return PreconditionedPlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
+
+
+def _warning(descent: "SplineDescent") -> dict[str, str]:
+    """Return a sentence if the noise leaves too little to each column; else nothing."""
+    columns = len(descent.blocks.blocks)
+    if descent.affordable >= FEWEST * columns:
+        return {}
+    return {
+        "warning": f"{MAY_WIN}: it leaves {descent.affordable:.2g} dimensions to {columns} columns; choose "
+        "preconditioned_gd, a larger epsilon, more rows or fewer features"
+    }
 
 
 def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
