@@ -103,6 +103,7 @@ class World:
             "evaluate": [["alice", "MODEL", "d", "--epsilon", 1]],
             "weights": [["alice", "MODEL"]],
             "shapes": [["alice", "MODEL"], ["alice", "MODEL", "--importance"]],
+            "plot shapes": [["alice", "MODEL", self.folder / "x.png"]],
             "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
             "class-balance": [["alice", "d", "--epsilon", 1]],
             "bounds": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
@@ -120,7 +121,6 @@ class World:
             "plot noise": [["alice", picture, "--dataset", "d"]],
             "plot budget": [["alice", "d", picture]],
             "plot loss": [["alice", "d", picture]],
-            "plot shapes": [["alice", "MODEL", picture]],
             "plot utility": [
                 ["alice", picture, "--dataset", "d", "--on", "rows_of_alice", "--yes", "--epsilon", 1, "--repeats", 1],
                 ["postgres", picture, "--csv", public, "--label", "y", "--features", features, "--positive", "1",
