@@ -8,11 +8,14 @@ from dbdp.algorithms.catalogue import signal_of
 from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
+from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.monotone import directions
 from dbdp.learning.rows.pairs import CELLS_OF_NAMED, NONE, USUAL_CELLS, Names
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import row_blocks
 
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
@@ -39,9 +42,17 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
-        blocks=row_blocks(declaration) if request.algorithm == "private_splines" else None,
+        blocks=_blocks(declaration, request),
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
+
+
+def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
+    """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
+    if request.algorithm != "private_splines":
+        return None
+    named = directions(request.monotone, declaration.parts, declaration.pairs)
+    return row_blocks(declaration, named)
 
 
 def _label_half(bounds: tuple[float, float] | None) -> float | None:
