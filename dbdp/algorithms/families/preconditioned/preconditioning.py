@@ -6,6 +6,7 @@ above it, so that its Frobenius norm is the vector's length. Shapes: matrices (d
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,7 +26,9 @@ class Preconditioner:
     effective_dimension: float  # Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
     start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (d,); None is 0
-    shares: np.ndarray | None = None  # of columns (d - 1,): the noisy mean of each coordinate, times the radius
+
+
+Coordinates = TypeVar("Coordinates", bound=Preconditioner)
 
 
 def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:
