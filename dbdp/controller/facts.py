@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import signal_of
-from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
+from dbdp.algorithms.families.preconditioned.private_splines import KNOTS, enough_signal
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.pairs import CELLS_OF_NAMED, NONE, USUAL_CELLS, Names
@@ -15,6 +15,7 @@ from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.results.column_units import row_blocks
 
+SPLINES = "private_splines"
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
 MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
@@ -39,7 +40,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
-        blocks=row_blocks(declaration) if request.algorithm == "private_splines" else None,
+        blocks=row_blocks(declaration) if request.algorithm == SPLINES or declaration.curves else None,
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
 
@@ -61,9 +62,24 @@ def check_regression(dataset: RegisteredDataset) -> None:
 def coded(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
     """Return the dataset with the pairs of columns and the knots of a request, and the request that names each pair."""
     dataset, request = paired(dataset, request)
-    if request.algorithm == "private_splines" and not dataset.declaration.vector:
+    if not dataset.declaration.vector and (request.algorithm == SPLINES or _bears_curves(dataset, request)):
         dataset = replace(dataset, declaration=dataset.with_knots(KNOTS))
     return dataset, request
+
+
+def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
+    """Return whether `auto` learns a curve for each number, by public facts: where n·μ is enough for each."""
+    declaration, others = dataset.declaration, (request.network, request.projection, request.summary)
+    is_possible = request.algorithm == AUTO and request.delta > 0 and others == (None, None, None)
+    if not is_possible or declaration.outputs > 1 or not declaration.intercept:
+        return False
+    check_epsilon_delta(request.epsilon, request.delta)
+    curved = dataset.with_knots(KNOTS)
+    public = facts(replace(dataset, declaration=curved), request)
+    if not curved.curves or public.dimension > MOST_DIMENSION:
+        return False
+    enough = enough_signal(curved.curves + len(curved.pairs), is_classifier=public.is_classifier)
+    return signal_of(request, public) * public.dimension >= enough
 
 
 def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:

@@ -43,6 +43,7 @@ COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+ENOUGH = 100  # nμ for each curve
 FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
@@ -72,6 +73,11 @@ OPTIONS = Options(
     SplineSettings,
     least_signal=0.1,
 )
+
+
+def enough_signal(curves: int, *, is_classifier: bool) -> float:
+    """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.6)."""
+    return max(ENOUGH * curves, 0.0 if is_classifier else LEAST_SIGNAL_OF_RESIDUALS)
 
 
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
