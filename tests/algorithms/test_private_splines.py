@@ -304,15 +304,17 @@ def test_a_release_evaluates_itself():
     assert released.noise_root is not None
 
 
-@pytest.mark.parametrize("algorithm", ["private_splines", "preconditioned_gd"])
-def test_short_residuals_do_not_shorten_the_clip_of_splines(algorithm):
-    """Control: those of the line do, where they suggest it."""
+@pytest.mark.parametrize("scale", [1, 2, 4, 8, 50])
+def test_residuals_shorten_the_clip_of_splines_much_or_not(scale):
+    """Labels in a small part of their bounds have short residuals; a clip that is a little shorter gains nothing."""
     features, labels = curved(False)
-    facts = Facts(20_000, DIMENSION, is_classifier=False, blocks=BLOCKS)
-    made = plan(Request(8.0, 1e-6, algorithm=algorithm), facts)
-    figures = made.run(RowsInMemory(features, labels / 50), silent).figures
-    clip = figures["clip_norm"] / math.sqrt(figures["effective_dimension"])
-    assert (clip > made.method.clip * (1 - 1e-9)) == (algorithm == "private_splines")
+    made = plan(
+        Request(8.0, 1e-6, algorithm="private_splines"), Facts(20_000, DIMENSION, is_classifier=False, blocks=BLOCKS)
+    )
+    figures = made.run(RowsInMemory(features, labels / scale), silent).figures
+    part = figures["clip_norm"] / math.sqrt(figures["effective_dimension"]) / made.method.clip
+    assert part <= 0.4 or part > 1 - 1e-9
+    assert part < 0.4 or scale < 50
 
 
 # --- pairs of columns -----------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ class PreconditionedDescent:
     clip: float  # c: gradients in x̃ are clipped to C = c·√d_eff
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
-    may_shorten: ClassVar[bool] = True  # the clip of the second descent of numbers
+    spared: ClassVar[float] = 1.0  # a clip for the second descent of numbers between this part of c and c is left at c
     reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
     @property
@@ -370,7 +370,7 @@ class PreconditionedDescent:
         pace()
         later = self.passes - passes
         clip = table.clip(self._noise_of_prediction(way, later), self.clip)
-        clip = clip if self.may_shorten else max(clip, self.clip)
+        clip = self.clip if self.spared * self.clip < clip < self.clip else clip
         model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
         evaluation = residuals.evaluation(rows, released.models, table.bound)
