@@ -118,7 +118,7 @@ def test_nearest_shares_are_shares(noisy):
 def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
     descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
     square = descent.columns.multiplier**-2 + descent.passes * descent.step_multiplier**-2
-    square += descent._multiplier_of(descent._cross_share) ** -2 if descent._cross_share else 0
+    square += descent._multiplier_of(descent.cross_share) ** -2 if descent.cross_share else 0
     square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
     square += 2 * descent.residuals.multiplier**-2 if descent.residuals else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
@@ -233,7 +233,7 @@ def test_columns_that_say_the_same_are_no_steep_direction(copies):
     rows = RowsInMemory(features, labels)
     found = ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows)
     way, variances = additive_preconditioner(blocks, found, 1e9, 0.3, is_number=False)
-    flat = flattened(rows, way, variances, (len(features), 0.01))
+    flat = flattened(rows, way, variances, len(features), 0.01)
     before, after = (np.linalg.eigvalsh(np.cov((features @ each.matrix.T * each.scale).T))[-1] for each in (way, flat))
     assert (before > 5) == (copies > 1)
     assert after < 1.5
@@ -250,7 +250,7 @@ def test_noise_flattens_no_direction():
     way, variances = additive_preconditioner(
         blocks, ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows), 1e9, 0.0, is_number=False
     )
-    flat = flattened(rows, way, variances, (len(features), 1e5))
+    flat = flattened(rows, way, variances, len(features), 1e5)
     assert np.linalg.norm(flat.matrix * flat.scale - way.matrix * way.scale, 2) < 0.5 * way.scale
 
 
@@ -385,6 +385,18 @@ def test_a_pair_is_learned_that_no_column_says(is_classifier):
     assert usually(lambda: fits(rows, PAIRED) > 0.8)
     columns = RowBlocks(PAIRED.blocks[:2], PAIRED.radius)
     assert fits(np.delete(rows, np.s_[5:11], axis=1), columns) < 0.75
+
+
+def test_a_share_for_a_table_of_scores_is_refused_for_numbers():
+    """It would have no effect: numbers have a table of residuals."""
+    with pytest.raises(ValueError, match=r"evaluation_share = 0\.1 is for classes, and the label is a number"):
+        planned(is_classifier=False, settings='{"evaluation_share": 0.1}')
+
+
+@pytest.mark.parametrize("size", [1e308, 1e-320])
+def test_a_step_beyond_the_floats_is_refused(size):
+    with pytest.raises(ValueError, match=r"step_size = .* must be between"):
+        planned(step_size=size)
 
 
 REFUSED = {

@@ -115,8 +115,8 @@ cdef class _Columns(_Linear):
     """A scorer of rows; the base class, which computes the contribution of a column; see `row_columns.Column`.
 
     Factors are 0 if the scale is linear. The intervals of all columns, bins or between knots, are stored one after the
-    other, and the first one of each column begins at -∞. The groups of a column for pairs of columns follow one another, and so do their edges
-    and the weights of the pairs; see `row_columns.Crossing`.
+    other, and the first one of each column begins at -∞. The groups of a column for pairs of columns follow one
+    another, and so do their edges and the weights of the pairs; see `row_columns.Crossing`.
     """
 
     cdef bytes _kinds

@@ -69,15 +69,15 @@ class CutMomentRelease:
         return math.sqrt(2 * self.coordinates) * self.noise.noise_scale / self.rows
 
 
-def flattened(rows: Rows, way: Preconditioner, variances: np.ndarray, public: tuple[int, float]) -> Preconditioner:
+def flattened(rows: Rows, way: Preconditioner, variances: np.ndarray, count: int, multiplier: float) -> Preconditioner:
     """Return coordinates in which no direction varies more than 1, as far as a released moment shows it.
 
-    `variances` (a,) are those of the coordinates of `way`, as they were thought of, and `public` are n and the
-    multiplier. Only what is clear of noise counts: the difference from them is shortened by the noise's largest
-    eigenvalue.
+    `variances` (a,) are those of the coordinates of `way`, as they were thought of, `count` is n, and `multiplier`
+    that of the release. Only what is clear of noise counts: the difference from them is shortened by the noise's
+    largest eigenvalue.
     """
     length = LONGEST * math.sqrt(way.effective_dimension) / way.scale
-    release = CutMomentRelease(public[0], len(way.matrix), len(variances), length, public[1])
+    release = CutMomentRelease(count, len(way.matrix), len(variances), length, multiplier)
     unit = (length * way.scale) ** 2
     found = release.released(rows, way.matrix) * unit - np.diag(variances)
     values, vectors = np.linalg.eigh(found)
@@ -94,7 +94,8 @@ def _turned(way: Preconditioner, matrix: np.ndarray, effective: float) -> Precon
     moved = np.zeros_like(way.matrix)
     moved[:count] = matrix @ way.matrix[:count]
     norm = float(np.linalg.norm(moved, 2)) * ABOVE
-    start = None if way.start is None else np.zeros(len(moved))
-    if start is not None and way.start is not None:
-        start[:count] = np.linalg.solve(matrix, way.start[:count]) * norm
+    start = way.start
+    if start is not None:
+        turned = np.linalg.solve(matrix, start[:count]) * norm
+        start = np.concatenate([turned, start[count:]])
     return replace(way, matrix=moved / norm, scale=way.scale * norm, effective_dimension=effective, start=start)

@@ -193,7 +193,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         residual_share=_residual_share(signal, request, facts, own),
         passes=own.passes or usual_passes(signal, facts),
         clip=own.clip or usual_clip(signal, facts),
-        step_size=usual_step(objective, signal) if request.step_size is None else _step_given(request.step_size),
+        step_size=usual_step(objective, signal) if request.step_size is None else step_given(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
     )
 
@@ -211,7 +211,12 @@ def _moment_share(request: Request, facts: Facts, own: Settings) -> float:
 
 def _evaluation_share(request: Request, facts: Facts, own: Settings) -> float:
     """Return the share of μ² for the table of scores; raise ValueError if none is left for the steps."""
-    share, rest = own.evaluation_share, MOST_SHARED - _moment_share(request, facts, own)
+    return share_for_scores(own.evaluation_share, facts, _moment_share(request, facts, own))
+
+
+def share_for_scores(share: float | None, facts: Facts, moments: float) -> float:
+    """Return the share of μ² for the table of scores, where moments have that share; raise ValueError as above."""
+    rest = MOST_SHARED - moments
     if share is None:
         return min(usual_evaluation_share(facts), rest / 2)
     if share and not facts.is_classifier:
@@ -225,10 +230,14 @@ def _evaluation_share(request: Request, facts: Facts, own: Settings) -> float:
 
 def _residual_share(signal: float, request: Request, facts: Facts, own: Settings) -> float:
     """Return the share of μ² for residuals: for numbers, where a signal is left after it and no clip is given."""
-    is_chosen = own.clip is None and not facts.is_classifier and signal >= RESIDUAL_SIGNAL
-    if not is_chosen or (own.passes is not None and own.passes < LEAST_PASSES):
+    if signal < RESIDUAL_SIGNAL or not has_residuals(facts, own.clip, own.passes):
         return 0.0
     return min(RESIDUAL_SHARE, (MOST_SHARED - _moment_share(request, facts, own)) / 2)
+
+
+def has_residuals(facts: Facts, clip: float | None, passes: int | None) -> bool:
+    """Return whether a descent with this clip and number of passes, if they are given, has a table of residuals."""
+    return clip is None and not facts.is_classifier and (passes is None or passes >= LEAST_PASSES)
 
 
 def last_half(passes: int) -> int:
@@ -241,7 +250,7 @@ def first_passes(passes: int) -> int:
     return round(0.45 * passes)
 
 
-def _step_given(size: float) -> float:
+def step_given(size: float) -> float:
     """Return the step size that was given: no model of T steps is beyond all floats, or below the normal ones."""
     between("step_size", settings.positive_step(size), 1 / LARGEST, LARGEST)
     return size

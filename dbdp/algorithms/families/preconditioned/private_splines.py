@@ -17,12 +17,13 @@ from dbdp.algorithms.declared_options import Options, OwnSettings, anything, aut
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
 from dbdp.algorithms.families.preconditioned.flattening import flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
-    LEAST_PASSES,
     MOST_PASSES,
     RESIDUAL_SHARE,
     PreconditionedDescent,
     PreconditionedPlan,
-    usual_evaluation_share,
+    has_residuals,
+    share_for_scores,
+    step_given,
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Facts, Request
@@ -98,17 +99,19 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     affordable = signal / (ROWS_PER_DIMENSION if facts.is_classifier else OF_NUMBERS)
     is_free = facts.is_classifier and affordable > facts.dimension
     step = (2 if facts.is_classifier else 1) / loss.smoothness
-    share = usual_evaluation_share(facts) if own.evaluation_share is None else own.evaluation_share
+    cross = _cross_share(affordable, facts, blocks)
+    moments = COLUMN_SHARE + cross
     descent = SplineDescent(
         objective=Linear(loss, facts.dimension, 1),
         facts=facts,
         multiplier=multiplier,
-        moment_share=COLUMN_SHARE + (CROSS_SHARE if _has_cross_moment(affordable, facts, blocks) else 0.0),
-        evaluation_share=share if facts.is_classifier else 0.0,
+        moment_share=moments,
+        cross_share=cross,
+        evaluation_share=share_for_scores(own.evaluation_share, facts, moments),
         residual_share=_residual_share(signal, facts, own),
         passes=own.passes or (MORE_PASSES if is_free else PASSES),
         clip=own.clip or (CLIP if facts.is_classifier else min(LONGEST, OF_A_NUMBER * max(1.0, signal / 1000) ** 0.4)),
-        step_size=step if request.step_size is None else settings.positive_step(request.step_size),
+        step_size=step if request.step_size is None else step_given(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, loss),
         blocks=blocks,
         affordable=affordable,
@@ -130,15 +133,13 @@ def _warning(descent: "SplineDescent") -> dict[str, str]:
 
 def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
     """Return the share of μ² for residuals of numbers: where a signal is left after it, and no clip is given."""
-    is_short = own.passes is not None and own.passes < LEAST_PASSES
-    if facts.is_classifier or own.clip is not None or is_short or signal < LEAST_SIGNAL_OF_RESIDUALS:
-        return 0.0
-    return RESIDUAL_SHARE
+    is_strong = signal >= LEAST_SIGNAL_OF_RESIDUALS
+    return RESIDUAL_SHARE if is_strong and has_residuals(facts, own.clip, own.passes) else 0.0
 
 
-def _has_cross_moment(affordable: float, facts: Facts, blocks: RowBlocks) -> bool:
-    """Return whether the noise leaves a dimension to each column: with less it hides which columns go together."""
-    return affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS
+def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
+    """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
+    return CROSS_SHARE if affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -161,6 +162,7 @@ class SplineDescent(PreconditionedDescent):
     """The release as it is planned; `moment_share` is the share of μ² for the columns' moments."""
 
     blocks: RowBlocks
+    cross_share: float  # the part of moment_share for the moment of all columns together
     affordable: float  # the most dimension that the noise leaves
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
 
@@ -179,18 +181,14 @@ class SplineDescent(PreconditionedDescent):
         found, is_number = self.columns.released(rows), not self.facts.is_classifier
         first = self._first(found.labels)
         way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
-        if not self._cross_share:
+        if not self.cross_share:
             return way
-        return flattened(rows, way, variances, (self.facts.rows, self._multiplier_of(self._cross_share)))
+        return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
 
     @property
     def _passes_before(self) -> int:
         """Passes before the first step: two releases of moments, or one, and the change of coordinates."""
-        return 3 if self._cross_share else 2
-
-    @property
-    def _cross_share(self) -> float:
-        return self.moment_share - COLUMN_SHARE
+        return 3 if self.cross_share else 2
 
     def _first(self, labels: np.ndarray) -> float:
         """Return the constant at which the descent begins: the log-odds of the classes, or the mean of a number."""

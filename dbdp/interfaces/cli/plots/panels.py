@@ -11,6 +11,7 @@ import numpy as np
 
 from dbdp.interfaces.cli.plots import pictures
 from dbdp.interfaces.python.client.database import Database
+from dbdp.registry.results.shapes import importance
 from dbdp.sessions.session import Row
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Shapes:
 
 def shapes(database: Database, model: str, label: str | None) -> Shapes:
     """Return the shapes of a model, of one class if the label has several."""
-    rows, ranked = database.shapes(model), database.importance(model)
+    rows = database.shapes(model)
+    ranked = importance(rows)
     classes = list(dict.fromkeys(row["class"] for row in rows))
     if label not in classes:
         named = f"--class {label!r} is none of the model's classes" if label else "the label has several classes"

@@ -12,6 +12,7 @@ from dbdp.interfaces.web.views import bars, charts, receipt_entries, shape_chart
 from dbdp.interfaces.web.views.declared_columns import declared
 from dbdp.interfaces.web.views.page_refusals import missing_model
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.results.shapes import importance
 from dbdp.sessions.session import Row
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -181,4 +182,5 @@ def _shapes(database: Database, row: Row) -> list[charts.Chart]:
         or not Declaration.from_json(row["declaration"]).parts
     ):
         return []
-    return shape_charts.shapes(database.shapes(row["id"]), database.importance(row["id"]))
+    shapes = database.shapes(row["id"])
+    return shape_charts.shapes(shapes, importance(shapes))
