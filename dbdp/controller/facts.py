@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import signal_of
+from dbdp.algorithms.combined.groups import GroupsRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.families.preconditioned.private_splines import KNOTS, enough_signal
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
@@ -62,23 +64,30 @@ def check_regression(dataset: RegisteredDataset) -> None:
 def coded(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
     """Return the dataset with the pairs of columns and the knots of a request, and the request that names each pair."""
     dataset, request = paired(dataset, request)
-    if not dataset.declaration.vector and (request.algorithm == SPLINES or _bears_curves(dataset, request)):
-        dataset = replace(dataset, declaration=dataset.with_knots(KNOTS))
-    return dataset, request
+    return (_curved(dataset) if _has_curves(dataset, request) else dataset), request
+
+
+def _curved(dataset: RegisteredDataset) -> RegisteredDataset:
+    return replace(dataset, declaration=dataset.with_knots(KNOTS))
+
+
+def _has_curves(dataset: RegisteredDataset, request: Request) -> bool:
+    if dataset.declaration.vector:
+        return False
+    return request.algorithm == SPLINES or (request.algorithm == AUTO and _bears_curves(dataset, request))
 
 
 def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     """Return whether `auto` learns a curve for each number, by public facts: where n·μ is enough for each."""
-    declaration, others = dataset.declaration, (request.network, request.projection, request.summary)
-    is_possible = request.algorithm == AUTO and request.delta > 0 and others == (None, None, None)
-    if not is_possible or declaration.outputs > 1 or not declaration.intercept:
-        return False
     check_epsilon_delta(request.epsilon, request.delta)
-    curved = dataset.with_knots(KNOTS)
-    public = facts(replace(dataset, declaration=curved), request)
-    if not curved.curves or public.dimension > MOST_DIMENSION:
+    declaration, others = dataset.declaration, (request.network, request.projection, request.summary)
+    if not request.delta or others != (None, None, None) or declaration.outputs > 1 or not declaration.intercept:
         return False
-    enough = enough_signal(curved.curves + len(curved.pairs), is_classifier=public.is_classifier)
+    curved = _curved(dataset)
+    public, curves = facts(curved, request), curved.declaration.curves
+    if not curves or public.dimension > MOST_DIMENSION:
+        return False
+    enough = enough_signal(curves + len(declaration.pairs), is_classifier=public.is_classifier)
     return signal_of(request, public) * public.dimension >= enough
 
 
@@ -96,13 +105,25 @@ def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredData
     return replace(dataset, declaration=declaration), named
 
 
-def coded_for_several(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
-    """As `coded`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
-    if request.pairs == AUTO:
+def coded_for_several(
+    dataset: RegisteredDataset, request: TuningRequest | GroupsRequest
+) -> tuple[RegisteredDataset, Request]:
+    """As `coded`, for several trainings of one encoding.
+
+    Raise ValueError for pairs = 'auto', which decides by the rows of one, and if only some runs learn curves.
+    """
+    if request.base.pairs == AUTO:
         raise ValueError(
             "pairs = 'auto' needs one training run, and this call has several; name pairs, or give a number"
         )
-    return coded(dataset, request)
+    dataset, base = paired(dataset, request.base)
+    runs = [replace(base, algorithm=each) for each in request.algorithms]
+    are_curved = {_has_curves(dataset, run) for run in runs}
+    if len(are_curved) > 1:
+        raise ValueError(
+            f"only some candidates learn a curve for each number, as {SPLINES} does; name one algorithm for all of them"
+        )
+    return (_curved(dataset) if are_curved == {True} else dataset), base
 
 
 def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:

@@ -44,7 +44,7 @@ COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
-ENOUGH = 100  # nμ for each curve
+ENOUGH, FOR_A_CURVE = 300, 20  # nμ from which curves pay, in all and for each: below, straight lines cost less
 FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
@@ -78,7 +78,7 @@ OPTIONS = Options(
 
 def enough_signal(curves: int, *, is_classifier: bool) -> float:
     """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.6)."""
-    return max(ENOUGH * curves, 0.0 if is_classifier else LEAST_SIGNAL_OF_RESIDUALS)
+    return max(ENOUGH if is_classifier else LEAST_SIGNAL_OF_RESIDUALS, FOR_A_CURVE * curves)
 
 
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
@@ -165,6 +165,11 @@ class SplineDescent(PreconditionedDescent):
     cross_share: float  # the part of moment_share for the moment of all columns together
     affordable: float  # the most dimension that the noise leaves
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
+
+    @property
+    def learned(self) -> float:
+        """The most dimension that the noise leaves, or all coordinates."""
+        return min(self.affordable, self.facts.dimension)
 
     @property
     def columns(self) -> ColumnRelease:
