@@ -57,7 +57,7 @@ class SplineSettings(OwnSettings):
         0.0, 0.8, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05"
     )
     clip: float | None = automatic(
-        1e-6, 100.0, "c: gradients are clipped to c·√d_eff, of numbers in units of their spread; by default .25, or .13 to .26"
+        1e-6, 100.0, "c: gradients are clipped to c·√d_eff, of numbers in units of their spread; by default .13 to .26"
     )
 
 
