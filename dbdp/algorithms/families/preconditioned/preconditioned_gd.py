@@ -353,8 +353,7 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        descended = self._descended(rows, way, self.clip, self.passes, pace)
-        return self.evaluated(rows, way, self._in_rows(way, *descended, self.clip), pace)
+        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
         """Pack the rows, and change to the coordinates of their noisy second moment."""
@@ -365,8 +364,8 @@ class PreconditionedDescent:
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
-        descended = self._descended(rows, way, self.clip, self.passes, pace)
-        return self._in_rows(way, *descended, self.clip)
+        clip = self.clip * way.unit
+        return self._in_rows(way, *self._descended(rows, way, clip, self.passes, pace), clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
         """Return models that a table of their scores calibrates and evaluates, if it has a share."""
@@ -378,13 +377,13 @@ class PreconditionedDescent:
 
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
-        passes = first_passes(self.passes)
-        start, before = self._descended(rows, way, self.clip, passes, pace)
-        table = residuals.table(rows, self._in_rows(way, start, before, self.clip).models)
+        passes, usual = first_passes(self.passes), self.clip * way.unit
+        start, before = self._descended(rows, way, usual, passes, pace)
+        table = residuals.table(rows, self._in_rows(way, start, before, usual).models)
         pace()
         later = self.passes - passes
-        clip = table.clip(self._noise_of_prediction(way, later), self.clip)
-        clip = self.clip if self.spared * self.clip < clip < self.clip else clip
+        clip = table.clip(self._noise_of_prediction(way, later), usual)
+        clip = usual if self.spared * usual < clip < usual else clip
         model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
         evaluation = residuals.evaluation(rows, released.models, table.bound)
