@@ -10,11 +10,14 @@ from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.families.preconditioned.private_splines import KNOTS, enough_signal
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
+from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.monotone import directions
 from dbdp.learning.rows.pairs import CELLS_OF_NAMED, NONE, USUAL_CELLS, Names
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import row_blocks
 
 SPLINES = "private_splines"
@@ -42,9 +45,17 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
-        blocks=row_blocks(declaration) if request.algorithm == SPLINES or declaration.curves else None,
+        blocks=_blocks(declaration, request),
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
+
+
+def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
+    """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
+    if request.algorithm != SPLINES and not declaration.curves:
+        return None
+    named = directions(request.monotone, declaration.parts, declaration.pairs)
+    return row_blocks(declaration, named)
 
 
 def _label_half(bounds: tuple[float, float] | None) -> float | None:

@@ -79,6 +79,7 @@ OPTIONS = Options(
         "clip_norm": 'give clip in settings, such as {"clip": 0.4}',
         "regularisation": "leave it out: the coordinates regularise, and radius limits the norm of the model",
         "shards": "leave it out: each step reads all rows",
+        "monotone": "leave it out, or choose algorithm => 'private_splines', which has it",
     },
     Settings,
     least_signal=0.1,

@@ -25,14 +25,15 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     step_given,
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
-from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.algorithms.stages.label_window import WindowRelease, coarse_window
 from dbdp.learning.counts.cut_moments import MOST_ROWS
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import Linear, projected
 from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.monotone import monotone_models
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -63,7 +64,7 @@ class SplineSettings(OwnSettings):
 
 
 OPTIONS = Options(
-    {**anything("huber_width", "positive_weight", "step_size", "radius"), "mechanism": (Gaussian.name,)},
+    {**anything("huber_width", "positive_weight", "step_size", "radius", "monotone"), "mechanism": (Gaussian.name,)},
     {
         "epochs": "give passes in settings",
         "clip_norm": "give clip in settings",
@@ -76,7 +77,7 @@ OPTIONS = Options(
 
 
 def enough_signal(curves: int, *, is_classifier: bool) -> float:
-    """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.6)."""
+    """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.8)."""
     return max(ENOUGH if is_classifier else LEAST_SIGNAL_OF_RESIDUALS, FOR_A_CURVE * curves)
 
 
@@ -149,6 +150,7 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     obstacles = {
         "delta = 0, and it adds Gaussian noise": request.delta == 0,
         "it has a curve for each column, and the feature is an array": facts.blocks is None,
+        "a projection mixes its columns": request.projection_dimension is not None,
         "the dataset has no intercept": not facts.intercept,
         f"the label has {facts.outputs} classes, and it learns two classes or a number": facts.outputs > 1,
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
@@ -193,6 +195,14 @@ class SplineDescent(PreconditionedDescent):
         if not self.cross_share:
             return way
         return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
+
+    def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
+        """Return models over packed rows, which keep the directions of monotone columns; their noise is that before."""
+        released = super()._in_rows(way, model, noise, clip)
+        if way.shares is None or not any(block.direction for block in self.blocks.blocks):
+            return released
+        models = monotone_models(released.models, self.blocks, way.shares)
+        return replace(released, models=projected(models, self.radius))
 
     @property
     def _passes_before(self) -> int:
