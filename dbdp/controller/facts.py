@@ -173,9 +173,12 @@ def _is_affordable(dataset: RegisteredDataset, request: Request, chosen: Sequenc
     """Return whether pairs leave `preconditioned_gd` a signal n·μ/d of LEAST_SIGNAL, by public facts.
 
     Nothing was measured for other algorithms, for several classes, and with a projection or a summary: they have none.
+    Nor have curves, which `auto` learns first.
     """
     check_epsilon_delta(request.epsilon, request.delta)
     is_measured = request.algorithm in (AUTO, "preconditioned_gd") and request.delta > 0
+    if _has_curves(dataset, request):
+        return False
     is_plain = request.summary is None and request.projection is None and dataset.declaration.outputs == 1
     if not (is_measured and is_plain):
         return False

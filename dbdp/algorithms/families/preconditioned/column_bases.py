@@ -129,4 +129,4 @@ def additive_preconditioner(
     counted = [basis.variances / (basis.variances + ridge) for basis in bases]
     variances = np.concatenate([[1.0], *counted])
     shares = np.concatenate([basis.mean for basis in bases])
-    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first, shares), variances
+    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first, shares=shares), variances
