@@ -383,7 +383,8 @@ class Checked:
         """Return a training with the forecast of the present constants."""
         request = Request(result["epsilon"], result["delta"], algorithm=result["algorithm"])
         facts = facts_of(result)
-        return cls(result, forecast.ranges(request, facts), "warning" in plan(request, facts).explain())
+        is_warned = bool(result["plan"]["warning"]) or "warning" in forecast.forecast(request, facts)
+        return cls(result, forecast.ranges(request, facts), is_warned)
 
     def is_right(self, measure: str) -> bool:
         """Return whether a cost is in its range; one that is not clearly above 0 is in a range that begins there."""

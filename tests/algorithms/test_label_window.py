@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.families.preconditioned.preconditioning import preconditioner_of
 from dbdp.algorithms.rows import silent
 from dbdp.algorithms.stages.label_window import CELLS, WindowRelease, coarse_window, window_of
 from dbdp.learning.counts import tallies
@@ -114,22 +115,57 @@ def narrow(spread, middle):
     return np.hstack(parts) / BLOCKS.radius, np.clip(labels, -1, 1)
 
 
-def ratio(spread, middle, epsilon, **own):
-    """RMSE of private splines in units of the labels' deviation, that of the best constant."""
+REACH = BLOCKS.radius * math.sqrt(2)  # as `Declaration.reach` has it
+
+
+def made(epsilon, algorithm="private_splines", dimension=KNOTS * COLUMNS + CLASSES + 1, **own):
+    facts = Facts(ROWS, dimension, is_classifier=False, reach=REACH, blocks=BLOCKS)
+    return plan(Request(epsilon, 1e-6, algorithm=algorithm, settings=json.dumps(own)), facts)
+
+
+def ratio(spread, middle, epsilon, algorithm="private_splines", **own):
+    """RMSE in units of the labels' deviation, that of the best constant."""
     features, labels = narrow(spread, middle)
-    request = Request(epsilon, 1e-6, algorithm="private_splines", settings=json.dumps(own))
-    made = plan(request, Facts(ROWS, features.shape[1], is_classifier=False, blocks=BLOCKS))
-    assert "warning" not in made.explain()
-    errors = features @ made.run(RowsInMemory(features, labels), silent).models[0] - labels
+    errors = features @ made(epsilon, algorithm, **own).run(RowsInMemory(features, labels), silent).models[0] - labels
     return float(np.sqrt(np.mean(errors**2)) / labels.std())
 
 
+@pytest.mark.parametrize("algorithm", ["private_splines", "preconditioned_gd"])
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 4.0])
 @pytest.mark.parametrize("spread", [0.001, 0.003, 0.01], ids=["a thousandth", "a three hundredth", "a hundredth"])
-def test_labels_in_a_small_part_of_their_bounds_are_learned(spread, epsilon):
+def test_labels_in_a_small_part_of_their_bounds_are_learned(spread, epsilon, algorithm):
     """Never worse than the constant, wherever they are; with more signal much better."""
     most = {0.2: 1.02, 1.0: 0.8, 4.0: 0.7}[epsilon]
-    assert usually(lambda: ratio(spread, RANDOM.uniform(-0.95, 0.95), epsilon) < most)
+    assert usually(lambda: ratio(spread, RANDOM.uniform(-0.95, 0.95), epsilon, algorithm) < most)
+
+
+def test_the_descent_begins_at_the_mean_in_any_coordinates():
+    """The model of only an intercept, over rows that W has changed, says the mean for every row."""
+    features, _ = narrow(0.01, 0.5)
+    way = preconditioner_of(features.T @ features / ROWS, 0.01).begun(0.37 * BLOCKS.radius, 0.2)
+    assert features @ way.matrix.T @ way.start == pytest.approx(0.37)
+    assert way.unit == 0.2
+
+
+@pytest.mark.parametrize("algorithm", ["private_splines", "preconditioned_gd"])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_the_parts_of_the_noise_of_numbers_add_up(algorithm, epsilon):
+    """By the shares of μ², of which each release's multiplier follows."""
+    method = made(epsilon, algorithm).method
+    steps = method.passes * (method.multiplier / method.step_multiplier) ** 2
+    shares = method.moment_share + method.label_share + method.residual_share
+    assert method.label_share > 0
+    assert shares + steps == pytest.approx(1)
+    assert shares + steps <= 1
+
+
+@pytest.mark.parametrize("missing", ["a known constant", "labels that are numbers", "a free clip"])
+def test_without_what_it_needs_no_label_is_counted(missing):
+    reach, is_classifier = 1.0 if missing == "a known constant" else REACH, missing == "labels that are numbers"
+    own = {"clip": 0.3} if missing == "a free clip" else {}
+    facts = Facts(ROWS, KNOTS * COLUMNS + CLASSES + 1, is_classifier=is_classifier, reach=reach)
+    request = Request(1.0, 1e-6, algorithm="preconditioned_gd", settings=json.dumps(own))
+    assert plan(request, facts).method.label_share == 0
 
 
 def test_with_clips_in_units_of_the_bounds_they_are_not():

@@ -53,10 +53,18 @@ class WindowRelease:
 
     def released(self, rows: Rows, low: float, high: float) -> LabelWindow:
         """Return where the labels are within [low, high]: one pass over the packed rows."""
+        return window_of(self._noisy(rows, low, high), self.noise.noise_scale, self.rows, low, high)
+
+    def found(self, rows: Rows) -> LabelWindow:
+        """Return where the labels are within their bounds, by two releases: one of all the bounds, and `released`."""
+        noisy = self._noisy(rows, -1.0, 1.0)
+        total = max(noisy.sum(), self.noise.noise_scale * math.sqrt(CELLS))
+        return self.released(rows, *coarse_window(noisy / total, self.noise.noise_scale / total))
+
+    def _noisy(self, rows: Rows, low: float, high: float) -> np.ndarray:
         tally = tallies.NumberCells(low, high, CELLS)
         described = tallies.described(tally, outputs=1, dimension=self.dimension)
-        noisy = self.noise.release(rows.tally(np.zeros(self.dimension), described).astype(float))
-        return window_of(noisy, self.noise.noise_scale, self.rows, low, high)
+        return self.noise.release(rows.tally(np.zeros(self.dimension), described).astype(float))
 
 
 def coarse_window(shares: np.ndarray, deviation: float) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from dbdp.algorithms.declared_options import Options, OwnSettings, anything, aut
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
 from dbdp.algorithms.families.preconditioned.flattening import flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
+    LABEL_SHARE,
     MOST_PASSES,
     RESIDUAL_SHARE,
     PreconditionedDescent,
@@ -43,7 +44,6 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 KNOTS = 8  # of each number
 COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
-LABEL_SHARE = 0.02  # of μ², for where the labels of numbers are
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
@@ -104,7 +104,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     step = (2 if facts.is_classifier else 1) / loss.smoothness
     cross = _cross_share(affordable, facts, blocks)
     labels = 0.0 if facts.is_classifier else LABEL_SHARE
-    moments = COLUMN_SHARE + cross + labels
+    moments = COLUMN_SHARE + cross
     descent = SplineDescent(
         objective=Linear(loss, facts.dimension, 1),
         facts=facts,
@@ -165,11 +165,10 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
 
 @dataclass(frozen=True, kw_only=True)
 class SplineDescent(PreconditionedDescent):
-    """The release as it is planned; `moment_share` is the share of μ² for the columns' moments and the labels."""
+    """The release as it is planned; `moment_share` is the share of μ² for the columns' moments."""
 
     blocks: RowBlocks
     cross_share: float  # the part of moment_share for the moment of all columns together
-    label_share: float  # the part of it for where the labels are
     affordable: float  # the most dimension that the noise leaves
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
 
@@ -218,9 +217,6 @@ class SplineDescent(PreconditionedDescent):
         release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
         window = release.released(rows, *coarse_window(found.labels, found.deviation))
         return window.mean, window.width
-
-    def _shares_before(self) -> dict[str, float]:
-        return {"moment_share": self.moment_share}
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the columns' moments and the mechanism."""
