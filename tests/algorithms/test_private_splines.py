@@ -15,6 +15,7 @@ from dbdp.algorithms.families.preconditioned.column_bases import additive_precon
 from dbdp.algorithms.families.preconditioned.flattening import CutMomentRelease, flattened
 from dbdp.algorithms.rows import silent
 from dbdp.algorithms.stages.column_moments import ColumnRelease, nearest_shares
+from dbdp.algorithms.stages.label_window import LabelWindow, WindowRelease
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.block_moments import PARTS, BlockMoments
 from dbdp.learning.counts.cut_moments import MOST_ROWS, STEPS, CutMoment
@@ -24,6 +25,7 @@ from dbdp.learning.rows.features import Numeric
 from dbdp.learning.rows.monotone import monotone_models
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
+RANDOM = np.random.default_rng()
 KNOTS = 8
 BLOCKS = RowBlocks((ColumnBlock(CURVE, KNOTS), ColumnBlock(CATEGORY, 3), ColumnBlock(INDICATOR, 1)), 2.0)
 DIMENSION = KNOTS + 3 + 1 + 1
@@ -119,7 +121,7 @@ def test_nearest_shares_are_shares(noisy):
 def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
     descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
     square = descent.columns.multiplier**-2 + descent.passes * descent.step_multiplier**-2
-    square += descent._multiplier_of(descent.cross_share) ** -2 if descent.cross_share else 0
+    square += sum(descent._multiplier_of(each) ** -2 for each in (descent.cross_share, descent.label_share) if each)
     square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
     square += 2 * descent.residuals.multiplier**-2 if descent.residuals else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
@@ -244,6 +246,21 @@ def test_columns_that_say_the_same_are_no_steep_direction(copies):
     assert starts[1] == pytest.approx(0.3, abs=0.01)
 
 
+@pytest.mark.parametrize("is_number", [False, True])
+def test_little_signal_leaves_no_coordinate_far_from_its_mean(is_number):
+    """The noise of a mean that is on no simplex, or of the number of rows, made coordinates of thousands."""
+    features, blocks, _ = together(4)
+    labels = np.where(RANDOM.random(len(features)) < 0.5, 1.0, -1.0)
+
+    def is_short():
+        release = ColumnRelease(blocks, is_number, features.shape[1], 10_000.0)
+        found = release.released(RowsInMemory(features, labels))
+        way, _ = additive_preconditioner(blocks, found, 3.0, 0.0, is_number=is_number)
+        return np.square(features @ way.matrix.T * way.scale).sum(axis=1).max() < 500
+
+    assert usually(lambda: all(is_short() for _ in range(10)))
+
+
 def test_noise_flattens_no_direction():
     """What is not clear of the noise stays as it was thought."""
     features, blocks, labels = together(1)
@@ -310,8 +327,9 @@ def test_a_release_evaluates_itself():
 
 
 @pytest.mark.parametrize("scale", [1, 2, 4, 8, 50])
-def test_residuals_shorten_the_clip_of_splines_much_or_not(scale):
-    """Labels in a small part of their bounds have short residuals; a clip that is a little shorter gains nothing."""
+def test_residuals_shorten_the_clip_of_splines_much_or_not(scale, monkeypatch):
+    """Labels in a small part of their window have short residuals; a clip that is a little shorter gains nothing."""
+    monkeypatch.setattr(WindowRelease, "released", lambda *_: LabelWindow(0.0, 1.0))
     features, labels = curved(False)
     made = plan(
         Request(8.0, 1e-6, algorithm="private_splines"), Facts(20_000, DIMENSION, is_classifier=False, blocks=BLOCKS)

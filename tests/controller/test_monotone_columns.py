@@ -74,8 +74,8 @@ REFUSED = {
     "unknown": (SPLINES + """, monotone => '{"w": 1}'""", "monotone names 'w'; use declared numbers: u, b, v"),
     "category": (SPLINES + """, monotone => '{"c": 1}'""", "'c', a column of categories, which have no order"),
     "pair": (SPLINES + """, pairs => 'u*c', monotone => '{"u": 1}'""", r"in the pair u\*c"),
-    "default": (
-        """monotone => '{"u": 1}'""",
+    "straight": (
+        """algorithm => 'preconditioned_gd', monotone => '{"u": 1}'""",
         "algorithm 'preconditioned_gd' does not support monotone",
     ),
     "linear": ("""algorithm => 'bolt_on', monotone => '{"u": 1}'""", "drop monotone, or use algorithm private_splines"),
@@ -92,10 +92,14 @@ def test_what_cannot_be_kept_is_refused_before_the_charge(connection, dataset, c
     assert connection.execute("select count(*) from dbdp.ledger").fetchone() == before
 
 
-def test_the_remedy_of_the_default_works(connection, dataset):
+def test_the_default_has_monotone_columns_if_it_has_curves(connection, dataset):
+    """With less ε it is a straight line, and the remedy that the refusal names works."""
+    explain = """select dbdp.dp_explain(%s, %s, 1e-6, {}, monotone => '{{"u": 1}}') ->> 'algorithm'"""
+    default, named = explain.format("algorithm => 'auto'"), explain.format(SPLINES)
+    assert connection.execute(default, (dataset, 5)).fetchone() == ("private_splines",)
     with pytest.raises(Exception, match="choose algorithm => 'private_splines'"):
-        connection.execute("""select dbdp.dp_explain(%s, 1, 1e-6, monotone => '{"u": 1}')""", (dataset,))
-    connection.execute(f"""select dbdp.dp_explain(%s, 1, 1e-6, {SPLINES}, monotone => '{{"u": 1}}')""", (dataset,))
+        connection.execute(default, (dataset, 0.01))
+    assert connection.execute(named, (dataset, 0.01)).fetchone() == ("private_splines",)
 
 
 def test_the_command_line_and_estimators_have_it(connection, database, dataset, server_url):

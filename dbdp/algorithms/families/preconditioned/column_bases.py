@@ -48,7 +48,7 @@ def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number:
     """Return the coordinates of a column with this second moment, or these shares; see `NoisyColumns`."""
     if block.kind == CURVE:
         short = _short_of_a_curve(moment, noise)
-        return _straight(moment.sum(axis=0)) if short > 0 else _curve(moment, noise, is_number=is_number)
+        return _straight(on_simplex(moment.sum(axis=0))) if short > 0 else _curve(moment, noise, is_number=is_number)
     points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
     mean = moment @ points
     covariance = (points * moment[:, None]).T @ points - np.outer(mean, mean)
@@ -71,7 +71,7 @@ def other_basis(moment: np.ndarray, noise: float, *, is_number: bool) -> Basis |
     short = _short_of_a_curve(moment, noise)
     if abs(short) >= CLEAR * math.sqrt(_BETWEEN_ENTRIES) * noise:
         return None
-    return _curve(moment, noise, is_number=is_number) if short > 0 else _straight(moment.sum(axis=0))
+    return _curve(moment, noise, is_number=is_number) if short > 0 else _straight(on_simplex(moment.sum(axis=0)))
 
 
 def _curve(moment: np.ndarray, noise: float, *, is_number: bool) -> Basis:
