@@ -1,6 +1,6 @@
 """How far the noise of the columns' moments may have moved the curves of a model: rows of the root of its noise.
 
-privacy.md §24.7: post-processing, and an estimate. The descent goes as far in a direction as its rows and its prior
+privacy.md §24.9: post-processing, and an estimate. The descent goes as far in a direction as its rows and its prior
 allow, and both come from noisy moments. A curve that is learned from the released moment is compared with the ones
 that are learned from moments with one deviation of noise more in each of their numbers. Shapes: a moment is
 (width, width), the values of a curve (width,), and the rows of a root (m, width).
