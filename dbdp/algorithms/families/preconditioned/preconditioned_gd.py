@@ -181,7 +181,7 @@ def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPla
 
 
 def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDescent":
-    objective = _objective(request, facts)
+    objective = objective_of(request, facts)
     multiplier = analytic_noise_multiplier(request.epsilon, request.delta)
     signal = signal_of(multiplier, facts)
     return PreconditionedDescent(
@@ -256,7 +256,7 @@ def step_given(size: float) -> float:
     return size
 
 
-def _objective(request: Request, facts: Facts) -> Linear | Softmax:
+def objective_of(request: Request, facts: Facts) -> Linear | Softmax:
     """Return the objective: one model, K by softmax, or K of Huber SVM against the rest with one clip."""
     loss = settings.loss_of(request, facts)
     if facts.outputs == 1 or loss.name == HuberSvm.name:

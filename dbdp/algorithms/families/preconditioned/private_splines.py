@@ -19,9 +19,11 @@ from dbdp.algorithms.families.preconditioned.flattening import flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     MOST_PASSES,
     RESIDUAL_SHARE,
+    SOFTMAX_LIPSCHITZ,
     PreconditionedDescent,
     PreconditionedPlan,
     has_residuals,
+    objective_of,
     share_for_scores,
     step_given,
 )
@@ -32,7 +34,7 @@ from dbdp.algorithms.stages.column_moments import ColumnRelease
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.learning.counts.block_moments import LABEL_CELLS
 from dbdp.learning.counts.cut_moments import MOST_ROWS
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import Softmax
 from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -41,9 +43,10 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 KNOTS = 8  # of each number
 COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
-ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
-PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
+ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
+PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+FAIR_OF_SEVERAL = 16  # of nμ/d: from there on the clip of several classes grows
 FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
@@ -53,12 +56,12 @@ LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is
 class SplineSettings(OwnSettings):
     """What only private_splines has."""
 
-    passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 16 or 40")
+    passes: int | None = automatic(1, MOST_PASSES, "T: gradient steps over all rows; by default 16, 24 or 40")
     evaluation_share: float | None = automatic(
-        0.0, 0.8, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05"
+        0.0, 0.8, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
     clip: float | None = automatic(
-        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .25, or .13 to .26 for numbers"
+        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .25 to 1.5, or .13 to .26 for numbers"
     )
 
 
@@ -80,31 +83,31 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
     and given them that of cut rows by √2. Then W, the clip C and the start are fixed: each of the T sums of clipped
-    gradients moves by at most 2C, and the table of scores of the released model by √2. Of numbers there are a table of
-    residuals and sums (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation
-    do not: adaptively composed, these Gaussians are one of μ² = μ_A² + μ_B² + Tμ_g² + μ_s² (§13), which is at most
-    1/z², z the analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
+    gradients moves by at most 2C, of K classes together (§16.4), and the table of scores of the released models by
+    √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums (§16.3) instead. C depends on what
+    was released, but the quotients of sensitivity and deviation do not: adaptively composed, these Gaussians are one
+    of μ² = μ_A² + μ_B² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the analytic multiplier of (ε, δ). Curves and
+    calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
     blocks = _checked(request, facts)
     own, multiplier = own_settings(request, SplineSettings), analytic_noise_multiplier(request.epsilon, request.delta)
     loss, signal = settings.loss_of(request, facts), facts.rows / multiplier
-    affordable = signal / (ROWS_PER_DIMENSION if facts.is_classifier else OF_NUMBERS)
-    is_free = facts.is_classifier and affordable > facts.dimension
+    affordable = signal / _rows_per_dimension(facts)
     step = (2 if facts.is_classifier else 1) / loss.smoothness
     cross = _cross_share(affordable, facts, blocks)
     moments = COLUMN_SHARE + cross
     descent = SplineDescent(
-        objective=Linear(loss, facts.dimension, 1),
+        objective=objective_of(request, facts),
         facts=facts,
         multiplier=multiplier,
         moment_share=moments,
         cross_share=cross,
         evaluation_share=share_for_scores(own.evaluation_share, facts, moments),
         residual_share=_residual_share(signal, facts, own),
-        passes=own.passes or (MORE_PASSES if is_free else PASSES),
-        clip=own.clip or (CLIP if facts.is_classifier else min(LONGEST, OF_A_NUMBER * max(1.0, signal / 1000) ** 0.4)),
+        passes=own.passes or usual_passes(affordable, facts),
+        clip=own.clip or usual_clip(signal, facts),
         step_size=step if request.step_size is None else step_given(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, loss),
         blocks=blocks,
@@ -112,6 +115,29 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
     return PreconditionedPlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
+
+
+def _rows_per_dimension(facts: Facts) -> int:
+    """Return the nμ that pays for a dimension."""
+    if not facts.is_classifier:
+        return OF_NUMBERS
+    return OF_SEVERAL if facts.outputs > 1 else ROWS_PER_DIMENSION
+
+
+def usual_passes(affordable: float, facts: Facts) -> int:
+    """Return T, where the noise leaves so many dimensions."""
+    if not facts.is_classifier or affordable <= facts.dimension:
+        return PASSES
+    return MORE_OF_SEVERAL if facts.outputs > 1 else MORE_PASSES
+
+
+def usual_clip(signal: float, facts: Facts) -> float:
+    """Return c of a signal nμ: several classes and numbers bear a longer clip with a strong one."""
+    if not facts.is_classifier:
+        return min(LONGEST, OF_A_NUMBER * max(1.0, signal / 1000) ** 0.4)
+    if facts.outputs > 1:
+        return min(SOFTMAX_LIPSCHITZ, CLIP * max(1.0, signal / facts.dimension / FAIR_OF_SEVERAL) ** 0.5)
+    return CLIP
 
 
 def _warning(descent: "SplineDescent") -> dict[str, str]:
@@ -142,7 +168,6 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         "delta = 0, and it adds Gaussian noise": request.delta == 0,
         "it has a curve for each column, and the feature is an array": facts.blocks is None,
         "the dataset has no intercept": not facts.intercept,
-        f"the label has {facts.outputs} classes, and it learns two classes or a number": facts.outputs > 1,
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
@@ -164,7 +189,7 @@ class SplineDescent(PreconditionedDescent):
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
-        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier)
+        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier, self.facts.outputs)
 
     def _multiplier_of(self, share: float) -> float:
         """Return the multiplier of a release with that share of μ²."""
@@ -184,12 +209,16 @@ class SplineDescent(PreconditionedDescent):
         """Passes before the first step: two releases of moments, or one, and the change of coordinates."""
         return 3 if self.cross_share else 2
 
-    def _first(self, labels: np.ndarray) -> float:
-        """Return the constant at which the descent begins: the log-odds of the classes, or the mean of a number."""
+    def _first(self, labels: np.ndarray) -> np.ndarray:
+        """Return the constants (K,) at which the descent begins: log-odds of two classes, log shares, or a mean."""
         if self.facts.is_classifier:
-            return math.log(labels[1] / labels[0])
+            logs = np.log(labels)
+            if isinstance(self.objective, Softmax):
+                return logs - logs.mean()
+            return (logs - np.log1p(-labels))[0 if self.facts.outputs > 1 else 1 :]
         middles = (2 * np.arange(LABEL_CELLS) + 1) / LABEL_CELLS - 1
-        return float(labels @ middles) if self.facts.rows / self.multiplier > LEAST_START else 0.0
+        is_strong = self.facts.rows / self.multiplier > LEAST_START
+        return np.array([labels @ middles if is_strong else 0.0])
 
     def _shares_before(self) -> dict[str, float]:
         return {"moment_share": self.moment_share}
