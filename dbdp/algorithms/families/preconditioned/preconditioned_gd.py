@@ -411,8 +411,13 @@ class PreconditionedDescent:
         return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows, with noise of that deviation in x̃/s."""
+        """Return models over packed rows, with noise of that deviation in x̃/s.
+
+        What all models of a softmax have in common is noise alone, and changes no probability: their mean is 0.
+        """
         models = model.reshape(-1, self.facts.dimension) @ way.matrix
+        if isinstance(self.objective, Softmax):
+            models -= models.mean(axis=0)
         figures = {"effective_dimension": way.effective_dimension}
         figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)
         return Released(projected(models, self.radius), figures, noise * way.matrix)

@@ -47,7 +47,7 @@ ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a d
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 FAIR_OF_SEVERAL = 16  # of nμ/d: from there on the clip of several classes grows
-FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
+FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine; one more of several classes
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
 
@@ -143,7 +143,7 @@ def usual_clip(signal: float, facts: Facts) -> float:
 def _warning(descent: "SplineDescent") -> dict[str, str]:
     """Return a sentence if the noise leaves too little to each column; else nothing."""
     columns = len(descent.blocks.blocks)
-    if descent.affordable >= FEWEST * columns:
+    if descent.affordable >= FEWEST * columns + (descent.facts.outputs > 1):
         return {}
     return {
         "warning": f"{MAY_WIN}: it leaves {descent.affordable:.2g} dimensions to {columns} columns; choose "
