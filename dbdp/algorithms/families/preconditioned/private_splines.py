@@ -47,7 +47,8 @@ ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a d
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 FAIR_OF_SEVERAL = 16  # of nμ/d: from there on the clip of several classes grows
-FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine; one more of several classes
+# of a dimension for each column, below which RMSE was above the constant's on wine; several classes need one more
+FEWEST = 0.3
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
 
