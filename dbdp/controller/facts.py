@@ -98,7 +98,7 @@ def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     public, curves = facts(curved, request), curved.declaration.curves
     if not curves or public.dimension > MOST_DIMENSION:
         return False
-    enough = enough_signal(curves + len(declaration.pairs), public.outputs, is_classifier=public.is_classifier)
+    enough = enough_signal(curves + len(declaration.pairs), public.outputs)
     return signal_of(request, public) * public.dimension >= enough
 
 

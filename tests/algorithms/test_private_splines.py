@@ -260,7 +260,7 @@ def test_little_signal_leaves_no_coordinate_far_from_its_mean(is_number):
     def is_short():
         release = ColumnRelease(blocks, is_number, features.shape[1], 10_000.0)
         found = release.released(RowsInMemory(features, labels))
-        way, _ = additive_preconditioner(blocks, found, 3.0, 0.0, is_number=is_number)
+        way, _ = additive_preconditioner(blocks, found, 3.0, np.zeros(1), is_number=is_number)
         return np.square(features @ way.matrix.T * way.scale).sum(axis=1).max() < 500
 
     assert usually(lambda: all(is_short() for _ in range(10)))

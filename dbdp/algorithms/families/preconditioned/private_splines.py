@@ -83,10 +83,9 @@ OPTIONS = Options(
 )
 
 
-def enough_signal(curves: int, outputs: int, *, is_classifier: bool) -> float:
+def enough_signal(curves: int, outputs: int) -> float:
     """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.8)."""
-    each = FOR_A_CURVE if outputs == 1 else FOR_ONE_OF_SEVERAL
-    return max(ENOUGH if is_classifier else LEAST_SIGNAL_OF_RESIDUALS, each * curves)
+    return max(ENOUGH, (FOR_A_CURVE if outputs == 1 else FOR_ONE_OF_SEVERAL) * curves)
 
 
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
