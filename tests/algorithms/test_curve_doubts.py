@@ -11,7 +11,7 @@ from dbdp.algorithms.rows import silent
 from dbdp.algorithms.stages.column_moments import ColumnRelease
 
 ROWS = 20_000
-CURVE = np.concatenate([np.sin(np.arange(KNOTS)), np.zeros(DIMENSION - KNOTS)])
+CURVE = np.concatenate([np.sin(np.arange(KNOTS)), np.zeros(DIMENSION - KNOTS)])[None]
 
 
 def released(number, multiplier):
@@ -19,7 +19,7 @@ def released(number, multiplier):
     random = np.random.default_rng()
     features = encoded(number, random.choice(3, ROWS), random.random(ROWS) < 0.5)
     found = ColumnRelease(BLOCKS, False, DIMENSION, multiplier).released(RowsInMemory(features, np.ones(ROWS)))
-    return additive_preconditioner(BLOCKS, found, 100.0, 0.0, is_number=False)[0]
+    return additive_preconditioner(BLOCKS, found, 100.0, np.zeros(1), is_number=False)[0]
 
 
 def rare(share):
@@ -86,3 +86,9 @@ def test_the_root_of_a_release_has_the_rows_of_its_moments():
     features = encoded(rare(0.1), np.zeros(ROWS), np.zeros(ROWS))
     found = planned(epsilon=0.5).run(RowsInMemory(features, np.where(features[:, 3] > 0.1, 1.0, -1.0)), silent)
     assert len(found.noise_root) == DIMENSION + 2 * KNOTS - 1 + 2  # of the steps, of the curve, of the calibration
+
+
+def test_of_several_models_the_one_that_moves_most_counts():
+    way = released(rare(0.1), 1.0)
+    one, several = (moment_root(BLOCKS, way, models, 0.0, 16) for models in (CURVE, CURVE * [[0.1], [-1], [0.9]]))
+    assert np.abs(several) == pytest.approx(np.abs(one))

@@ -3,7 +3,7 @@
 privacy.md §24.9: post-processing, and an estimate. The descent goes as far in a direction as its rows and its prior
 allow, and both come from noisy moments. A curve that is learned from the released moment is compared with the ones
 that are learned from moments with one deviation of noise more in each of their numbers. Shapes: a moment is
-(width, width), the values of a curve (width,), and the rows of a root (m, width).
+(width, width), the values of curves (K, width), and the rows of a root (m, width).
 """
 
 import math
@@ -23,26 +23,27 @@ FACTOR = 1.5  # the released curve bends less than the rows say, and so do those
 
 
 def moment_root(
-    rows_of: RowBlocks, way: AdditivePreconditioner, model: np.ndarray, noise: float, passes: int
+    rows_of: RowBlocks, way: AdditivePreconditioner, models: np.ndarray, noise: float, passes: int
 ) -> np.ndarray:
     """Return rows (m, d) of the root of a model's noise, from the moments of each curve, for all curves.
 
-    `model` (d,) is over packed rows, `noise` the deviation of the steps' noise in x̃/s, and `passes` their number.
+    `models` (K, d) are over packed rows, `noise` the deviation of the steps' noise in x̃/s, and `passes` their number.
+    A row is of the model that moves most.
     """
-    found, start = [np.zeros((0, len(model)))], 0
+    found, start = [np.zeros((0, models.shape[1]))], 0
     unit = noise / way.scale * rows_of.radius
     for block, moment in zip(rows_of.blocks, way.found.columns, strict=True):
         end = start + block.width
         if block.kind == CURVE:
-            own = _of_curve(block, moment, way, model[start:end], passes, unit)
-            found.append(np.zeros((len(own), len(model))))
+            own = _of_curve(block, moment, way, models[:, start:end], passes, unit)
+            found.append(np.zeros((len(own), models.shape[1])))
             found[-1][:, start:end] = own
         start = end
     return np.vstack(found)
 
 
 def _of_curve(
-    block: ColumnBlock, moment: np.ndarray, way: AdditivePreconditioner, curve: np.ndarray, passes: int, unit: float
+    block: ColumnBlock, moment: np.ndarray, way: AdditivePreconditioner, curves: np.ndarray, passes: int, unit: float
 ) -> np.ndarray:
     """Return how far a deviation of noise in each number of the moment moves the curve: rows of differences.
 
@@ -55,17 +56,22 @@ def _of_curve(
     def learned(basis: Basis) -> np.ndarray:
         directions = basis.directions / np.sqrt(basis.variances + way.ridge)
         curvature = directions.T @ covariance @ directions + np.eye(directions.shape[1]) / passes
-        values = directions @ np.linalg.solve(curvature, directions.T @ (covariance @ curve))
-        return np.asarray(values - mean @ values)
+        values = directions @ np.linalg.solve(curvature, directions.T @ covariance @ curves.T)
+        return np.asarray((values - mean @ values).T)
 
     noisy = [moment + each for each in _deviations(block.width, noise)]
     bases = [basis_of(block, each / max(each.sum(), 0.5), noise, is_number=way.is_number) for each in noisy]
     usual = learned(basis_of(block, moment, noise, is_number=way.is_number))
     if (other := other_basis(moment, noise, is_number=way.is_number)) is None:
-        return FACTOR * np.array([learned(basis) - usual for basis in bases])
+        return _largest([learned(basis) - usual for basis in bases])
     directions = other.directions / np.sqrt(other.variances + way.ridge)
     of_steps = unit * (directions - other.mean @ directions).T
-    return np.vstack([FACTOR * np.array([learned(basis) - usual for basis in [*bases, other]]), of_steps])
+    return np.vstack([_largest([learned(basis) - usual for basis in [*bases, other]]), of_steps])
+
+
+def _largest(moved: list[np.ndarray]) -> np.ndarray:
+    """Return FACTOR times the longest row of each matrix."""
+    return FACTOR * np.array([each[np.argmax(np.linalg.norm(each, axis=1))] for each in moved])
 
 
 def _deviations(width: int, deviation: float) -> list[np.ndarray]:
