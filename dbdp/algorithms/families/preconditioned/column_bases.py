@@ -129,5 +129,6 @@ def additive_preconditioner(
     first[:, 0] = start * scale
     counted = [basis.variances / (basis.variances + ridge) for basis in bases]
     variances = np.concatenate([[1.0], *counted])
-    shares, own = np.concatenate([basis.mean for basis in bases]), variances.sum()
-    return Preconditioner(matrix / norm, scale, own, 1 / rows_of.radius, first.ravel(), shares=shares), variances
+    shares = np.concatenate([basis.mean for basis in bases])
+    effective, constant = variances.sum(), 1 / rows_of.radius
+    return Preconditioner(matrix / norm, scale, effective, constant, first.ravel(), shares=shares), variances

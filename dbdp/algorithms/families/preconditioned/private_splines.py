@@ -49,7 +49,8 @@ COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column
 ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
-ENOUGH, FOR_A_CURVE = 300, 30  # nμ from which curves pay, in all and for each: below, straight lines cost less
+# nμ from which curves pay, in all and for each, of several classes: below, straight lines cost less
+ENOUGH, FOR_A_CURVE, FOR_ONE_OF_SEVERAL = 300, 30, 60
 FAIR_OF_SEVERAL = 16  # of nμ/d: from there on the clip of several classes grows
 # of a dimension for each column, below which RMSE was above the constant's on wine; several classes need one more
 FEWEST = 0.3
@@ -65,7 +66,7 @@ class SplineSettings(OwnSettings):
         0.0, 0.8, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
     clip: float | None = automatic(
-        1e-6, 100.0, "c: gradients are clipped to c·√d_eff, of numbers in units of their spread; by default .13 to 1.5"
+        1e-6, 100.0, "c: gradients are clipped to c·√d_eff, of numbers in their spread; by default .13 to 1.5"
     )
 
 
@@ -82,9 +83,9 @@ OPTIONS = Options(
 )
 
 
-def enough_signal(curves: int, *, is_classifier: bool) -> float:
+def enough_signal(curves: int, outputs: int) -> float:
     """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.8)."""
-    return max(ENOUGH if is_classifier else LEAST_SIGNAL_OF_RESIDUALS, FOR_A_CURVE * curves)
+    return max(ENOUGH, (FOR_A_CURVE if outputs == 1 else FOR_ONE_OF_SEVERAL) * curves)
 
 
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
@@ -240,16 +241,16 @@ class SplineDescent(PreconditionedDescent):
     def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, float]:
         """Return the constants (K,) at which the descent begins, and the unit of its clips.
 
-        They are log-odds, log shares of a softmax, or a mean of numbers.
+        They are log-odds of two classes, log shares of several, or a mean of numbers.
         """
-        if self.label_share:
-            release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
-            window = release.released(rows, *coarse_window(found.labels, found.deviation))
-            return np.array([window.mean]), window.width
         logs = np.log(found.labels)
         if isinstance(self.objective, Softmax):
             return logs - logs.mean(), 1.0
-        return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
+        if not self.label_share:
+            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
+        release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
+        window = release.released(rows, *coarse_window(found.labels, found.deviation))
+        return np.array([window.mean]), window.width
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the columns' moments and the mechanism."""
