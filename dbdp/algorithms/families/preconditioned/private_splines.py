@@ -98,8 +98,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     scores of the released models by √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums
     (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively
     composed, these Gaussians are one of μ² = μ_A² + μ_B² + μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
-    analytic multiplier of (ε, δ). Curves and
-    calibration are post-processing. ∎
+    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -189,6 +188,8 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
+    if facts.outputs > 1:
+        settings.refuse_given(request, "monotone", of="a label of several classes", remedy="leave it out")
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks
