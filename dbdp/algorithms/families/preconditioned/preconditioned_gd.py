@@ -27,7 +27,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
-from dbdp.algorithms.stages.label_window import WindowRelease
+from dbdp.algorithms.stages.label_window import LabelWindow, WindowRelease
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import GaussianTable
@@ -41,7 +41,7 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
 RESIDUAL_SHARE = 0.06  # of μ², for the residuals of numbers
-LABEL_SHARE = 0.02  # of μ², for where the labels of numbers are
+LABEL_SHARE = 0.04  # of μ², for where the labels of numbers are
 RESIDUAL_SIGNAL = 20  # of nμ/d: with less, the passes of a second descent cost more than its clip gains
 LEAST_PASSES = 8  # that two descents share
 MOST_SHARED = 0.99  # of μ², for everything but the steps
@@ -458,8 +458,7 @@ class PreconditionedDescent:
         way = self._coordinates(rows)
         if not self.label_share:
             return way
-        multiplier = self.multiplier * math.sqrt(2 / self.label_share) * ROOM
-        window = WindowRelease(self.facts.rows, self.facts.dimension, multiplier).found(rows)
+        window = window_of_labels(self, rows)
         return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
@@ -488,3 +487,9 @@ class PreconditionedDescent:
         largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
         sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)
+
+
+def window_of_labels(descent: PreconditionedDescent, rows: Rows) -> LabelWindow:
+    """Return where the labels are, by two counts that have half of their share each."""
+    multiplier = descent.multiplier * math.sqrt(2 / descent.label_share) * ROOM
+    return WindowRelease(descent.facts.rows, descent.facts.dimension, multiplier).found(rows)

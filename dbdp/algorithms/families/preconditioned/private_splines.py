@@ -3,8 +3,8 @@
 privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
 second moments of each column's coordinates and a histogram of the label; from these, W maps a row to coordinates that
 are uncorrelated within a column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates
-and evaluates the model. Of numbers a second histogram shows where most labels are: there the descent begins, and clips
-are in units of how wide they lie.
+and evaluates the model. Of numbers two counts show where most labels are: there the descent begins, and clips are in
+units of how wide they lie.
 """
 
 import math
@@ -24,13 +24,13 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     has_residuals,
     share_for_scores,
     step_given,
+    window_of_labels,
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.algorithms.stages.label_window import WindowRelease, coarse_window
 from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows.column_blocks import RowBlocks
@@ -42,6 +42,7 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 KNOTS = 8  # of each number
 COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
+CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of a third of all variance is clear of the noise
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
@@ -78,12 +79,12 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
-    and given them that of cut rows by √2, and the labels' second histogram by √2. Then W, the clip C and the start are
+    and given them that of cut rows by √2, and each of two counts of labels by √2. Then W, the clip C and the start are
     fixed: each of the T sums of clipped gradients moves by at most 2C, and the table of scores of the released model by
     √2. Of numbers there are a table of residuals and sums (§16.3) instead. C depends on what was released, but the
     quotients of sensitivity and deviation do not: adaptively composed, these Gaussians are one of
-    μ² = μ_A² + μ_B² + μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the analytic multiplier of (ε, δ). Curves and
-    calibration are post-processing. ∎
+    μ² = μ_A² + μ_B² + 2μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the analytic multiplier of (ε, δ). Curves
+    and calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -135,7 +136,9 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
 
 def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
-    return CROSS_SHARE if affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS else 0.0
+    is_seen = not facts.is_classifier and affordable * OF_NUMBERS >= CROSS_SIGNAL * math.sqrt(facts.dimension)
+    is_affordable = affordable >= len(blocks.blocks) or is_seen
+    return CROSS_SHARE if is_affordable and facts.rows <= MOST_ROWS else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -184,15 +187,14 @@ class SplineDescent(PreconditionedDescent):
 
     @property
     def _passes_before(self) -> int:
-        """Passes before the first step: one to three releases of moments and labels, and the change of coordinates."""
-        return 2 + bool(self.cross_share) + bool(self.label_share)
+        """Passes before the first step: one to four releases of moments and labels, and the change of coordinates."""
+        return 2 + bool(self.cross_share) + 2 * bool(self.label_share)
 
     def _first(self, rows: Rows, found: NoisyColumns) -> tuple[float, float]:
         """Return the constant at which the descent begins, log-odds or a mean of numbers, and the unit of its clips."""
         if not self.label_share:
             return math.log(found.labels[1] / found.labels[0]), 1.0
-        release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
-        window = release.released(rows, *coarse_window(found.labels, found.deviation))
+        window = window_of_labels(self, rows)
         return window.mean, window.width
 
     def _described_before(self) -> dict[str, Any]:
