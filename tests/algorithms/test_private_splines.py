@@ -22,6 +22,7 @@ from dbdp.learning.counts.cut_moments import MOST_ROWS, STEPS, CutMoment
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder
 from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.monotone import monotone_models
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 RANDOM = np.random.default_rng()
@@ -267,8 +268,12 @@ def test_noise_flattens_no_direction():
     way, variances = additive_preconditioner(
         blocks, ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows), 1e9, 0.0, is_number=False
     )
-    flat = flattened(rows, way, variances, len(features), 1e5)
-    assert np.linalg.norm(flat.matrix * flat.scale - way.matrix * way.scale, 2) < 0.5 * way.scale
+
+    def stays():
+        flat = flattened(rows, way, variances, len(features), 1e5)
+        return np.linalg.norm(flat.matrix * flat.scale - way.matrix * way.scale, 2) < 0.5 * way.scale
+
+    assert usually(stays, 0.2)  # one run in 11 has noise beyond its usual largest eigenvalue
 
 
 # --- the training ---------------------------------------------------------------------------------------------
@@ -333,6 +338,62 @@ def test_residuals_shorten_the_clip_of_splines_much_or_not(scale, monkeypatch):
     part = figures["clip_norm"] / math.sqrt(figures["effective_dimension"]) / made.method.clip
     assert part <= 0.4 or part > 1 - 1e-9
     assert part < 0.4 or scale < 50
+
+
+# --- monotone columns -----------------------------------------------------------------------------------------
+
+
+def with_directions(*directions):
+    columns = zip(BLOCKS.blocks, directions, strict=True)
+    return RowBlocks(tuple(replace(block, direction=each) for block, each in columns), BLOCKS.radius)
+
+
+@pytest.mark.parametrize("is_classifier", [True, False])
+@pytest.mark.parametrize("direction", [1, -1])
+def test_a_monotone_curve_is_learned_calibrated_and_evaluated(is_classifier, direction):
+    """The truth rises, then falls: of it only one half can be learned, and the rest is flat; control: no direction."""
+    features, labels = curved(is_classifier)
+    facts = Facts(20_000, DIMENSION, is_classifier=is_classifier, blocks=with_directions(direction, 0, 0))
+    constrained = plan(Request(1.0, 1e-6, algorithm="private_splines"), facts).run(RowsInMemory(features, labels))
+    free = planned(is_classifier=is_classifier).run(RowsInMemory(features, labels))
+    steps = direction * np.diff(constrained.models[0, :KNOTS])
+    assert (steps >= 0).all()
+    assert usually(lambda: steps.max() > 0.02)
+    assert (direction * np.diff(free.models[0, :KNOTS]) < 0).any()
+    scores = features @ constrained.models[0]
+    if is_classifier:  # calibrated as it is released
+        assert abs(np.mean(1 / (1 + np.exp(-scores))) - np.mean(labels > 0)) < 0.05
+    found = constrained.figures["evaluation"]["accuracy" if is_classifier else "rmse"]
+    truth = np.mean((scores > 0) == (labels > 0)) if is_classifier else np.sqrt(np.mean((labels - scores) ** 2))
+    assert abs(found["value"] - truth) < 6 * found["plus_minus"] + 0.01
+
+
+@pytest.mark.parametrize(("direction", "is_kept"), [(1, True), (-1, False)])
+def test_a_flag_in_the_wrong_direction_adds_to_the_intercept(direction, is_kept):
+    random = np.random.default_rng()
+    features = encoded(random.random(5000), random.choice(3, 5000), random.random(5000) < 0.3)
+    shares = features.mean(axis=0)[:-1] * BLOCKS.radius
+    model = random.normal(size=(1, DIMENSION))
+    model[0, KNOTS + 3] = 0.7
+    found = monotone_models(model, with_directions(0, 0, direction), shares)
+    assert found[0, KNOTS + 3] == (0.7 if is_kept else 0)
+    assert (features @ found[0]).mean() == pytest.approx((features @ model[0]).mean())
+    assert found[0, : KNOTS + 3].tolist() == model[0, : KNOTS + 3].tolist()
+
+
+@given(st.lists(st.floats(-3, 3), min_size=KNOTS, max_size=KNOTS), st.sampled_from([1, -1]))
+def test_a_curve_keeps_its_mean_and_what_is_in_order(values, direction):
+    random = np.random.default_rng()
+    features = encoded(random.beta(1, 3, 5000), random.choice(3, 5000), random.random(5000) < 0.3)
+    shares = features.mean(axis=0)[:-1] * BLOCKS.radius
+    model = np.array([[*values, *[0.5] * (DIMENSION - KNOTS)]])
+    found = monotone_models(model, with_directions(direction, 0, 0), shares)
+    assert (direction * np.diff(found[0, :KNOTS]) >= 0).all()
+    assert (features @ found[0]).mean() == pytest.approx((features @ model[0]).mean(), abs=0.01)
+    assert found[0, KNOTS:].tolist() == model[0, KNOTS:].tolist()
+    ordered = np.sort(values)[::direction]
+    model[0, :KNOTS] = ordered
+    assert monotone_models(model, with_directions(direction, 0, 0), shares)[0, :KNOTS] == pytest.approx(ordered)
 
 
 # --- pairs of columns -----------------------------------------------------------------------------------------
@@ -420,6 +481,7 @@ def test_a_step_beyond_the_floats_is_refused(size):
 REFUSED = {
     "a pure guarantee": ({}, {"delta": 0.0}, "it adds Gaussian noise"),
     "an array": ({"blocks": None}, {}, "it has a curve for each column, and the feature is an array"),
+    "a projection": ({}, {"projection_dimension": 3, "projection_seed": 1}, "a projection mixes its columns"),
     "no intercept": ({"intercept": False}, {}, "the dataset has no intercept"),
     "several classes": ({"outputs": 3}, {}, "the label has 3 classes"),
 }

@@ -81,6 +81,7 @@ OPTIONS = Options(
         "clip_norm": 'give clip in settings, such as {"clip": 0.4}',
         "regularisation": "leave it out: the coordinates regularise, and radius limits the norm of the model",
         "shards": "leave it out: each step reads all rows",
+        "monotone": "leave it out, or choose algorithm => 'private_splines', which has it",
     },
     Settings,
     least_signal=0.1,
@@ -303,6 +304,11 @@ class PreconditionedDescent:
         """The share of μ² for all steps together."""
         others = self.evaluation_share + self.residual_share + self.label_share + self.reserved
         return 1 - self.moment_share - others
+
+    @property
+    def learned(self) -> float:
+        """The dimension that the steps learn."""
+        return self.facts.dimension
 
     @property
     def averaged(self) -> int:

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
@@ -27,13 +29,14 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     window_of_labels,
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
-from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.learning.counts.cut_moments import MOST_ROWS
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import Linear, projected
 from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.monotone import monotone_models
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -45,6 +48,7 @@ ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of a third of all variance is clear of the noise
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+ENOUGH, FOR_A_CURVE = 300, 30  # nμ from which curves pay, in all and for each: below, straight lines cost less
 FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
 
@@ -63,7 +67,7 @@ class SplineSettings(OwnSettings):
 
 
 OPTIONS = Options(
-    {**anything("huber_width", "positive_weight", "step_size", "radius"), "mechanism": (Gaussian.name,)},
+    {**anything("huber_width", "positive_weight", "step_size", "radius", "monotone"), "mechanism": (Gaussian.name,)},
     {
         "epochs": "give passes in settings",
         "clip_norm": "give clip in settings",
@@ -73,6 +77,11 @@ OPTIONS = Options(
     SplineSettings,
     least_signal=0.1,
 )
+
+
+def enough_signal(curves: int, *, is_classifier: bool) -> float:
+    """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.8)."""
+    return max(ENOUGH if is_classifier else LEAST_SIGNAL_OF_RESIDUALS, FOR_A_CURVE * curves)
 
 
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
@@ -146,6 +155,7 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     obstacles = {
         "delta = 0, and it adds Gaussian noise": request.delta == 0,
         "it has a curve for each column, and the feature is an array": facts.blocks is None,
+        "a projection mixes its columns": request.projection_dimension is not None,
         "the dataset has no intercept": not facts.intercept,
         f"the label has {facts.outputs} classes, and it learns two classes or a number": facts.outputs > 1,
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
@@ -166,6 +176,11 @@ class SplineDescent(PreconditionedDescent):
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
 
     @property
+    def learned(self) -> float:
+        """The most dimension that the noise leaves, or all coordinates."""
+        return min(self.affordable, self.facts.dimension)
+
+    @property
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
@@ -184,6 +199,14 @@ class SplineDescent(PreconditionedDescent):
         if not self.cross_share:
             return way
         return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
+
+    def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
+        """Return models over packed rows, which keep the directions of monotone columns; their noise is that before."""
+        released = super()._in_rows(way, model, noise, clip)
+        if way.shares is None or not any(block.direction for block in self.blocks.blocks):
+            return released
+        models = monotone_models(released.models, self.blocks, way.shares)
+        return replace(released, models=projected(models, self.radius))
 
     @property
     def _passes_before(self) -> int:
