@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from dbdp.algorithms.noisy_sums import gaussian_sum
+from dbdp.algorithms.plan import Facts
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import on_simplex
 from dbdp.learning.counts import tallies
@@ -66,6 +67,11 @@ class WindowRelease:
         tally = tallies.NumberCells(low, high, CELLS)
         described = tallies.described(tally, outputs=1, dimension=self.dimension)
         return self.noise.release(rows.tally(np.zeros(self.dimension), described).astype(float))
+
+
+def where_labels_are(rows: Rows, facts: Facts, multiplier: float, share: float) -> LabelWindow:
+    """Return where the labels are, by two counts with that share of μ² = `multiplier`⁻² together."""
+    return WindowRelease(facts.rows, facts.dimension, multiplier * math.sqrt(2 / share) * ROOM).found(rows)
 
 
 def coarse_window(shares: np.ndarray, deviation: float) -> tuple[float, float]:

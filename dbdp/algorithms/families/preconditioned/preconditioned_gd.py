@@ -27,7 +27,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
-from dbdp.algorithms.stages.label_window import LabelWindow, WindowRelease
+from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import GaussianTable
@@ -229,6 +229,11 @@ def _label_share(request: Request, facts: Facts, own: Settings) -> float:
     """Return the share of μ² for where labels are: of numbers, if no clip is given and rows have a known constant."""
     has_constant = facts.intercept and facts.reach >= 2 and request.projection is None
     return LABEL_SHARE if has_constant and not facts.is_classifier and own.clip is None else 0.0
+
+
+def _ridge(facts: Facts, usual: float) -> float:
+    """Return κ from that of one model."""
+    return usual * RIDGE_OF_SEVERAL if facts.outputs > 1 else usual
 
 
 def has_residuals(facts: Facts, clip: float | None, passes: int | None) -> bool:
@@ -453,10 +458,10 @@ class PreconditionedDescent:
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
         if not self.moment_share:
-            known = {"ridge": self._ridge(self.facts.moment.ridge)} if self.facts.moment else {}
+            known = {"ridge": _ridge(self.facts, self.facts.moment.ridge)} if self.facts.moment else {}
             return known | {"mechanism": Gaussian.name}
         noise = self._moment_noise()
-        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
         return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
@@ -464,7 +469,7 @@ class PreconditionedDescent:
         way = self._coordinates(rows)
         if not self.label_share:
             return way
-        window = window_of_labels(self, rows)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
         return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
@@ -472,14 +477,10 @@ class PreconditionedDescent:
         if not self.moment_share:
             if self.facts.moment is None:
                 raise AssertionError("a request that names a summary has its second moment among its facts")
-            return preconditioner_of(self.facts.moment.mean, self._ridge(self.facts.moment.ridge))
+            return preconditioner_of(self.facts.moment.mean, _ridge(self.facts, self.facts.moment.ridge))
         noise = self._moment_noise()
-        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
         return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
-
-    def _ridge(self, usual: float) -> float:
-        """Return κ from that of one model."""
-        return usual * RIDGE_OF_SEVERAL if self.facts.outputs > 1 else usual
 
     def _moment_noise(self) -> Gaussian:
         return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
@@ -493,9 +494,3 @@ class PreconditionedDescent:
         largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
         sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)
-
-
-def window_of_labels(descent: PreconditionedDescent, rows: Rows) -> LabelWindow:
-    """Return where the labels are, by two counts that have half of their share each."""
-    multiplier = descent.multiplier * math.sqrt(2 / descent.label_share) * ROOM
-    return WindowRelease(descent.facts.rows, descent.facts.dimension, multiplier).found(rows)

@@ -26,13 +26,13 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     has_residuals,
     share_for_scores,
     step_given,
-    window_of_labels,
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
+from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.objectives import Linear, projected
 from dbdp.learning.rows.column_blocks import RowBlocks
@@ -217,7 +217,7 @@ class SplineDescent(PreconditionedDescent):
         """Return the constant at which the descent begins, log-odds or a mean of numbers, and the unit of its clips."""
         if not self.label_share:
             return math.log(found.labels[1] / found.labels[0]), 1.0
-        window = window_of_labels(self, rows)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
         return window.mean, window.width
 
     def _described_before(self) -> dict[str, Any]:
