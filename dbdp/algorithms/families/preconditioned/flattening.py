@@ -96,6 +96,7 @@ def _turned(way: Preconditioner, matrix: np.ndarray, effective: float) -> Precon
     norm = float(np.linalg.norm(moved, 2)) * ABOVE
     start = way.start
     if start is not None:
-        turned = np.linalg.solve(matrix, start[:count]) * norm
-        start = np.concatenate([turned, start[count:]])
+        models = start.reshape(-1, len(moved)).copy()
+        models[:, :count] = np.linalg.solve(matrix, models[:, :count].T).T * norm
+        start = models.ravel()
     return replace(way, matrix=moved / norm, scale=way.scale * norm, effective_dimension=effective, start=start)

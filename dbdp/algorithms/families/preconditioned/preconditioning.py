@@ -24,7 +24,7 @@ class Preconditioner:
     scale: float  # s
     effective_dimension: float  # Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
-    start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (d,); None is 0
+    start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (P,); None is 0
     unit: float = 1.0  # of the clips: how wide the labels lie, where it was released
     shares: np.ndarray | None = None  # of columns (d - 1,): the noisy mean of each coordinate, times the radius
 
