@@ -78,7 +78,7 @@ def test_every_number_is_the_sum_over_the_rows():
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_a_curve_adds_a_vector_that_is_no_longer_than_1(one, other):
-    """With √2 for what is beside the diagonal; and no two of them are further apart than √2."""
+    """With √2 for a number off the diagonal; and no two of them are further apart than √2."""
     weights = np.where(np.arange(2 * KNOTS - 1) < KNOTS, 1, math.sqrt(2))
     added = [counted(encoded(number, 0, 0), np.ones(1))[: 2 * KNOTS - 1] * weights for number in (one, other)]
     assert max(np.linalg.norm(each) for each in added) <= 1

@@ -64,7 +64,7 @@ class ColumnRelease:
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        """√2 for what is beside a diagonal, which stands twice in the matrix, else 1."""
+        """√2 for a number off the diagonal, which stands twice in the matrix, else 1."""
         weights = [np.ones(size) for size in self.sizes]
         for block, each in zip(self.rows_of.blocks, weights, strict=False):
             if block.kind == CURVE:
@@ -87,9 +87,9 @@ class ColumnRelease:
 
 
 def _curve_moment(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Return the matrix of a diagonal and what is beside it, divided by its sum: that of E bbᵀ is 1."""
-    diagonal, beside = numbers[:width], numbers[width:]
-    moment = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    """Return the matrix of a diagonal and the numbers off it, divided by its sum: that of E bbᵀ is 1."""
+    diagonal, off = numbers[:width], numbers[width:]
+    moment = np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1)
     return np.asarray(moment / max(moment.sum(), _LEAST_TOTAL))
 
 

@@ -19,7 +19,7 @@ _ROUNDED = 2.0**-5  # of 1/GRID: above the rounding of a packed row, so that a c
 class BlockMoments:
     """For each column Σ bbᵀ over the rows' coordinates b, where it is not 0 for any row, and the rows by their label.
 
-    Of a curve these are the diagonal, then the numbers beside it; of a category the rows of each, of an indicator
+    Of a curve these are the diagonal, then the numbers off it; of a category the rows of each, of an indicator
     those of 0 and of 1. `blocks` are those of `RowBlocks`, each as (kind, width, least, size), and `radius` is theirs.
     A row without a label is not counted.
     """

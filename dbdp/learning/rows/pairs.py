@@ -121,7 +121,7 @@ def _finest(feature: Numeric | Categorical) -> int:
     """Return the most groups of a column: bounds of 0 and 1 are those of an indicator."""
     if isinstance(feature, Categorical):
         return feature.width
-    return 2 if (feature.lower, feature.upper) == (0.0, 1.0) else feature.bins or FINEST
+    return 2 if feature.is_flag else feature.bins or FINEST
 
 
 def _apart(feature: Numeric | Categorical, groups: int) -> bool:

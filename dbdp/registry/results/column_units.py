@@ -10,7 +10,7 @@ import numpy as np
 
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
-from dbdp.learning.rows.features import CENTRED, UNIT, Numeric, constant_of
+from dbdp.learning.rows.features import CENTRED, UNIT, constant_of
 from dbdp.registry.declarations import Declaration
 
 MOST_LISTED = 256  # features that a receipt has a standard error for each of
@@ -157,7 +157,7 @@ def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBl
 
     Directions are those of `monotone`, of some of the numbers.
     """
-    if declaration.vector or any(not each.is_shared and not _is_indicator(each) for each in declaration.numeric):
+    if declaration.vector or any(not each.is_shared and not each.is_flag for each in declaration.numeric):
         return None
     blocks = []
     for each in declaration.numeric:
@@ -170,10 +170,6 @@ def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBl
     for pair in declaration.products:
         blocks.append(ColumnBlock(CATEGORY, pair.width, 0.0, pair.weight, pair.prior, pair.first.groups))
     return RowBlocks(tuple(blocks), column_scales(declaration)[2])
-
-
-def _is_indicator(feature: Numeric) -> bool:
-    return (feature.lower, feature.upper) == (0.0, 1.0)
 
 
 def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
