@@ -6,6 +6,7 @@ above it, so that its Frobenius norm is the vector's length. Shapes: matrices (d
 
 import math
 from dataclasses import dataclass, replace
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -27,13 +28,15 @@ class Preconditioner:
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
     start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (P,); None is 0
     window: LabelWindow = WHOLE  # where labels that are numbers lie: clips are in units of its width
-    shares: np.ndarray | None = None  # of columns (d - 1,): the noisy mean of each coordinate, times the radius
 
-    def begun(self, constant: float, window: LabelWindow) -> "Preconditioner":
+    def begun(self, constant: float, window: LabelWindow) -> Self:
         """Return it with a descent that begins at the mean of a window, by rows that end in that constant."""
         model = np.zeros(len(self.matrix))
         model[-1] = window.mean / constant
         return replace(self, start=np.linalg.solve(self.matrix.T, model), window=window)
+
+
+Coordinates = TypeVar("Coordinates", bound=Preconditioner)
 
 
 def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:
