@@ -3,8 +3,8 @@
 privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
 from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
 and W times the mean of the last half of the iterates is released; of classes, after a table of its scores has
-calibrated it (§21). Classes are learned by softmax with one clip for
-all of them. Shapes: the K models are one vector of P = K·d parameters.
+calibrated it (§21). Classes are learned by softmax with one clip for all of them. Shapes: the K models are one vector
+of P = K·d parameters.
 """
 
 import math
@@ -411,12 +411,9 @@ class PreconditionedDescent:
         return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows, with noise of that deviation in x̃/s.
-
-        What all models of a softmax have in common is noise alone, and changes no probability: their mean is 0.
-        """
+        """Return models over packed rows, with noise of that deviation in x̃/s."""
         models = model.reshape(-1, self.facts.dimension) @ way.matrix
-        if isinstance(self.objective, Softmax):
+        if isinstance(self.objective, Softmax):  # what all have in common is noise alone, and changes no probability
             models -= models.mean(axis=0)
         figures = {"effective_dimension": way.effective_dimension}
         figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)

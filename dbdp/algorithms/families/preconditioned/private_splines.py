@@ -191,6 +191,8 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
+    if facts.outputs > 1:
+        settings.refuse_given(request, "monotone", of="a label of several classes", remedy="leave it out")
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks
