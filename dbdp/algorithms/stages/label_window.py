@@ -29,6 +29,15 @@ class LabelWindow:
     mean: float
     width: float  # of the narrowest interval with most of them, at most 1: half of the bounds
 
+    @property
+    def part(self) -> tuple[float, float]:
+        """The middle of the part of the bounds that has nearly all labels, and half of its length, at most 1."""
+        half = 2 * self.width
+        return (self.mean, half) if half < 1 else (0.0, 1.0)
+
+
+WHOLE = LabelWindow(0.0, 1.0)
+
 
 @dataclass(frozen=True)
 class WindowRelease:

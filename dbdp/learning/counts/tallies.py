@@ -197,12 +197,15 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Squares:
-    """Sums over the rows of squared error / bound², label², label, and 1, in steps of 1/STEPS.
+    """Sums over the rows of squared error / bound², y², y = (label - centre) / half, and 1, in steps of 1/STEPS.
 
-    The prediction is clipped to [-1, 1], and its error to ±bound; a zero row, whose label is NaN here, adds nothing.
+    The prediction is clipped to [-1, 1], its error to ±bound, and y to ±1; a zero row, whose label is NaN here, adds
+    nothing.
     """
 
     bound: float
+    centre: float = 0.0
+    half: float = 1.0
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally (4,)."""
@@ -210,7 +213,8 @@ class Squares:
         true = np.clip(labels[present].astype(np.float64), -1.0, 1.0)
         errors = np.clip(np.nan_to_num(scores[present, 0]), -1.0, 1.0) - true
         squares = np.minimum(np.square(errors / self.bound), 1.0)
-        sums = np.stack([squares, np.square(true), true, np.ones(len(true))])
+        places = np.clip((true - self.centre) / self.half, -1.0, 1.0)
+        sums = np.stack([squares, np.square(places), places, np.ones(len(true))])
         return np.rint(sums * STEPS).astype(np.int64).sum(axis=1)
 
 

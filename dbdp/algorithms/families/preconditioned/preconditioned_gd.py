@@ -362,7 +362,7 @@ class PreconditionedDescent:
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
-        clip = self.clip * way.unit
+        clip = self.clip * way.window.width
         return self._in_rows(way, *self._descended(rows, way, clip, self.passes, pace), clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
@@ -375,7 +375,7 @@ class PreconditionedDescent:
 
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
-        passes, usual = first_passes(self.passes), self.clip * way.unit
+        passes, usual = first_passes(self.passes), self.clip * way.window.width
         start, before = self._descended(rows, way, usual, passes, pace)
         table = residuals.table(rows, self._in_rows(way, start, before, usual).models)
         pace()
@@ -384,7 +384,7 @@ class PreconditionedDescent:
         clip = usual if self.spared * usual < clip < usual else clip
         model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
-        evaluation = residuals.evaluation(rows, released.models, table.bound)
+        evaluation = residuals.evaluation(rows, released.models, table.bound, way.window)
         pace()
         return replace(released, figures={**released.figures, "evaluation": evaluation})
 
@@ -472,7 +472,7 @@ class PreconditionedDescent:
         if not self.label_share:
             return way
         window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
-        return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
+        return way.begun(math.sqrt(2) / self.facts.reach, window)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
         """Return what follows from a second moment that is released now, or that a summary has released before."""

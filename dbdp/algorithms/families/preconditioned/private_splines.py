@@ -35,7 +35,7 @@ from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.algorithms.stages.label_window import where_labels_are
+from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow, where_labels_are
 from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.objectives import Softmax, projected
 from dbdp.learning.rows.column_blocks import RowBlocks
@@ -225,9 +225,9 @@ class SplineDescent(PreconditionedDescent):
     def _preconditioner(self, rows: Rows) -> Preconditioner:
         """Return what follows from the columns' moments, which are released now."""
         found, is_number = self.columns.released(rows), not self.facts.is_classifier
-        first, unit = self._first(rows, found)
+        first, window = self._first(rows, found)
         way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
-        way = replace(way, unit=unit)
+        way = replace(way, window=window)
         if not self.cross_share:
             return way
         return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
@@ -250,18 +250,18 @@ class SplineDescent(PreconditionedDescent):
         """Passes before the first step: one to four releases of moments and labels, and the change of coordinates."""
         return 2 + bool(self.cross_share) + 2 * bool(self.label_share)
 
-    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, float]:
-        """Return the constants (K,) at which the descent begins, and the unit of its clips.
+    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, LabelWindow]:
+        """Return the constants (K,) at which the descent begins, and where labels that are numbers lie.
 
         They are log-odds of two classes, log shares of several, or a mean of numbers.
         """
         logs = np.log(found.labels)
         if isinstance(self.objective, Softmax):
-            return logs - logs.mean(), 1.0
+            return logs - logs.mean(), WHOLE
         if not self.label_share:
-            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
+            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], WHOLE
         window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
-        return np.array([window.mean]), window.width
+        return np.array([window.mean]), window
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the columns' moments and the mechanism."""
