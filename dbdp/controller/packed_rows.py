@@ -20,6 +20,7 @@ from dbdp.algorithms.rows import Layout, Progress, RecursiveStages, silent
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.column_blocks import Placed
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.progress import fill
 from dbdp.packing.shuffle_options import KEY_BYTES
@@ -181,14 +182,16 @@ class PackedRows:
         total = self._part().value(call, self.layout.dimension, labels, weight)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
 
-    def transform(self, matrix: np.ndarray) -> None:
+    def transform(self, matrix: np.ndarray, placed: Placed | None = None) -> None:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; store the lengths of these."""
         (rows,) = self.slices
         with rows.session.uncounted():
             if self.matrix is None:  # the table may have been another group's
                 rows.session.query(f"alter table {rows.table} add column if not exists lengths bytea")
                 rows.session.query(f"alter table {rows.table} alter column lengths set storage external")
-            rows.session.query(f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1)", matrix.tobytes())
+            call = f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1, $2::pg_catalog.text)"
+            factors = (matrix, None) if placed is None else (placed.factors, json.dumps(placed.rows_of.as_data()))
+            rows.session.query(call, factors[0].tobytes(), factors[1])
         self.matrix = matrix
 
     def label_counts(self, classes: int) -> np.ndarray:
@@ -286,7 +289,8 @@ def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     own = layout.coding or dataset.declaration.coding
     coding = {"coding": dict(own)} if own else {}
     projection = {"projection": asdict(layout.projection)} if layout.projection else {}
-    return {"rows": dataset.rows, "held": True, **({"marks": True} if layout.marks else {})} | coding | projection
+    flags = {name: True for name in ("marks", "in_places") if getattr(layout, name)}
+    return {"rows": dataset.rows, "held": True, **flags} | coding | projection
 
 
 class _InSession(Protocol):

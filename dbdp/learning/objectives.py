@@ -7,7 +7,7 @@ A row without a valid label for the training has loss and gradient 0.
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
 from dbdp.learning.losses import Loss, loss_with, of_class, softmax_losses, softmax_slopes
+from dbdp.learning.rows import placed
+from dbdp.learning.rows.column_blocks import RowBlocks, row_blocks_from
 
 MOST_OUTPUTS = 1000
 MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds
@@ -142,6 +144,28 @@ class Linear:
 
 
 @dataclass(frozen=True)
+class Additive(Linear):
+    """One linear model of the coordinates of rows in places, see `placed`; `inputs` are the coordinates, d."""
+
+    rows_of: RowBlocks = field(kw_only=True)
+
+    @flushed
+    def gradient_sum(
+        self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf, lengths: np.ndarray | None = None
+    ) -> np.ndarray:
+        """See `Linear`; the gradients are clipped by `lengths` (n,)."""
+        if lengths is None:
+            raise ValueError("rows in places have no lengths of themselves; give lengths")
+        (table,), layout = placed.of_cells(model[None], self.rows_of), placed.layout_of(self.rows_of)
+        sums = layout.gradient_sums(self.loss, table, rows, clip * SHRINK, lengths)
+        return placed.of_rows(sums, self.rows_of)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
+        return super().as_data() | {"kind": "additive"} | self.rows_of.as_data()
+
+
+@dataclass(frozen=True)
 class Softmax:
     """K linear models whose scores are a softmax's: K·d parameters, one cross-entropy for each row; K ≥ 2.
 
@@ -228,6 +252,9 @@ def objective_from(text: str) -> Objective:
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])
+    if data["kind"] == "additive":
+        rows_of = row_blocks_from(data["blocks"], data["radius"])
+        return Additive(loss_with(data["loss"], tuple(data["settings"])), rows_of.dimension, rows_of=rows_of)
     if data["kind"] == "softmax":
         _check_sizes(data["inputs"], data["outputs"], 0)
         return Softmax(data["inputs"], data["outputs"])

@@ -6,7 +6,8 @@ import numpy as np
 
 from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.rows import blocks
+from dbdp.learning.rows import blocks, placed
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE
 from dbdp.learning.rows.encoding import pack
 from dbdp.privacy.noise import streams
 
@@ -71,7 +72,8 @@ class RowsInMemory:
         self.reads.append("second_moment")
         return second_moments.second_moment(self.packed, self.dimension)
 
-    def transform(self, matrix):
+    def transform(self, matrix, placed=None):
+        assert placed is None
         self.reads.append("transform")
         features, labels, _ = kernels.unpacked(self.packed, len(matrix))
         self.packed = blocks.encode(features @ matrix.T, labels)
@@ -93,3 +95,39 @@ class RowsInMemory:
         if batch is None:
             return self.packed
         return self.packed[batch * self.size : (batch + 1) * self.size]
+
+
+class RowsInPlaces(RowsInMemory):
+    """The same for rows in places, from their coordinates (n, d) of some blocks; a row of zeros is the zero row."""
+
+    def __init__(self, features, labels, rows_of):
+        super().__init__(features, labels)
+        valid = np.isfinite(labels) & np.any(features, axis=1)
+        self.all = self.packed = blocks.encode(
+            places_of(features, rows_of) * valid[:, None], np.where(valid, labels, 0)
+        )
+        self.matrix = self.lengths = None
+
+    def transform(self, matrix, placed_by):
+        self.reads.append("transform")
+        self.matrix, self.lengths = matrix, placed.lengths(self.packed, placed_by.factors, placed_by.rows_of)
+
+    def gradient_sum(self, objective, model, *, clip, batch=None):
+        self.reads.append("gradient_sum")
+        sums = objective.gradient_sum(model @ self.matrix, self.packed, clip=clip, lengths=self.lengths)
+        return self.matrix @ sums
+
+
+def places_of(features, rows_of):
+    """The places of rows with these coordinates (n, d), the constant's last, by their definition."""
+    places, first = [np.ones(len(features))], 0
+    for block in rows_of.blocks:
+        own = np.asarray(features)[:, first : first + block.width] * rows_of.radius
+        first += block.width
+        if block.kind == CURVE:
+            places.append(own @ np.arange(block.width))
+        elif block.kind == CATEGORY:
+            places.append(np.where(own.max(axis=1) > block.size / 2, own.argmax(axis=1), block.width))
+        else:
+            places.append((own[:, 0] - block.least) / (block.size - block.least))
+    return np.column_stack(places)

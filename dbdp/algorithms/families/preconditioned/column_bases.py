@@ -128,4 +128,4 @@ def additive_preconditioner(
     first[0] = start * scale
     counted = [basis.variances / (basis.variances + ridge) for basis in bases]
     variances = np.concatenate([[1.0], *counted])
-    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first), variances
+    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, start=first), variances

@@ -15,7 +15,7 @@ import numpy as np
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
-from dbdp.algorithms.families.preconditioned.flattening import flattened
+from dbdp.algorithms.families.preconditioned.flattening import cut_moment_of, flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     MOST_PASSES,
     RESIDUAL_SHARE,
@@ -27,13 +27,12 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.algorithms.rows import Rows
+from dbdp.algorithms.rows import Layout, Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.learning.counts.block_moments import LABEL_CELLS
-from dbdp.learning.counts.cut_moments import MOST_ROWS
-from dbdp.learning.objectives import Linear
-from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.objectives import Additive
+from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -75,7 +74,7 @@ OPTIONS = Options(
 )
 
 
-def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
+def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
@@ -93,10 +92,10 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     affordable = signal / (ROWS_PER_DIMENSION if facts.is_classifier else OF_NUMBERS)
     is_free = facts.is_classifier and affordable > facts.dimension
     step = (2 if facts.is_classifier else 1) / loss.smoothness
-    cross = _cross_share(affordable, facts, blocks)
+    cross = _cross_share(affordable, blocks)
     moments = COLUMN_SHARE + cross
     descent = SplineDescent(
-        objective=Linear(loss, facts.dimension, 1),
+        objective=Additive(loss, facts.dimension, rows_of=blocks),
         facts=facts,
         multiplier=multiplier,
         moment_share=moments,
@@ -111,7 +110,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         affordable=affordable,
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
-    return PreconditionedPlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
+    return SplinePlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
 
 
 def _warning(descent: "SplineDescent") -> dict[str, str]:
@@ -131,9 +130,9 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
     return RESIDUAL_SHARE if is_strong and has_residuals(facts, own.clip, own.passes) else 0.0
 
 
-def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
+def _cross_share(affordable: float, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
-    return CROSS_SHARE if affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS else 0.0
+    return CROSS_SHARE if affordable >= len(blocks.blocks) else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -151,6 +150,19 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     return facts.blocks
 
 
+@dataclass(frozen=True)
+class SplinePlan(PreconditionedPlan):
+    """The plan of private splines, whose rows are in places."""
+
+    method: "SplineDescent"
+
+    @property
+    def layout(self) -> Layout:
+        """All rows in one slice, with one number for each column."""
+        places = self.method.blocks.places
+        return Layout(places, (self.facts.rows,), coding=self.request.coding, in_places=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SplineDescent(PreconditionedDescent):
     """The release as it is planned; `moment_share` is the share of μ² for the columns' moments."""
@@ -164,7 +176,7 @@ class SplineDescent(PreconditionedDescent):
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
-        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier)
+        return ColumnRelease(self.blocks, is_number, multiplier)
 
     def _multiplier_of(self, share: float) -> float:
         """Return the multiplier of a release with that share of μ²."""
@@ -177,7 +189,14 @@ class SplineDescent(PreconditionedDescent):
         way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
         if not self.cross_share:
             return way
-        return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
+        release = cut_moment_of(
+            way, len(variances), self.blocks, self.facts.rows, self._multiplier_of(self.cross_share)
+        )
+        return flattened(rows, way, variances, release)
+
+    def _transform(self, rows: Rows, way: Preconditioner) -> None:
+        factors = way.matrix if way.factors is None else way.factors
+        rows.transform(way.matrix, Placed(self.blocks, factors))
 
     @property
     def _passes_before(self) -> int:
