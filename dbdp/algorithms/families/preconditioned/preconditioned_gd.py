@@ -357,11 +357,8 @@ class PreconditionedDescent:
         """Pack the rows, and change to the coordinates of their noisy second moment."""
         rows.pack()
         way = self._preconditioner(rows)
-        self._transform(rows, way)
-        return way
-
-    def _transform(self, rows: Rows, way: Preconditioner) -> None:
         rows.transform(way.matrix)
+        return way
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""

@@ -194,9 +194,12 @@ class SplineDescent(PreconditionedDescent):
         )
         return flattened(rows, way, variances, release)
 
-    def _transform(self, rows: Rows, way: Preconditioner) -> None:
-        factors = way.matrix if way.factors is None else way.factors
-        rows.transform(way.matrix, Placed(self.blocks, factors))
+    def prepared(self, rows: Rows) -> Preconditioner:
+        """Pack the rows in places, and change to the coordinates of their noisy moments."""
+        rows.pack()
+        way = self._preconditioner(rows)
+        rows.transform(way.matrix, Placed(self.blocks, way.matrix if way.factors is None else way.factors))
+        return way
 
     @property
     def _passes_before(self) -> int:
