@@ -31,6 +31,7 @@ def drawn(rows_of, count=203, *, is_number=False):
     places[: count // 10, 1:] = np.array(rows_of.sizes[1:]) - 1
     places[count // 10 : count // 5, 1:] = 0
     places[:, 0] = 1
+    places = np.rint(places / placed.FINEST) * placed.FINEST
     labels = random.uniform(-1, 1, count) if is_number else random.choice([-1.0, 1.0], count)
     places[-7:], labels[-7:] = 0, 0
     rows = blocks.encode(places, labels)

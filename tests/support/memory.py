@@ -118,6 +118,13 @@ class RowsInPlaces(RowsInMemory):
         return self.matrix @ sums
 
 
+def rows_for(release_plan, features, labels):
+    """Rows with these coordinates as a plan packs them: in places, if it does so."""
+    if release_plan.layout.in_places:
+        return RowsInPlaces(features, labels, release_plan.facts.blocks)
+    return RowsInMemory(features, labels)
+
+
 def places_of(features, rows_of):
     """The places of rows with these coordinates (n, d), the constant's last, by their definition."""
     places, first = [np.ones(len(features))], 0

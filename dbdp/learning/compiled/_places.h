@@ -19,22 +19,27 @@ INLINED pair load_pair(const double *place) {
   return two;
 }
 
+/* max(0, min(value, most)) of whole numbers, and of floats by their bits: without a sign these have the same order. */
+INLINED int_lanes at_most_whole(int_lanes value, int_lanes most) {
+  int_lanes raised = value & ~(value >> 31), above = raised - most;
+  return most + (above & (above >> 31));
+}
+
 /* The cells k of a row, and after each other its parts 1 - f and f of them; return whether it is no zero row. */
 INLINED int cells_of(const placed_layout *of, const float *row, int *cell, double *parts) {
   const int valid = row[0] == 1.0f;
-  const lane_masks mask = (lane_masks){0} - valid;
+  const float_lanes ones = (float_lanes){0} + 1.0f;
   for (long i = 0; i < of->stride; i += LANES) {
-    lanes t = load_floats(row + i);
-    int_lanes k = __builtin_convertvector(t, int_lanes), first, last;
-    memcpy(&first, of->first + i, sizeof first), memcpy(&last, of->last + i, sizeof last);
-    k &= ~(k >> 31);
-    k = last + ((k - last) & ((k - last) >> 31));
-    lanes f = at_most(above_zero(t - __builtin_convertvector(k, lanes)), 1.0);
-    lanes here = (lanes)(mask & (lane_masks)(1.0 - f)), next = (lanes)(mask & (lane_masks)f);
+    float_lanes t;
+    int_lanes first, last;
+    memcpy(&t, row + i, sizeof t), memcpy(&first, of->first + i, sizeof first), memcpy(&last, of->last + i, sizeof last);
+    int_lanes k = at_most_whole(__builtin_convertvector(t, int_lanes), last);
+    float_lanes f = (float_lanes)at_most_whole((int_lanes)(t - __builtin_convertvector(k, float_lanes)), (int_lanes)ones);
+    float_lanes here = (float_lanes)(-valid & (int_lanes)(ones - f)), next = (float_lanes)(-valid & (int_lanes)f);
     k += first;
     memcpy(cell + i, &k, sizeof k);
-    store(parts + 2 * i, __builtin_shuffle(here, next, (lane_masks){0, 8, 1, 9, 2, 10, 3, 11}));
-    store(parts + 2 * i + LANES, __builtin_shuffle(here, next, (lane_masks){4, 12, 5, 13, 6, 14, 7, 15}));
+    store(parts + 2 * i, __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
+    store(parts + 2 * i + LANES, __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
   }
   return valid;
 }
@@ -120,14 +125,17 @@ INLINED double length_of(const double *moved, long width) {
   return sqrt(total(squares));
 }
 
-/* The lengths of `count` rows in other coordinates less what `turned` (less.width × width) makes of those in `less`. */
-CLONED void placed_lengths(const placed_layout *of, const float *row, long count, const cell_coordinates *in, const cell_coordinates *less, const double *turned, double *lengths, int *cell, double *parts, double *moved, double *lost) {
+/* The lengths of `count` rows in other coordinates, less what `turned` (rank × width) makes of the first of those in `less`. */
+CLONED void placed_lengths(const placed_layout *of, const float *row, long count, const cell_coordinates *in, const cell_coordinates *less, const double *turned, long rank, double *lengths, int *cell, double *parts, double *moved, double *lost) {
   for (; count > 0; count--, row += of->stride, lengths++) {
     cells_of(of, row, cell, parts);
     coordinates_at(in, cell, parts, of->places, moved);
-    coordinates_at(less, cell, parts, of->places, lost);
-    for (long k = 0; k < less->width; k++)
-      for (long i = 0; i < in->width; i += LANES) store(moved + i, load(moved + i) - lost[k] * load(turned + k * in->width + i));
+    if (rank) coordinates_at(less, cell, parts, of->places, lost);
+    for (long i = 0; i < in->width; i += LANES) {
+      lanes here = load(moved + i);
+      for (long k = 0; k < rank; k++) here -= lost[k] * load(turned + k * in->width + i);
+      store(moved + i, here);
+    }
     *lengths = length_of(moved, in->width);
   }
 }

@@ -1,7 +1,7 @@
 """Packed rows in places: one number for each column, from which the kernels know all its coordinates.
 
 A number t in the place of a block with some cells stands for the part 1 - f of cell k and f of cell k + 1, k + f = t,
-which are exact in float64: of a curve, whose cells are the knots, these are the two coordinates that are not 0. A
+which are exact as t is a multiple of `FINEST`: of a curve, whose cells are the knots, these are the two coordinates that are not 0. A
 category has its number, and one above all of them if it is none; an indicator its share of the way from its lower to
 its upper coordinate. The first place is 1, and 0 in a zero row, which has no part of any cell, so that its coordinates
 are 0. Sums over rows are sums over cells first, and a public matrix makes coordinates of them: `of_rows`.
@@ -18,6 +18,7 @@ from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import RowBlocks
 
+FINEST = 2.0**-20  # all places are multiples of it, so that the parts of both cells are exact
 STEP = 128  # whole numbers that a row's length may have: products of 1,024 rows are exact in float32
 _PIECE = 1024
 

@@ -17,6 +17,7 @@ from dbdp.learning.rows.encoding import (
     record_layout,
 )
 from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.placed import FINEST
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def _place(feature: Numeric, values: np.ndarray) -> np.ndarray:
         return bins_of(feature, values)
     least, most = feature.ends
     last = max(feature.knots, 2) - 1
-    return np.clip((positions(feature, values) - least) / (most - least) * last, 0.0, last)
+    reached = np.clip((positions(feature, values) - least) / (most - least) * last, 0.0, last)
+    return np.rint(reached / FINEST) * FINEST
 
 
 def in_places(encoder: Encoder) -> Encoder:
