@@ -1,10 +1,10 @@
 """Packed rows in places: one number for each column, from which the kernels know all its coordinates.
 
 A number t in the place of a block with some cells stands for the part 1 - f of cell k and f of cell k + 1, k + f = t,
-which are exact as t is a multiple of `FINEST`: of a curve, whose cells are the knots, these are the two coordinates that are not 0. A
-category has its number, and one above all of them if it is none; an indicator its share of the way from its lower to
-its upper coordinate. The first place is 1, and 0 in a zero row, which has no part of any cell, so that its coordinates
-are 0. Sums over rows are sums over cells first, and a public matrix makes coordinates of them: `of_rows`.
+which are exact as t is a multiple of `FINEST`. The cells of a curve are its knots, at two of which its coordinates are
+not 0. A category has its number, and one above all of them if it is none. An indicator has its share of the way from
+its lower to its upper coordinate. The first place is 1, and 0 in a zero row, which has no part of any cell, so that its
+coordinates are 0. Sums over rows are sums over cells first, and a public map makes coordinates of them: `of_rows`.
 
 Shapes: rows (n, stride) float32 as in `blocks`; d coordinates, and the constant is the last of them.
 """
