@@ -74,6 +74,7 @@ class PackedRows:
     layout: Layout  # how the rows are packed
     batch_blocks: int = 1  # blocks of each mini-batch of the last draw
     matrix: np.ndarray | None = None  # the matrix of the last `transform`, shape (d, d); None since the last packing
+    placed: Placed | None = None  # of the last `transform` of rows in places
     tables: ExitStack = field(default_factory=ExitStack)  # drops the table of `copy`
     # A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
     copy: str | None = None
@@ -143,7 +144,8 @@ class PackedRows:
 
         A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
         """
-        how = json.dumps(objective.as_data()), float(clip)
+        rows_of = {"rows_of": self.placed.rows_of.as_data()} if self.placed else {}
+        how = json.dumps(objective.as_data() | rows_of), float(clip)
         if self.matrix is None:
             call = "dbdp_internal.gradient_sum(block, $1, $2, $3)"
             return np.frombuffer(self._part(batch).value(call, model.tobytes(), *how), "<f8")
@@ -192,7 +194,7 @@ class PackedRows:
             call = f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1, $2::pg_catalog.text)"
             factors = (matrix, None) if placed is None else (placed.factors, json.dumps(placed.rows_of.as_data()))
             rows.session.query(call, factors[0].tobytes(), factors[1])
-        self.matrix = matrix
+        self.matrix, self.placed = matrix, placed
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -222,7 +224,7 @@ class PackedRows:
         first, *others = self.packings
         if self.matrix is not None:
             first.session.query(f"alter table {first.table} drop column lengths")
-            self.matrix = None
+            self.matrix = self.placed = None
         if not others:
             first.fill(options)
             return

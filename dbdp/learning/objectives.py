@@ -7,7 +7,7 @@ A row without a valid label for the training has loss and gradient 0.
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -120,6 +120,15 @@ class Linear:
         for target, one, own in zip(targets, model.reshape(shape), direction.reshape(shape), strict=True):
             kernels.recursive_steps(self.loss, target, one, own, rows, step=step, regularisation=regularisation)
 
+    def slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the slopes of several classes' losses in the scores, (n, K); any numbers where there is no label."""
+        return np.column_stack(
+            [
+                self.loss.derivative(each, np.where(labels == target, 1.0, -1.0))
+                for target, each in enumerate(scores.T, start=1)
+            ]
+        )
+
     def _losses(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         losses = np.zeros((len(vectors), len(rows)))
         for output, (features, labels) in enumerate(self._labelled(rows)):
@@ -141,28 +150,6 @@ class Linear:
     def _labelled(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for target in range(1, self.outputs + 1) if self.outputs > 1 else [self.target]:
             yield kernels.labelled(self.loss, target, rows, self.inputs)
-
-
-@dataclass(frozen=True)
-class Additive(Linear):
-    """One linear model of the coordinates of rows in places, see `placed`; `inputs` are the coordinates, d."""
-
-    rows_of: RowBlocks = field(kw_only=True)
-
-    @flushed
-    def gradient_sum(
-        self, model: np.ndarray, rows: np.ndarray, *, clip: float = math.inf, lengths: np.ndarray | None = None
-    ) -> np.ndarray:
-        """See `Linear`; the gradients are clipped by `lengths` (n,)."""
-        if lengths is None:
-            raise ValueError("rows in places have no lengths of themselves; give lengths")
-        (table,), layout = placed.of_cells(model[None], self.rows_of), placed.layout_of(self.rows_of)
-        sums = layout.gradient_sums(self.loss, table, rows, clip * SHRINK, lengths)
-        return placed.of_rows(sums, self.rows_of)
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the objective as data, for `objective_from`."""
-        return super().as_data() | {"kind": "additive"} | self.rows_of.as_data()
 
 
 @dataclass(frozen=True)
@@ -211,6 +198,10 @@ class Softmax:
             slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
         return (slopes.T @ features).ravel()
 
+    def slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the slopes of the losses in the scores, (n, K); any numbers where there is no label."""
+        return softmax_slopes(scores, labels)
+
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
         """Return the sum of the losses, each at most `limit`, for each model, shape (C,)."""
@@ -232,6 +223,40 @@ class Softmax:
         return kernels.valid_or_zero(features, valid), kernels.valid_or_zero(labels, valid)
 
 
+@dataclass(frozen=True)
+class Additive:
+    """Linear models of the coordinates of rows in places, see `placed`, that the objective `of` has."""
+
+    of: Linear | Softmax
+    rows_of: RowBlocks
+
+    @property
+    def parameters(self) -> int:
+        """P = K·d."""
+        return self.of.parameters
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of a packed row."""
+        return self.rows_of.places
+
+    @flushed
+    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float, lengths: np.ndarray) -> np.ndarray:
+        """Return the sum of the gradients, clipped by `lengths` (n,), shape (P,); see `Linear`."""
+        tables = placed.of_cells(model.reshape(self.of.outputs, -1), self.rows_of)
+        layout = placed.layout_of(self.rows_of)
+        if isinstance(self.of, Linear) and self.of.outputs == 1:
+            sums = layout.gradient_sums(self.of.loss, tables[0], rows, clip * SHRINK, lengths)
+            return placed.of_rows(sums, self.rows_of)
+        labels = np.where(of_class(rows[:, -1], self.of.outputs), rows[:, -1], 0.0).astype(np.float64)
+        slopes = self.of.slopes(layout.scores(tables, rows), labels)
+        slopes = kernels.valid_or_zero(slopes, labels > 0.0)
+        squares = lengths.astype(np.float64) ** 2 * np.einsum("ij,ij->i", slopes, slopes)
+        with np.errstate(divide="ignore"):
+            slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
+        return np.concatenate([placed.of_rows(each, self.rows_of) for each in layout.sums(slopes, rows)])
+
+
 def _squares(features: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
     """Return the squared norms of rows (n, d), or of their lengths where these are given, shape (n,)."""
     return np.einsum("ij,ij->i", features, features) if lengths is None else lengths.astype(np.float64) ** 2
@@ -249,12 +274,14 @@ def projected(models: np.ndarray, radius: float) -> np.ndarray:
 def objective_from(text: str) -> Objective:
     """Return the objective that JSON of `as_data` describes."""
     data = json.loads(text)
+    if rows_of := data.pop("rows_of", None):
+        of = objective_from(json.dumps(data))
+        if not isinstance(of, (Linear, Softmax)):
+            raise ValueError("a network does not train on rows in places; choose a linear objective")
+        return Additive(of, row_blocks_from(**rows_of))  # type: ignore[return-value]  # it has gradients only
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])
-    if data["kind"] == "additive":
-        rows_of = row_blocks_from(data["blocks"], data["radius"])
-        return Additive(loss_with(data["loss"], tuple(data["settings"])), rows_of.dimension, rows_of=rows_of)
     if data["kind"] == "softmax":
         _check_sizes(data["inputs"], data["outputs"], 0)
         return Softmax(data["inputs"], data["outputs"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
-from dbdp.learning.objectives import Additive, Linear, objective_from
+from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks, encoding, placed
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks, row_blocks_from
 from dbdp.learning.rows.encoding import ColumnEncoder, RealLabels, VectorEncoder
@@ -66,7 +66,7 @@ def test_rows_in_places_have_the_sums_of_their_coordinates(rows_of, loss):
     assert np.linalg.norm(features, axis=1).max() <= 1
     model = np.random.default_rng().normal(size=rows_of.dimension)
     lengths = (np.linalg.norm(features, axis=1) + 1e-3).astype(np.float32)
-    objective = Additive(loss, rows_of.dimension, rows_of=rows_of)
+    objective = Additive(Linear(loss, rows_of.dimension), rows_of)
     for clip in (0.05, 1e6):
         found = objective.gradient_sum(model, rows, clip=clip, lengths=lengths)
         dense = encoding.pack(features.copy(), labels)
@@ -78,6 +78,24 @@ def test_rows_in_places_have_the_sums_of_their_coordinates(rows_of, loss):
     assert placed.scores(np.stack([model, -model]), rows, rows_of) == pytest.approx(
         features @ np.stack([model, -model]).T, abs=1e-12
     )
+
+
+@pytest.mark.parametrize("kind", ["softmax", "one against the rest"])
+def test_sums_of_several_classes_are_those_of_coordinates(kind):
+    """Labels that are no class add nothing."""
+    rows_of = SOME[0]
+    rows, features, _ = drawn(rows_of)
+    labels = np.random.default_rng().integers(0, 4, len(rows)).astype(float)
+    rows[:-7, -1] = labels[:-7]
+    dimension, lengths = rows_of.dimension, (np.linalg.norm(features, axis=1) + 1e-3).astype(np.float32)
+    of = Softmax(dimension, 3) if kind == "softmax" else Linear(HuberSvm(0.5), dimension, 3)
+    model = np.random.default_rng().normal(size=3 * dimension)
+    dense = encoding.pack(features.copy(), rows[:, -1].astype(float))
+    for clip in (0.05, 1e6):
+        found = Additive(of, rows_of).gradient_sum(model, rows, clip=clip, lengths=lengths)
+        assert found == pytest.approx(of.gradient_sum(model, dense, clip=clip, lengths=lengths), abs=1e-5 * len(rows))
+    beyond = rows[:, -1] < 1
+    assert not Additive(of, rows_of).gradient_sum(model, rows[beyond], clip=1.0, lengths=lengths[beyond]).any()
 
 
 @pytest.mark.parametrize("rows_of", SOME, ids=["mixed", "one column", "many columns"])
@@ -115,7 +133,7 @@ def test_no_bytes_make_a_kernel_read_elsewhere():
     rows = np.ascontiguousarray(rows)
     rows[::2, 0] = 1.0
     with np.errstate(all="ignore"):
-        objective = Additive(Logistic(), rows_of.dimension, rows_of=rows_of)
+        objective = Additive(Linear(Logistic(), rows_of.dimension), rows_of)
         found = objective.gradient_sum(np.ones(rows_of.dimension), rows, clip=1.0, lengths=np.ones(4096, np.float32))
         placed.lengths(rows, np.eye(rows_of.dimension), rows_of)
     assert len(found) == rows_of.dimension
@@ -125,8 +143,9 @@ def test_no_bytes_make_a_kernel_read_elsewhere():
 
 def test_blocks_and_objectives_survive_a_text():
     rows_of = SOME[0]
-    objective = Additive(HuberRegression(0.3), rows_of.dimension, rows_of=rows_of)
-    assert objective_from(json.dumps(objective.as_data())) == objective
+    for of in (Linear(HuberRegression(0.3), rows_of.dimension), Softmax(rows_of.dimension, 3)):
+        text = json.dumps(of.as_data() | {"rows_of": rows_of.as_data()})
+        assert objective_from(text) == Additive(of, rows_of)
     assert row_blocks_from(**json.loads(json.dumps(rows_of.as_data()))) == rows_of
 
 

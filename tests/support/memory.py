@@ -1,11 +1,13 @@
 """Rows in memory, for tests of algorithms without a database: the same sums, by the same kernels."""
 
+import json
 import math
 
 import numpy as np
 
 from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.counts import tallies
+from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import blocks, placed
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE
 from dbdp.learning.rows.encoding import pack
@@ -106,16 +108,19 @@ class RowsInPlaces(RowsInMemory):
         self.all = self.packed = blocks.encode(
             places_of(features, rows_of) * valid[:, None], np.where(valid, labels, 0)
         )
-        self.matrix = self.lengths = None
+        self.matrix = self.rows_of = self.lengths = None
 
     def transform(self, matrix, placed_by):
         self.reads.append("transform")
-        self.matrix, self.lengths = matrix, placed.lengths(self.packed, placed_by.factors, placed_by.rows_of)
+        self.matrix, self.rows_of = matrix, placed_by.rows_of
+        self.lengths = placed.lengths(self.packed, placed_by.factors, placed_by.rows_of)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.reads.append("gradient_sum")
-        sums = objective.gradient_sum(model @ self.matrix, self.packed, clip=clip, lengths=self.lengths)
-        return self.matrix @ sums
+        moved = (model.reshape(-1, len(self.matrix)) @ self.matrix).ravel()
+        objective = objective_from(json.dumps(objective.as_data() | {"rows_of": self.rows_of.as_data()}))
+        sums = objective.gradient_sum(moved, self.packed, clip=clip, lengths=self.lengths)
+        return (sums.reshape(-1, len(self.matrix)) @ self.matrix.T).ravel()
 
 
 def rows_for(release_plan, features, labels):

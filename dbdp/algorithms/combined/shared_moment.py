@@ -54,7 +54,9 @@ class SharedTuning:
         blocks = self.plans[0].method.blocks
         if blocks is None:
             return rows.errors(models)
-        right = tallies.described(tallies.Correct(), outputs=1, dimension=self.facts.dimension, rows_of=blocks)
+        right = tallies.described(
+            tallies.Correct(), outputs=self.facts.outputs, dimension=self.facts.dimension, rows_of=blocks
+        )
         return self.facts.rows - int(rows.tally(models, right)[0])
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
-from dbdp.learning.counts.block_moments import LABEL_CELLS, PARTS, BlockMoments
+from dbdp.learning.counts.block_moments import PARTS, BlockMoments, label_cells
 from dbdp.learning.rows.column_blocks import CURVE, RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
@@ -36,6 +36,7 @@ class ColumnRelease:
     rows_of: RowBlocks
     is_number: bool  # whether the label is a number
     multiplier: float
+    outputs: int = 1  # K, of several classes
 
     @property
     def sensitivity(self) -> float:
@@ -52,7 +53,8 @@ class ColumnRelease:
     @property
     def sizes(self) -> list[int]:
         """How many numbers each part has, the label's last."""
-        return [block.moments for block in self.rows_of.blocks] + [LABEL_CELLS if self.is_number else 2]
+        labels = label_cells(self.outputs, is_number=self.is_number)
+        return [*(block.moments for block in self.rows_of.blocks), labels]
 
     @cached_property
     def noise(self) -> Gaussian:
@@ -70,7 +72,7 @@ class ColumnRelease:
 
     def released(self, rows: Rows) -> NoisyColumns:
         """Return the noisy moments and shares: one pass over the packed rows."""
-        tally = BlockMoments(**self.rows_of.as_data(), is_number=self.is_number)
+        tally = BlockMoments(**self.rows_of.as_data(), is_number=self.is_number, outputs=self.outputs)
         described, no_model = tallies.described(tally, outputs=1, dimension=self.rows_of.places), np.zeros(1)
         noisy = self.noise.release(rows.tally(no_model, described) / PARTS * self._weights) / self._weights
         *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])

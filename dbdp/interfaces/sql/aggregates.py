@@ -90,9 +90,9 @@ def measured_gradient_transition(
 ) -> bytes:
     """Add the gradients of the rows of one block, clipped by the lengths of the rows in other coordinates."""
     parsed, vector, bounds = objective_from(objective), np.frombuffer(model, "<f8"), np.frombuffer(lengths, "<f4")
-    if not isinstance(parsed, (Linear, Softmax)):
+    if not isinstance(parsed, (Linear, Softmax, Additive)):
         raise ValueError("a network has no gradients in other coordinates; choose a linear objective")
-    rows = resident.decode(block, parsed.rows_of.places if isinstance(parsed, Additive) else parsed.inputs)
+    rows = resident.decode(block, parsed.inputs)
     if len(vector) != parsed.parameters or len(bounds) != len(rows):
         raise ValueError(
             f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; the block has {len(rows)} "

@@ -52,6 +52,8 @@ cdef extern from "_places.h" nogil:
         const int *last
     void placed_gradients(const placed_layout *of, const sgd_training *t, const float *row, const float *lengths,
                           long count, const double *table, double *sums, int *cell, double *parts)
+    void placed_sums(const placed_layout *of, const float *row, long count, const double *slopes, long several,
+                     double *sums, int *cell, double *parts)
     void placed_scores(const placed_layout *of, const float *row, long count, const double *tables, long several,
                        double *scores, int *cell, double *parts)
     void placed_moments(const placed_layout *of, const float *row, long count, double grid, long *sums, int *cell,
@@ -416,6 +418,21 @@ cdef class PlacedLayout:
             with nogil:
                 placed_gradients(&self.of, &how, &rows[0, 0], &lengths[0], count, &table[0], &of_cells[0, 0], &cell[0],
                                  &parts[0])
+        return sums
+
+    def sums(self, const double[:, ::1] slopes, const float[:, ::1] rows):
+        """Return the sums of rows' parts, as `gradient_sums`, times slopes (n, several): (several, cells, 2)."""
+        cdef long count = self._count(rows), several = slopes.shape[1]
+        cdef int[::1] cell = np.empty(self.of.stride, np.intc)
+        cdef double[::1] parts = np.empty(2 * self.of.stride)
+        if slopes.shape[0] != count:
+            raise ValueError(f"{len(slopes)} slopes do not fit {count} rows")
+        sums = np.zeros((several, self.of.cells, 2))
+        cdef double[:, :, ::1] of_cells = sums
+        if count and several:
+            with nogil:
+                placed_sums(&self.of, &rows[0, 0], count, &slopes[0, 0], several, &of_cells[0, 0, 0], &cell[0],
+                            &parts[0])
         return sums
 
     def scores(self, const double[:, ::1] tables, const float[:, ::1] rows):

@@ -55,6 +55,16 @@ INLINED double score_at(const double *table, const int *cell, const double *part
   return sum[0] + sum[1];
 }
 
+/* Add a row's parts of its cells, times its slope. */
+INLINED void add_parts(double *sums, double slope, const int *cell, const double *parts, long places) {
+  const pair times = every(slope);
+  for (long j = 0; j < places; j++) {
+    double *sum = sums + 2 * (long)cell[j];
+    pair moved = load_pair(sum) + times * load_pair(parts + 2 * j);
+    memcpy(sum, &moved, sizeof moved);
+  }
+}
+
 /* Add the gradients of `count` rows of these lengths, by which they are clipped, for each cell k to sums[2k] as the lower
  * one, and to sums[2k - 1] as the upper one. `cell` and `parts` have room for ROWS rows. */
 CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, const float *row, const float *lengths, long count, const double *table, double *sums, int *cell, double *parts) {
@@ -70,15 +80,16 @@ CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, con
       label[r / 2][r % 2] = row[(r + 1) * stride - 1];
     }
     for (int p = 0; p < ROWS / 2; p++) score[p] = slopes_of(t, score[p], norm2[p], length[p], label[p]);
-    for (int r = 0; r < rows; r++) {
-      pair slope = every(score[r / 2][r % 2]);
-      for (long j = 0; j < of->places; j++) {
-        double *sum = sums + 2 * cell[r * stride + j];
-        pair moved = load_pair(sum) + slope * load_pair(parts + 2 * (r * stride + j));
-        memcpy(sum, &moved, sizeof moved);
-      }
-    }
+    for (int r = 0; r < rows; r++) add_parts(sums, score[r / 2][r % 2], cell + r * stride, parts + 2 * r * stride, of->places);
     row += rows * stride, lengths += rows, count -= rows;
+  }
+}
+
+/* Add the parts of `count` rows, times their slopes (count × several), to sums (several × cells × 2) as above. */
+CLONED void placed_sums(const placed_layout *of, const float *row, long count, const double *slopes, long several, double *sums, int *cell, double *parts) {
+  for (; count > 0; count--, row += of->stride, slopes += several) {
+    cells_of(of, row, cell, parts);
+    for (long m = 0; m < several; m++) add_parts(sums + 2 * m * of->cells, slopes[m], cell, parts, of->places);
   }
 }
 

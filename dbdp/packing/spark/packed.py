@@ -110,9 +110,10 @@ class SparkRows:
         """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`."""
         if self._measured is None:
             return self.sum_of(partial(_gradient, json.dumps(objective.as_data()), model, clip))
-        frame, matrix = self._measured
+        frame, matrix, placed = self._measured
         moved = model.reshape(-1, len(matrix)) @ matrix
-        gradients = self.sum_of(partial(_gradient, json.dumps(objective.as_data()), moved.ravel(), clip), frame=frame)
+        how = json.dumps(objective.as_data() | ({"rows_of": placed.rows_of.as_data()} if placed else {}))
+        gradients = self.sum_of(partial(_gradient, how, moved.ravel(), clip), frame=frame)
         return (gradients.reshape(moved.shape) @ matrix.T).ravel()
 
     def loss_sums(
@@ -135,7 +136,7 @@ class SparkRows:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; keep the lengths of these."""
         measure = workers.Measure(matrix, self._pad, placed)
         with_lengths = self.blocks(self._pieces()).mapInArrow(measure.__call__, workers.MEASURED)
-        self._measured = self._keep(with_lengths), matrix
+        self._measured = self._keep(with_lengths), matrix, placed
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""

@@ -103,12 +103,13 @@ def ridge_for(variances: np.ndarray, dimension: float) -> float:
 
 
 def additive_preconditioner(
-    rows_of: RowBlocks, found: NoisyColumns, dimension: float, start: float, *, is_number: bool
+    rows_of: RowBlocks, found: NoisyColumns, dimension: float, start: np.ndarray, *, is_number: bool
 ) -> tuple[Preconditioner, np.ndarray]:
     """Return the map to the coordinates of all columns, from what was released of each, and their variances (a,).
 
-    `dimension` is the most Σ v, and `start` the constant's coefficient at which the descent begins. The matrix has a
-    row for each coordinate and zeros below, so that it is square; divided by its norm it makes packed rows of them.
+    `dimension` is the most Σ v, and `start` (K,) are the constant's coefficients at which the descent begins, one for
+    each model. The matrix has a row for each coordinate and zeros below, so that it is square; divided by its norm it
+    makes packed rows of them.
     """
     pairs = zip(rows_of.blocks, found.columns, strict=True)
     bases = [basis_of(block, each, found.deviation, is_number=is_number) for block, each in pairs]
@@ -124,10 +125,10 @@ def additive_preconditioner(
         row, column = end, column + width
     norm = float(np.linalg.norm(matrix, 2)) * ABOVE
     scale = norm * rows_of.radius
-    first = np.zeros(len(matrix))
-    first[0] = start * scale
+    first = np.zeros((len(start), len(matrix)))
+    first[:, 0] = start * scale
     counted = [basis.variances / (basis.variances + ridge) for basis in bases]
     variances = np.concatenate([[1.0], *counted])
     shares = np.concatenate([basis.mean for basis in bases])
-    way = Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, start=first, shares=shares)
-    return way, variances
+    effective, constant = variances.sum(), 1 / rows_of.radius
+    return Preconditioner(matrix / norm, scale, effective, constant, first.ravel(), shares=shares), variances

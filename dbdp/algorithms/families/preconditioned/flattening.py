@@ -102,8 +102,9 @@ def _shortened(way: Preconditioner, directions: np.ndarray, parts: np.ndarray, e
     norm = float(np.linalg.norm(moved, 2)) * ABOVE
     start = way.start
     if start is not None:
-        longer = start[:count] + directions @ ((1.0 / parts - 1.0) * (directions.T @ start[:count]))
-        start = np.concatenate([longer, start[count:]]) * norm
+        models = start.reshape(-1, len(moved)).copy()
+        models[:, :count] += (models[:, :count] @ directions * (1.0 / parts - 1.0)) @ directions.T
+        start = models.ravel() * norm
     factors = np.vstack([way.matrix / norm, left, right / norm])
     changed = {"matrix": moved / norm, "scale": way.scale * norm, "factors": factors, "start": start}
     return replace(way, effective_dimension=effective, **changed)
