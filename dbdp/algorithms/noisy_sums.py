@@ -85,7 +85,7 @@ def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int,
     and the blocks one after the other, the sum errs by γ_{B+N+1}·nL; M makes that no longer. The last product errs by
     γ_d·‖M‖_F·nL ≤ γ_d√d·nL. There are two sums: 2.02(min(n, B + N) + d√d + 5)u·nL. ∎
 
-    In `places` (privacy.md §24.9) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
+    In `places` (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
     as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
     """
     block, worse = blocks.rows_per_block(places or dimension), 2 if places else 1

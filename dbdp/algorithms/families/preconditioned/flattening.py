@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Preconditioner, matrix_of
+from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Coordinates, Preconditioner, matrix_of
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
@@ -74,7 +74,7 @@ def cut_moment_of(
     return CutMomentRelease(rows, coordinates, length, multiplier, blocks)
 
 
-def flattened(rows: Rows, way: Preconditioner, variances: np.ndarray, release: CutMomentRelease) -> Preconditioner:
+def flattened(rows: Rows, way: Coordinates, variances: np.ndarray, release: CutMomentRelease) -> Coordinates:
     """Return coordinates in which no direction varies more than 1, as far as a released moment shows it.
 
     `variances` (a,) are those of the coordinates of `way`, as they were thought of. Only what is clear of noise
@@ -90,7 +90,7 @@ def flattened(rows: Rows, way: Preconditioner, variances: np.ndarray, release: C
     return _shortened(way, turned[:, steep], spread[steep] ** -0.5, float(np.sum(np.minimum(spread, 1.0))))
 
 
-def _shortened(way: Preconditioner, directions: np.ndarray, parts: np.ndarray, effective: float) -> Preconditioner:
+def _shortened(way: Coordinates, directions: np.ndarray, parts: np.ndarray, effective: float) -> Coordinates:
     """Return the coordinates Az of coordinates z, A = I - D(1 - parts)Dᵀ of orthonormal directions D (a, r).
 
     The descent begins at the same model.
