@@ -3,8 +3,8 @@
 privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
 second moments of each column's coordinates and a histogram of the label; from these, W maps a row to coordinates that
 are uncorrelated within a column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates
-and evaluates the model. Of numbers a second histogram shows where most labels are: there the descent begins, and clips
-are in units of how wide they lie.
+and evaluates the model. Of numbers two counts show where most labels are: there the descent begins, and clips are in
+units of how wide they lie.
 """
 
 import math
@@ -35,7 +35,7 @@ from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.algorithms.stages.label_window import WindowRelease, coarse_window
+from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.learning.objectives import Softmax, projected
 from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.learning.rows.monotone import monotone_models
@@ -47,6 +47,7 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 KNOTS = 8  # of each number
 COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
 ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
+CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of a third of all variance is clear of the noise
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 # nμ from which curves pay, in all and for each, of several classes: below, straight lines cost less
@@ -92,13 +93,12 @@ def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
-    and given them that of cut rows by √2, and the labels' second histogram by √2. Then W, the clip C and the start are
+    and given them that of cut rows by √2, and each of two counts of labels by √2. Then W, the clip C and the start are
     fixed: each of the T sums of clipped gradients moves by at most 2C, of K classes together (§16.4), and the table of
     scores of the released models by √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums
     (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively
-    composed, these Gaussians are one of μ² = μ_A² + μ_B² + μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
-    analytic multiplier of (ε, δ). Curves and
-    calibration are post-processing. ∎
+    composed, these Gaussians are one of μ² = μ_A² + μ_B² + 2μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
+    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -110,7 +110,7 @@ def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     loss, signal = settings.loss_of(request, facts), facts.rows / multiplier
     affordable = signal / _rows_per_dimension(facts)
     step = (2 if facts.is_classifier else 1) / loss.smoothness
-    cross = _cross_share(affordable, blocks)
+    cross = _cross_share(affordable, facts, blocks)
     labels = 0.0 if facts.is_classifier else LABEL_SHARE
     moments = COLUMN_SHARE + cross
     descent = SplineDescent(
@@ -173,9 +173,10 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
     return RESIDUAL_SHARE if is_strong and has_residuals(facts, own.clip, own.passes) else 0.0
 
 
-def _cross_share(affordable: float, blocks: RowBlocks) -> float:
+def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
-    return CROSS_SHARE if affordable >= len(blocks.blocks) else 0.0
+    is_seen = not facts.is_classifier and affordable * OF_NUMBERS >= CROSS_SIGNAL * math.sqrt(facts.dimension)
+    return CROSS_SHARE if affordable >= len(blocks.blocks) or is_seen else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -188,6 +189,8 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
+    if facts.outputs > 1:
+        settings.refuse_given(request, "monotone", of="a label of several classes", remedy="leave it out")
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks
@@ -265,8 +268,8 @@ class SplineDescent(PreconditionedDescent):
 
     @property
     def _passes_before(self) -> int:
-        """Passes before the first step: one to three releases of moments and labels, and the change of coordinates."""
-        return 2 + bool(self.cross_share) + bool(self.label_share)
+        """Passes before the first step: one to four releases of moments and labels, and the change of coordinates."""
+        return 2 + bool(self.cross_share) + 2 * bool(self.label_share)
 
     def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, float]:
         """Return the constants (K,) at which the descent begins, and the unit of its clips.
@@ -278,8 +281,7 @@ class SplineDescent(PreconditionedDescent):
             return logs - logs.mean(), 1.0
         if not self.label_share:
             return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
-        release = WindowRelease(self.facts.rows, self.blocks.places, self._multiplier_of(self.label_share))
-        window = release.released(rows, *coarse_window(found.labels, found.deviation))
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks.places)
         return np.array([window.mean]), window.width
 
     def _described_before(self) -> dict[str, Any]:
