@@ -21,3 +21,6 @@ begin
   end loop;
 end
 $regression$;
+
+-- Rows in places: lengths has a third parameter.
+drop function if exists dbdp_internal.lengths(bytea, bytea);

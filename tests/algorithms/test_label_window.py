@@ -8,7 +8,7 @@ import pytest
 from chance import usually
 from hypothesis import given
 from hypothesis import strategies as st
-from memory import RowsInMemory
+from memory import RowsInMemory, rows_for
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.preconditioning import preconditioner_of
@@ -128,7 +128,8 @@ def made(epsilon, algorithm="private_splines", dimension=KNOTS * COLUMNS + CLASS
 def ratio(spread, middle, epsilon, algorithm="private_splines", **own):
     """RMSE in units of the labels' deviation, that of the best constant."""
     features, labels = narrow(spread, middle)
-    errors = features @ made(epsilon, algorithm, **own).run(RowsInMemory(features, labels), silent).models[0] - labels
+    release_plan = made(epsilon, algorithm, **own)
+    errors = features @ release_plan.run(rows_for(release_plan, features, labels), silent).models[0] - labels
     return float(np.sqrt(np.mean(errors**2)) / labels.std())
 
 

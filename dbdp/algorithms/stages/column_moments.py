@@ -35,7 +35,6 @@ class ColumnRelease:
 
     rows_of: RowBlocks
     is_number: bool  # whether the label is a number
-    dimension: int  # coordinates of a packed row
     multiplier: float
     outputs: int = 1  # K, of several classes
 
@@ -73,9 +72,8 @@ class ColumnRelease:
 
     def released(self, rows: Rows) -> NoisyColumns:
         """Return the noisy moments and shares: one pass over the packed rows."""
-        blocks = [(block.kind, block.width, block.least, block.size) for block in self.rows_of.blocks]
-        tally = BlockMoments(blocks, self.rows_of.radius, self.is_number, self.outputs)
-        described, no_model = tallies.described(tally, outputs=1, dimension=self.dimension), np.zeros(self.dimension)
+        tally = BlockMoments(**self.rows_of.as_data(), is_number=self.is_number, outputs=self.outputs)
+        described, no_model = tallies.described(tally, outputs=1, dimension=self.rows_of.places), np.zeros(1)
         noisy = self.noise.release(rows.tally(no_model, described) / PARTS * self._weights) / self._weights
         *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])
         found = max(labels.sum(), self.noise.noise_scale * math.sqrt(len(labels)))  # rows, above the noise of a sum

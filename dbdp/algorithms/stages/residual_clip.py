@@ -17,6 +17,7 @@ from dbdp.algorithms.scores.counting import half_widths, with_errors
 from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.tallies import OCTAVES, STEPS
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 ENDS = 2.0 ** (1 - np.arange(OCTAVES))  # the upper end of each octave of residuals
@@ -32,6 +33,7 @@ class ResidualRelease:
 
     dimension: int
     multiplier: float
+    rows_of: RowBlocks | None = None  # the blocks of rows in places
 
     @property
     def table_sensitivity(self) -> float:
@@ -79,7 +81,7 @@ class ResidualRelease:
         return with_errors(("rmse", "r2"), values + 0 * widths, widths)  # a figure without a known error is not shown
 
     def _described(self, tally: tallies.Tally) -> dict[str, Any]:
-        return tallies.described(tally, outputs=1, dimension=self.dimension)
+        return tallies.described(tally, outputs=1, dimension=self.dimension, rows_of=self.rows_of)
 
 
 def _figures(bound: float, half: float) -> Any:

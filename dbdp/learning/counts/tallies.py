@@ -15,6 +15,8 @@ from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.counts.block_moments import BlockMoments
 from dbdp.learning.counts.cut_moments import CutMoment
 from dbdp.learning.objectives import objective_from
+from dbdp.learning.rows import placed
+from dbdp.learning.rows.column_blocks import RowBlocks, row_blocks_from
 from dbdp.learning.rows.encoding import UNANSWERED
 
 
@@ -276,9 +278,17 @@ def as_data(tally: Tally) -> dict[str, Any]:
     return {"kind": type(tally).__name__} | asdict(tally)
 
 
-def described(tally: Tally, *, outputs: int, dimension: int, network: str | None = None) -> dict[str, Any]:
-    """Return a tally of scores, with the shape or the network of the models, as `tally_of_rows` reads it."""
-    return {"tally": as_data(tally), "outputs": outputs, "dimension": dimension, "network": network}
+def described(
+    tally: Tally, *, outputs: int, dimension: int, network: str | None = None, rows_of: RowBlocks | None = None
+) -> dict[str, Any]:
+    """Return a tally of scores, with the shape or the network of the models, as `tally_of_rows` reads it.
+
+    `rows_of` are the blocks of rows in places.
+    """
+    shared = {"tally": as_data(tally), "outputs": outputs, "network": network}
+    if rows_of is None:
+        return shared | {"dimension": dimension}
+    return shared | {"dimension": rows_of.places, "placed": rows_of.as_data()}
 
 
 def tally_from(data: dict[str, Any]) -> Tally:
@@ -300,9 +310,14 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
         return counted.of_rows(rows, labels)
     if isinstance(counted, CutMoment):
         return counted.of_rows(vectors.reshape(described["outputs"], -1), rows)
-    if described["network"] is None:
-        scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
-    else:
-        scores = objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    scores = np.where(rows[:, :1] == UNANSWERED, np.nan, scores)
-    return counted(scores, labels)
+    scores = _scores(vectors, rows, described)
+    return counted(np.where(rows[:, :1] == UNANSWERED, np.nan, scores), labels)
+
+
+def _scores(vectors: np.ndarray, rows: np.ndarray, described: dict[str, Any]) -> np.ndarray:
+    if described["network"] is not None:
+        return objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    models = vectors.reshape(described["outputs"], -1)
+    if "placed" in described:
+        return placed.scores(models, rows, row_blocks_from(**described["placed"]))
+    return linear_scores(models, rows)

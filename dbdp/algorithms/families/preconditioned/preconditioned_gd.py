@@ -34,6 +34,7 @@ from dbdp.algorithms.stages.table_noise import GaussianTable
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -291,6 +292,7 @@ class PreconditionedDescent:
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
     spared: ClassVar[float] = 1.0  # a clip for the second descent of numbers between this part of c and c is left at c
+    blocks: RowBlocks | None = None  # of rows in places
     label_share: float = 0.0  # share of μ² for where the labels of numbers are, 0 if they are not looked for
     reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
@@ -429,7 +431,8 @@ class PreconditionedDescent:
         """The table of residuals and the sums, half of their share each, if they have one."""
         if not self.residual_share:
             return None
-        return ResidualRelease(self.facts.dimension, self.multiplier * math.sqrt(2 / self.residual_share) * ROOM)
+        multiplier = self.multiplier * math.sqrt(2 / self.residual_share) * ROOM
+        return ResidualRelease(self.facts.dimension, multiplier, self.blocks)
 
     @property
     def evaluation(self) -> SelfEvaluation | None:
@@ -443,6 +446,7 @@ class PreconditionedDescent:
             softmax=linear is None,
             noise=GaussianTable(self.facts.outputs, self.multiplier / math.sqrt(self.evaluation_share) * ROOM),
             calibrates=linear is None or are_log_odds(linear.loss),
+            rows_of=self.blocks,
         )
 
     @property
@@ -494,5 +498,6 @@ class PreconditionedDescent:
         numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
         """
         largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
-        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
+        places = self.blocks.places if self.blocks else None
+        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension, places=places)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)

@@ -28,6 +28,7 @@ class Preconditioner:
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
     start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (P,); None is 0
     window: LabelWindow = WHOLE  # where labels that are numbers lie: clips are in units of its width
+    factors: np.ndarray | None = None  # of `matrix`, see `placed.lengths`; None stands for the matrix itself
 
     def begun(self, constant: float, window: LabelWindow) -> Self:
         """Return it with a descent that begins at the mean of a window, by rows that end in that constant."""

@@ -17,7 +17,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.column_bases import AdditivePreconditioner, additive_preconditioner
 from dbdp.algorithms.families.preconditioned.curve_doubts import moment_root
-from dbdp.algorithms.families.preconditioned.flattening import flattened
+from dbdp.algorithms.families.preconditioned.flattening import cut_moment_of, flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     LABEL_SHARE,
     MOST_PASSES,
@@ -32,13 +32,12 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Facts, Released, Request
-from dbdp.algorithms.rows import Rows
+from dbdp.algorithms.rows import Layout, Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow, where_labels_are
-from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.objectives import Softmax, projected
-from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.learning.rows.monotone import monotone_models
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -90,7 +89,7 @@ def enough_signal(curves: int, outputs: int) -> float:
     return max(ENOUGH, (FOR_A_CURVE if outputs == 1 else FOR_ONE_OF_SEVERAL) * curves)
 
 
-def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
+def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
@@ -131,7 +130,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         affordable=affordable,
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
-    return PreconditionedPlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
+    return SplinePlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
 
 
 def _rows_per_dimension(facts: Facts) -> int:
@@ -177,8 +176,7 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
 def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
     is_seen = not facts.is_classifier and affordable * OF_NUMBERS >= CROSS_SIGNAL * math.sqrt(facts.dimension)
-    is_affordable = affordable >= len(blocks.blocks) or is_seen
-    return CROSS_SHARE if is_affordable and facts.rows <= MOST_ROWS else 0.0
+    return CROSS_SHARE if affordable >= len(blocks.blocks) or is_seen else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -196,6 +194,19 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks
+
+
+@dataclass(frozen=True)
+class SplinePlan(PreconditionedPlan):
+    """The plan of private splines, whose rows are in places."""
+
+    method: "SplineDescent"
+
+    @property
+    def layout(self) -> Layout:
+        """All rows in one slice, with one number for each column."""
+        places = self.method.blocks.places
+        return Layout(places, (self.facts.rows,), coding=self.request.coding, in_places=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +227,7 @@ class SplineDescent(PreconditionedDescent):
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
-        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier, self.facts.outputs)
+        return ColumnRelease(self.blocks, is_number, multiplier, self.facts.outputs)
 
     def _multiplier_of(self, share: float) -> float:
         """Return the multiplier of a release with that share of μ²."""
@@ -230,7 +241,17 @@ class SplineDescent(PreconditionedDescent):
         way = replace(way, window=window)
         if not self.cross_share:
             return way
-        return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
+        release = cut_moment_of(
+            way, len(variances), self.blocks, self.facts.rows, self._multiplier_of(self.cross_share)
+        )
+        return flattened(rows, way, variances, release)
+
+    def prepared(self, rows: Rows) -> Preconditioner:
+        """Pack the rows in places, and change to the coordinates of their noisy moments."""
+        rows.pack()
+        way = self._preconditioner(rows)
+        rows.transform(way.matrix, Placed(self.blocks, way.matrix if way.factors is None else way.factors))
+        return way
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
         """Return models over packed rows that keep the directions of columns.
@@ -260,7 +281,7 @@ class SplineDescent(PreconditionedDescent):
             return logs - logs.mean(), WHOLE
         if not self.label_share:
             return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], WHOLE
-        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks.places)
         return np.array([window.mean]), window
 
     def _described_before(self) -> dict[str, Any]:
