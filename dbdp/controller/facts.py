@@ -52,10 +52,15 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
 
 def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
     """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
-    if request.algorithm != SPLINES and not declaration.curves:
+    if request.algorithm != SPLINES and not _curves(declaration):
         return None
     named = directions(request.monotone, declaration.parts, declaration.pairs)
     return row_blocks(declaration, named)
+
+
+def _curves(declaration: Declaration) -> int:
+    """Return how many numbers have knots."""
+    return sum(bool(each.knots) for each in declaration.numeric)
 
 
 def _label_half(bounds: tuple[float, float] | None) -> float | None:
@@ -95,7 +100,7 @@ def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     if not request.delta or others != (None, None, None) or not declaration.intercept:
         return False
     curved = _curved(dataset)
-    public, curves = facts(curved, request), curved.declaration.curves
+    public, curves = facts(curved, request), _curves(curved.declaration)
     if not curves or public.dimension > MOST_DIMENSION:
         return False
     enough = enough_signal(curves + len(declaration.pairs), public.outputs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import PreconditionedPlan, preconditioned_gd_plan
-from dbdp.algorithms.families.preconditioned.private_splines import private_splines_plan
+from dbdp.algorithms.families.preconditioned.private_splines import SplineDescent, private_splines_plan
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Pace, Progress, Rows, silent
@@ -96,7 +96,8 @@ class SharedTuning:
     def _warning(self) -> dict[str, str]:
         """Return a sentence if tuning is expected to cost more than it gains; else nothing."""
         descent = self.plans[0].method
-        signal = descent.facts.rows / descent.multiplier / descent.learned / self.price
+        affordable = descent.affordable if isinstance(descent, SplineDescent) else math.inf
+        signal = descent.facts.rows / descent.multiplier / min(descent.facts.dimension, affordable) / self.price
         if signal >= WORTH:
             return {}
         return {

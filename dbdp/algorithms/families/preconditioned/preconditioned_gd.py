@@ -313,11 +313,6 @@ class PreconditionedDescent:
         return 1 - self.moment_share - others
 
     @property
-    def learned(self) -> float:
-        """The dimension that the steps learn."""
-        return self.facts.dimension
-
-    @property
     def averaged(self) -> int:
         """How many of the iterates, the last ones, make up the model."""
         return last_half(self.passes - first_passes(self.passes) if self.residual_share else self.passes)

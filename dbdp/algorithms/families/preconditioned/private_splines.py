@@ -219,11 +219,6 @@ class SplineDescent(PreconditionedDescent):
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
 
     @property
-    def learned(self) -> float:
-        """The most dimension that the noise leaves, or all coordinates."""
-        return min(self.affordable, self.facts.dimension)
-
-    @property
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
