@@ -148,7 +148,8 @@ def test_such_a_model_states_its_share_of_their_variance(algorithm):
     features, labels = narrow(0.003, 0.5)
 
     def is_stated():
-        released = made(2.0, algorithm).run(RowsInMemory(features, labels), silent)
+        plan = made(2.0, algorithm)
+        released = plan.run(rows_for(plan, features, labels), silent)
         share = 1 - np.mean((features @ released.models[0] - labels) ** 2) / labels.var()
         stated = released.figures["evaluation"]["r2"]
         return abs(stated["value"] - share) < 1.5 * stated["plus_minus"] + 0.02 and stated["plus_minus"] < 0.3
