@@ -30,7 +30,7 @@ from benchmarks.accuracy.scores import LOSSES, Prediction
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.learning import kernels, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.objectives import Objective, objective_from
+from dbdp.learning.objectives import Objective, additive
 from dbdp.learning.rows import blocks, placed
 from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.learning.rows.encoding import pack
@@ -125,8 +125,7 @@ class PlacedRows(Rows):
     def gradient_sum(self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None) -> Any:
         """Return the sum of clipped gradients, shape (P,), in the coordinates of the last `transform`."""
         moved = (model.reshape(-1, len(self._matrix)) @ self._matrix).ravel()
-        additive = objective_from(json.dumps(objective.as_data() | {"rows_of": self._rows_of.as_data()}))
-        sums = additive.gradient_sum(moved, self._packed, clip=clip, lengths=self._lengths)
+        sums = additive(objective, self._rows_of).gradient_sum(moved, self._packed, clip=clip, lengths=self._lengths)
         return (sums.reshape(-1, len(self._matrix)) @ self._matrix.T).ravel()
 
 

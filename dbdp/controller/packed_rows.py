@@ -18,7 +18,7 @@ import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, RecursiveStages, silent
 from dbdp.learning.noisy import NoisyState
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Linear, Objective, additive
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import Placed
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
@@ -144,8 +144,8 @@ class PackedRows:
 
         A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
         """
-        rows_of = {"rows_of": self.placed.rows_of.as_data()} if self.placed else {}
-        how = json.dumps(objective.as_data() | rows_of), float(clip)
+        own = additive(objective, self.placed.rows_of) if self.placed else objective
+        how = json.dumps(own.as_data()), float(clip)
         if self.matrix is None:
             call = "dbdp_internal.gradient_sum(block, $1, $2, $3)"
             return np.frombuffer(self._part(batch).value(call, model.tobytes(), *how), "<f8")

@@ -193,10 +193,7 @@ class Softmax:
         features, labels = self._labelled(rows)
         slopes = softmax_slopes(features @ model.reshape(self.outputs, -1).T, labels)
         slopes = kernels.valid_or_zero(slopes, labels != 0.0)
-        squares = _squares(features, lengths) * np.einsum("ij,ij->i", slopes, slopes)
-        with np.errstate(divide="ignore"):
-            slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
-        return (slopes.T @ features).ravel()
+        return (_clipped(slopes, _squares(features, lengths), clip).T @ features).ravel()
 
     def slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the slopes of the losses in the scores, (n, K); any numbers where there is no label."""
@@ -251,10 +248,26 @@ class Additive:
         labels = np.where(of_class(rows[:, -1], self.of.outputs), rows[:, -1], 0.0).astype(np.float64)
         slopes = self.of.slopes(layout.scores(tables, rows), labels)
         slopes = kernels.valid_or_zero(slopes, labels > 0.0)
-        squares = lengths.astype(np.float64) ** 2 * np.einsum("ij,ij->i", slopes, slopes)
-        with np.errstate(divide="ignore"):
-            slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
+        slopes = _clipped(slopes, _squares(rows, lengths), clip)
         return np.concatenate([placed.of_rows(each, self.rows_of) for each in layout.sums(slopes, rows)])
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
+        return self.of.as_data() | {"rows_of": self.rows_of.as_data()}
+
+
+def additive(objective: Objective, rows_of: RowBlocks) -> Additive:
+    """Return an objective over rows in places; raise ValueError for a network."""
+    if not isinstance(objective, (Linear, Softmax)):
+        raise ValueError("a network does not train on rows in places; choose a linear objective")
+    return Additive(objective, rows_of)
+
+
+def _clipped(slopes: np.ndarray, squares: np.ndarray, clip: float) -> np.ndarray:
+    """Return slopes c (n, K), shortened where ‖c‖ times the root of `squares` (n,) is above the clip."""
+    squares = squares * np.einsum("ij,ij->i", slopes, slopes)
+    with np.errstate(divide="ignore"):
+        return slopes * np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
 
 
 def _squares(features: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
@@ -275,10 +288,8 @@ def objective_from(text: str) -> Objective:
     """Return the objective that JSON of `as_data` describes."""
     data = json.loads(text)
     if rows_of := data.pop("rows_of", None):
-        of = objective_from(json.dumps(data))
-        if not isinstance(of, (Linear, Softmax)):
-            raise ValueError("a network does not train on rows in places; choose a linear objective")
-        return Additive(of, row_blocks_from(**rows_of))  # type: ignore[return-value]  # it has gradients only
+        of, rows_of = objective_from(json.dumps(data)), row_blocks_from(**rows_of)
+        return additive(of, rows_of)  # type: ignore[return-value]  # it has gradients only
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])

@@ -1,13 +1,12 @@
 """Rows in memory, for tests of algorithms without a database: the same sums, by the same kernels."""
 
-import json
 import math
 
 import numpy as np
 
 from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.objectives import objective_from
+from dbdp.learning.objectives import additive
 from dbdp.learning.rows import blocks, placed
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE
 from dbdp.learning.rows.encoding import pack
@@ -118,8 +117,7 @@ class RowsInPlaces(RowsInMemory):
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.reads.append("gradient_sum")
         moved = (model.reshape(-1, len(self.matrix)) @ self.matrix).ravel()
-        objective = objective_from(json.dumps(objective.as_data() | {"rows_of": self.rows_of.as_data()}))
-        sums = objective.gradient_sum(moved, self.packed, clip=clip, lengths=self.lengths)
+        sums = additive(objective, self.rows_of).gradient_sum(moved, self.packed, clip=clip, lengths=self.lengths)
         return (sums.reshape(-1, len(self.matrix)) @ self.matrix.T).ravel()
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.learning import kernels, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.objectives import Objective, objective_from
+from dbdp.learning.objectives import Objective, additive, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import Placed
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
@@ -112,7 +112,7 @@ class SparkRows:
             return self.sum_of(partial(_gradient, json.dumps(objective.as_data()), model, clip))
         frame, matrix, placed = self._measured
         moved = model.reshape(-1, len(matrix)) @ matrix
-        how = json.dumps(objective.as_data() | ({"rows_of": placed.rows_of.as_data()} if placed else {}))
+        how = json.dumps((additive(objective, placed.rows_of) if placed else objective).as_data())
         gradients = self.sum_of(partial(_gradient, how, moved.ravel(), clip), frame=frame)
         return (gradients.reshape(moved.shape) @ matrix.T).ravel()
 

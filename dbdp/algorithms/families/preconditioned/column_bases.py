@@ -123,7 +123,7 @@ def positive_part(matrix: np.ndarray) -> np.ndarray:
 
 @cache
 def _smoothed(knots: int) -> np.ndarray:
-    """Return a basis (knots, knots - 1) of the curves whose values add up to 0, orthonormal by their roughness."""
+    """Return a basis (knots, knots - 1) of the curves with values that add up to 0, orthonormal by their roughness."""
     steps = np.diff(np.eye(knots), axis=0)
     plane = np.linalg.svd(np.ones((1, knots)))[2][1:].T
     root = np.linalg.cholesky(plane.T @ steps.T @ steps @ plane)

@@ -353,10 +353,10 @@ class PreconditionedDescent:
         return self.evaluated(rows, way, self._in_rows(way, *descended, clip), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
-        """Pack the rows, and change to the coordinates of their noisy second moment."""
+        """Pack the rows, and change to the coordinates of their noisy moments."""
         rows.pack()
         way = self._preconditioner(rows)
-        rows.transform(way.matrix)
+        rows.transform(way.matrix, way.placed(self.blocks))
         return way
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
@@ -412,7 +412,7 @@ class PreconditionedDescent:
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
         """Return models over packed rows, with noise of that deviation in x̃/s."""
         models = model.reshape(-1, self.facts.dimension) @ way.matrix
-        if isinstance(self.objective, Softmax):  # what all have in common is noise alone, and changes no probability
+        if isinstance(self.objective, Softmax):  # what all have in common is only noise, and changes no probability
             models -= models.mean(axis=0)
         figures = {"effective_dimension": way.effective_dimension}
         figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)

@@ -37,7 +37,7 @@ from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow, where_labels_are
 from dbdp.learning.objectives import Softmax, projected
-from dbdp.learning.rows.column_blocks import Placed, RowBlocks
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.rows.monotone import monotone_models
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -47,7 +47,7 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 KNOTS = 8  # of each number
 COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
 ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
-CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of a third of all variance is clear of the noise
+CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of 1/3 of all variance is clear of the noise
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 # nμ from which curves pay, in all and for each, of several classes: below, straight lines cost less
@@ -198,7 +198,7 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
 
 @dataclass(frozen=True)
 class SplinePlan(PreconditionedPlan):
-    """The plan of private splines, whose rows are in places."""
+    """The plan of private splines: their rows are in places."""
 
     method: "SplineDescent"
 
@@ -240,13 +240,6 @@ class SplineDescent(PreconditionedDescent):
             way, len(variances), self.blocks, self.facts.rows, self._multiplier_of(self.cross_share)
         )
         return flattened(rows, way, variances, release)
-
-    def prepared(self, rows: Rows) -> Preconditioner:
-        """Pack the rows in places, and change to the coordinates of their noisy moments."""
-        rows.pack()
-        way = self._preconditioner(rows)
-        rows.transform(way.matrix, Placed(self.blocks, way.matrix if way.factors is None else way.factors))
-        return way
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
         """Return models over packed rows that keep the directions of columns.
