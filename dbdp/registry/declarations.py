@@ -78,6 +78,7 @@ class Declaration:
     pairs: tuple[tuple[str, str], ...] = ()
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
+    pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
 
     @property
     def current(self) -> "Declaration":
@@ -94,9 +95,11 @@ class Declaration:
         pairs: Sequence[Sequence[str]] = (),
         pair_cells: int = USUAL_CELLS,
         pair_weight: float = EARLIER_WEIGHT,
+        pair_bins: int = 0,
     ) -> "Declaration":
         """Return the declaration with another encoding, pairs, and other bins, scales and meanings of NULL."""
-        coding = {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells, "pair_weight": pair_weight}
+        how = {"pair_cells": pair_cells, "pair_weight": pair_weight, "pair_bins": pair_bins}
+        coding = {"encoding": encoding, "pairs": pairs, **how}
         stated = json.loads(self.to_json()) | coding
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
@@ -106,11 +109,14 @@ class Declaration:
             )
         return declaration
 
-    def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None) -> "Declaration":
+    def with_pairs(
+        self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None, bins: int = 0
+    ) -> "Declaration":
         """Return the declaration with valid pairs, else raise ValueError; by default of the weight of so many pairs."""
         named = pairing.checked(self.parts, pairs, cells)
         weight = pairing.weight_of(len(named)) if weight is None else pairing.checked_weight(weight)
-        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight)
+        whole("pair_bins", bins, 0, pairing.MOST_BINS, "leave it out")
+        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight, pair_bins=bins)
 
     def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
         """Return the declaration with so many knots for each number, in rows that are all divided by one number.
@@ -137,12 +143,14 @@ class Declaration:
     @cached_property
     def products(self) -> tuple[Pair, ...]:
         """The pairs of columns, with their cells."""
-        return tuple(pairing.pair_of(self.parts, names, self.pair_cells, self.pair_weight) for names in self.pairs)
+        how = self.pair_cells, self.pair_weight, self.pair_bins
+        return tuple(pairing.pair_of(self.parts, names, *how) for names in self.pairs)
 
     @property
     def paired(self) -> dict[str, Any]:
         """The pairs as `declare` accepts them; empty without any."""
-        how = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        how: dict[str, Any] = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        how |= {"pair_bins": self.pair_bins} if self.pair_bins else {}
         return {"pairs": [list(names) for names in self.pairs], **how} if self.pairs else {}
 
     @property
@@ -260,6 +268,7 @@ def declare(
     pairs: Sequence[Sequence[str]] = (),
     pair_cells: int = USUAL_CELLS,
     pair_weight: float = EARLIER_WEIGHT,
+    pair_bins: int = 0,
     nulls: str = KEPT,
 ) -> Declaration:
     """Check what an owner states about the columns of a table, and return it as a declaration.
@@ -287,7 +296,7 @@ def declare(
         categorical=categorical,
         public_columns=public,
         encoding=encoding,
-    ).with_pairs(pairs, pair_cells, pair_weight)
+    ).with_pairs(pairs, pair_cells, pair_weight, pair_bins)
 
 
 def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
