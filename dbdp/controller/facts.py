@@ -7,7 +7,8 @@ from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import signal_of
 from dbdp.algorithms.combined.groups import GroupsRequest
 from dbdp.algorithms.combined.tuning import TuningRequest
-from dbdp.algorithms.families.preconditioned.private_splines import KNOTS, enough_signal
+from dbdp.algorithms.families.preconditioned.private_splines import enough_signal
+from dbdp.algorithms.families.preconditioned.spline_descent import KNOTS
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.column_blocks import RowBlocks
@@ -138,7 +139,8 @@ def coded_for_several(
     """
     if request.base.pairs in (AUTO, CHOSEN):
         raise ValueError(
-            f"pairs = {request.base.pairs!r} needs one training run, and this call has several; name pairs, or give a number"
+            f"pairs = {request.base.pairs!r} needs one training run, and this call has several; name pairs, or "
+            "give a number"
         )
     dataset, base = paired(dataset, request.base)
     runs = [replace(base, algorithm=each) for each in request.algorithms]
@@ -165,7 +167,8 @@ def _check_choice(dataset: RegisteredDataset, request: Request) -> None:
     """Raise ValueError unless the training learns curves, which choose pairs, and the cells are in range."""
     if not _has_curves(dataset, request):
         raise ValueError(
-            f"pairs = {CHOSEN!r} needs curves, and this training has none; choose algorithm => {SPLINES!r}, or name pairs"
+            f"pairs = {CHOSEN!r} needs curves, and this training has none; choose algorithm => {SPLINES!r}, "
+            "or name pairs"
         )
     if request.pair_cells is not None:
         whole("pair_cells", request.pair_cells, pairs.LEAST_CELLS, pairs.MOST_CELLS, f"default: {CELLS_OF_CHOSEN}")

@@ -43,7 +43,9 @@ class ProductGradient:
         for direction in steep:
             squares = squares - np.square((direction[self.first :, None] * own).sum(axis=0))
         lengths = np.sqrt(np.maximum(squares + _RESIDUE * whole, SHORTEST**2 * whole)) * _ABOVE
-        slopes = loss_with(self.loss, tuple(self.parameters)).derivative(scores, np.nan_to_num(labels))
+        slopes = loss_with(self.loss, (self.parameters[0], self.parameters[1])).derivative(
+            scores, np.nan_to_num(labels)
+        )
         most = self.clip / np.maximum(lengths, np.finfo(float).tiny)
         factors = np.where(present, np.nan_to_num(np.clip(slopes, -most, most)), 0.0)
         return np.rint(own @ factors * (PARTS / self.clip)).astype(np.int64)

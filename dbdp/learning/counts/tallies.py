@@ -302,6 +302,8 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
         return counted.of_rows(rows, labels)
     if isinstance(counted, CutMoment):
         return counted.of_rows(vectors.reshape(described["outputs"], -1), rows)
+    if isinstance(counted, ProductTally):
+        raise ValueError("a tally of products needs their description; pass products")
     if described["network"] is None:
         scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
     else:

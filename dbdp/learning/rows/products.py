@@ -1,7 +1,7 @@
 """Packed rows in other coordinates: those of their columns, and products of functions of two columns each.
 
-privacy.md §24.10. All of it follows from public facts and from what was released before. A row's coordinates depend on
-that row only, to the last bit: each is a sum over the row's own products, in one order. Shapes: packed rows (n, stride),
+privacy.md §24.10. All of it follows from public facts and from earlier releases. A row's coordinates depend on that row
+only, to the last bit: each is a sum over the row's own products, in one order. Shapes: packed rows (n, stride),
 coordinates (p, n), of which the first a are those of columns.
 """
 
@@ -35,7 +35,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Side:
+class GroupTable:
     """A column with a table of functions of its groups."""
 
     first: int  # place of its first coordinate in a packed row
@@ -65,7 +65,7 @@ class Side:
         return {"first": self.first, "block": block, "grouped": grouped, "table": self.table.tolist()}
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> "Side":
+    def of(cls, data: dict[str, Any]) -> "GroupTable":
         """Return the side of `as_data`."""
         place, groups, of_category = data["grouped"]
         grouped = GroupedBlock(place, groups, tuple(of_category))
@@ -78,7 +78,7 @@ class ProductRows:
 
     matrix: np.ndarray  # M, (a, d)
     radius: float  # of the packed rows
-    sides: tuple[Side, ...] = ()
+    sides: tuple[GroupTable, ...] = ()
     products: tuple[tuple[int, int, int, int], ...] = ()  # each a side, its function, another side, its function
 
     @property
@@ -116,5 +116,5 @@ def product_rows(data: dict[str, Any]) -> ProductRows:
     """Return the coordinates of `as_data`."""
     *shape, numbers = data["matrix"]
     matrix = np.frombuffer(base64.b64decode(numbers), "<f8").reshape(shape)
-    sides = tuple(map(Side.of, data["sides"]))
+    sides = tuple(map(GroupTable.of, data["sides"]))
     return ProductRows(matrix, data["radius"], sides, tuple(map(tuple, data["products"])))

@@ -24,7 +24,7 @@ from dbdp.algorithms.families.preconditioned.pair_functions import (
     ALL_FUNCTIONS,
     LEADING,
     LearnedColumns,
-    Products,
+    PairProducts,
     cells_of,
     chosen_pairs,
     products_of,
@@ -164,7 +164,7 @@ class _Run:
         released = self._in_rows(better, products, chosen, model, noise)
         return self._evaluated(better, model, released, bound)
 
-    def _seen(self, products: Products, variances: np.ndarray, share: float) -> Seen:
+    def _seen(self, products: PairProducts, variances: np.ndarray, share: float) -> Seen:
         """Return the rows in coordinates, of which a second moment is released now."""
         rows, count = SeenRows(self.rows, products.rows), len(variances)
         length = LONGEST * math.sqrt(variances.sum())
@@ -233,7 +233,7 @@ class _Run:
         return table.bound
 
     def _in_rows(
-        self, seen: Seen, products: Products, chosen: Sequence[Candidate], model: np.ndarray, noise: float
+        self, seen: Seen, products: PairProducts, chosen: Sequence[Candidate], model: np.ndarray, noise: float
     ) -> Released:
         """Return the model over packed rows that have the chosen pairs' cells."""
         count, blocks = len(products.rows.matrix), self.plan.blocks
@@ -248,7 +248,10 @@ class _Run:
         steps = _with_cells(blocks.radius, root[:, :count] @ products.rows.matrix, products, chosen, root[:, count:])
         nothing = np.zeros((len(of_moments), len(products.of)))
         return Released(
-            models, figures, np.vstack([steps, _with_cells(blocks.radius, of_moments, products, chosen, nothing)]), names
+            models,
+            figures,
+            np.vstack([steps, _with_cells(blocks.radius, of_moments, products, chosen, nothing)]),
+            names,
         )
 
     def _evaluated(self, seen: Seen, model: np.ndarray, released: Released, bound: float) -> Released:
@@ -266,7 +269,7 @@ class _Run:
 
 
 def _with_cells(
-    radius: float, models: np.ndarray, products: Products, chosen: Sequence[Candidate], weights: np.ndarray
+    radius: float, models: np.ndarray, products: PairProducts, chosen: Sequence[Candidate], weights: np.ndarray
 ) -> np.ndarray:
     """Return models over rows with the cells of pairs, from those over rows without (k, d) and of products (k, m).
 

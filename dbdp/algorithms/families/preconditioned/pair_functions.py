@@ -1,4 +1,4 @@
-"""Products of functions of two columns each, and the choice of pairs by a noisy gradient in them: post-processing.
+"""PairProducts of functions of two columns each, and the choice of pairs by a noisy gradient in them: post-processing.
 
 privacy.md §24.10. The functions of a column are about uncorrelated, by its noisy moments: first the curve that was
 learned, then the coordinates of `column_bases` of the largest variance. Each is constant in a group of the column's
@@ -13,7 +13,7 @@ import numpy as np
 
 from dbdp.algorithms.families.preconditioned.column_bases import Basis
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks
-from dbdp.learning.rows.products import Candidate, GroupedBlock, ProductRows, Side
+from dbdp.learning.rows.products import Candidate, GroupedBlock, GroupTable, ProductRows
 
 OF_A_PAIR = 24  # products of a pair that is learned
 LEADING, ALL_FUNCTIONS = 2, 25  # functions of each column: of pairs to choose from, and that are learned
@@ -38,21 +38,23 @@ class LearnedColumns:
         each = [basis.variances / (basis.variances + self.ridge) for basis in self.bases]
         return np.concatenate([[1.0], *each])
 
-    def functions(self, grouped: GroupedBlock, most: int) -> tuple[Side, np.ndarray]:
+    def functions(self, grouped: GroupedBlock, most: int) -> tuple[GroupTable, np.ndarray]:
         """Return a column's leading functions, and their prior variances."""
         block, basis = self.rows_of.blocks[grouped.place], self.bases[grouped.place]
         first = sum(each.width for each in self.rows_of.blocks[: grouped.place])
         begin = 1 + sum(len(each.variances) for each in self.bases[: grouped.place])
         spread = basis.variances / (basis.variances + self.ridge)
-        values = (_points(block, grouped, basis.mean) - basis.mean) @ basis.directions / np.sqrt(
-            basis.variances + self.ridge
+        values = (
+            (_points(block, grouped, basis.mean) - basis.mean)
+            @ basis.directions
+            / np.sqrt(basis.variances + self.ridge)
         )
         learned = np.sqrt(spread) * self.model[begin : begin + len(spread)]
         order = np.argsort(-spread, kind="stable")
         curve = values @ (learned / max(float(np.linalg.norm(learned)), 1e-12) / np.sqrt(spread))
         kept = order[: most - 1] if len(order) > 1 else order[:0]
         table = np.column_stack([curve * np.sqrt(spread[order[0]]), values[:, kept]])
-        side = Side(first, block, grouped, np.clip(table, -LARGEST, LARGEST))
+        side = GroupTable(first, block, grouped, np.clip(table, -LARGEST, LARGEST))
         return side, np.concatenate([spread[order[:1]], spread[kept]])
 
 
@@ -68,8 +70,8 @@ def _points(block: ColumnBlock, grouped: GroupedBlock, shares: np.ndarray) -> np
 
 
 @dataclass(frozen=True)
-class Products:
-    """Products of functions of pairs."""
+class PairProducts:
+    """PairProducts of functions of pairs."""
 
     rows: ProductRows  # the coordinates of a row: those of columns, then the products
     variances: np.ndarray  # (m,), of the products, if columns are independent
@@ -80,10 +82,10 @@ class Products:
         return np.bincount(self.of, of_products, minlength=candidates)
 
 
-def products_of(columns: LearnedColumns, candidates: Iterable[Candidate], functions: int) -> Products:
+def products_of(columns: LearnedColumns, candidates: Iterable[Candidate], functions: int) -> PairProducts:
     """Return the products of pairs: of each those OF_A_PAIR with the largest variance."""
     sides: dict[GroupedBlock, int] = {}
-    found: list[tuple[Side, np.ndarray]] = []
+    found: list[tuple[GroupTable, np.ndarray]] = []
     listed: list[tuple[float, int, tuple[int, int, int, int]]] = []
     for place, candidate in enumerate(candidates):
         for grouped in (candidate.first, candidate.second):
@@ -97,7 +99,7 @@ def products_of(columns: LearnedColumns, candidates: Iterable[Candidate], functi
     tables = tuple(side for side, _ in found)
     rows = ProductRows(columns.matrix, columns.rows_of.radius, tables, tuple(each for _, _, each in listed))
     of = np.array([place for _, place, _ in listed], np.int64)
-    return Products(rows, np.array([variance for variance, _, _ in listed]), of)
+    return PairProducts(rows, np.array([variance for variance, _, _ in listed]), of)
 
 
 def _largest(variances: np.ndarray) -> list[tuple[int, int]]:
@@ -106,7 +108,12 @@ def _largest(variances: np.ndarray) -> list[tuple[int, int]]:
 
 
 def chosen_pairs(
-    columns: LearnedColumns, candidates: Sequence[Candidate], few: Products, noisy: np.ndarray, noise: float, most: float
+    columns: LearnedColumns,
+    candidates: Sequence[Candidate],
+    few: PairProducts,
+    noisy: np.ndarray,
+    noise: float,
+    most: float,
 ) -> list[Candidate]:
     """Return the pairs with the most gain for each dimension, until these are `most`.
 
@@ -129,7 +136,7 @@ def chosen_pairs(
     return found
 
 
-def cells_of(products: Products, chosen: Sequence[Candidate]) -> np.ndarray:
+def cells_of(products: PairProducts, chosen: Sequence[Candidate]) -> np.ndarray:
     """Return the value of each product (m, cells) in each cell of all pairs, pair by pair, in the order of cells."""
     sides = [side.table for side in products.rows.sides]
     ends = np.cumsum([0, *(pair.first.groups * pair.second.groups for pair in chosen)])

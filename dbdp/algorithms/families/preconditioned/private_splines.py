@@ -26,7 +26,7 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     share_for_scores,
     step_given,
 )
-from dbdp.algorithms.families.preconditioned.spline_descent import COLUMN_SHARE, KNOTS, SplineDescent
+from dbdp.algorithms.families.preconditioned.spline_descent import COLUMN_SHARE, SplineDescent
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.learning.counts.cut_moments import MOST_ROWS
