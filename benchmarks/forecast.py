@@ -316,11 +316,13 @@ def fitted(results: list[dict[str, Any]], measure: str, share: float) -> list[fl
         design[:, 2 : 2 + len(forecast.BENDS)] = 0.0
         design[:, -2] = 0.0
     target = np.log([max(losses(each)[measure], forecast.LEAST[measure]) for each in results])
+    # A class may be as clear as before, and curves may say more than the linear model that they are compared with.
+    may_be_free = measure == "accuracy" or results[0]["algorithm"] == "private_splines"
     kept, constants = np.full(len(target), True), np.zeros(design.shape[1])
     for _ in range(8):
         constants = _quantile(design[kept], target[kept], share)
         kept = design @ constants > math.log(forecast.LEAST[measure])
-        if np.mean(kept) < FEWEST or (measure == "accuracy" and share < 0.5):  # a class may be as clear as before
+        if np.mean(kept) < FEWEST or (share < 0.5 and may_be_free):
             return [round(math.log(forecast.LEAST[measure]) - 1, 1), *[0.0] * (design.shape[1] - 1)]
     return [round(float(each), 3) for each in constants]
 

@@ -529,9 +529,11 @@ def test_a_step_beyond_the_floats_is_refused(size):
         planned(step_size=size)
 
 
-def test_a_weight_of_one_of_several_classes_is_refused():
+def test_options_of_one_class_are_refused_for_several():
     with pytest.raises(ValueError, match=r"several classes together, does not support positive_weight .*huber_svm"):
         planned(outputs=3, positive_weight=2.0)
+    with pytest.raises(ValueError, match=r"a label of several classes does not support monotone .*leave it out"):
+        planned(outputs=3, monotone='{"a": 1}')
 
 
 REFUSED = {

@@ -19,7 +19,7 @@ from dbdp.learning.counts.tallies import OCTAVES, STEPS
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 ENDS = 2.0 ** (1 - np.arange(OCTAVES))  # the upper end of each octave of residuals
-CLEAR = 3.0  # a cell with fewer rows than so many σ counts as empty
+CLEAR = 3.5  # a cell with fewer rows than so many σ counts as empty
 CLIPS = np.geomspace(ENDS[-1] / 2, 3.0, 80)  # that are tried
 _OF_BIAS, _OF_SHORTENING = 5.0, 0.5  # weights of squared bias and of squared shortening against the noise's variance
 _DRAWS = 200  # of noise, for the intervals

@@ -116,7 +116,7 @@ class PairDescent(SplineDescent):
 
     @property
     def _passes_before(self) -> int:
-        return 2 + bool(self.label_share)
+        return 2 + 2 * bool(self.label_share)
 
     @property
     def _all_passes(self) -> int:

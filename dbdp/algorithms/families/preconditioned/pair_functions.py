@@ -19,7 +19,7 @@ OF_A_PAIR = 24  # products of a pair that is learned
 LEADING, ALL_FUNCTIONS = 2, 25  # functions of each column: of pairs to choose from, and that are learned
 LARGEST = 2.0  # of a function's value
 CLEAR = 3.0  # standard deviations of noise, by which a pair's gradient is above it
-MOST_PRODUCTS = 600  # of all pairs that are learned: their second moment is a matrix
+MOST_PRODUCTS = 1000  # of all pairs that are learned: their second moment is a matrix
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
 from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
 and W times the mean of the last half of the iterates is released; of classes, after a table of its scores has
-calibrated it (§21). Classes are learned by softmax with one clip for
-all of them. Shapes: the K models are one vector of P = K·d parameters.
+calibrated it (§21). Classes are learned by softmax with one clip for all of them. Shapes: the K models are one vector
+of P = K·d parameters.
 """
 
 import math
@@ -27,7 +27,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
-from dbdp.algorithms.stages.label_window import WindowRelease
+from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import GaussianTable
@@ -41,7 +41,7 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
 RESIDUAL_SHARE = 0.06  # of μ², for the residuals of numbers
-LABEL_SHARE = 0.02  # of μ², for where the labels of numbers are
+LABEL_SHARE = 0.04  # of μ², for where the labels of numbers are
 RESIDUAL_SIGNAL = 20  # of nμ/d: with less, the passes of a second descent cost more than its clip gains
 LEAST_PASSES = 8  # that two descents share
 MOST_SHARED = 0.99  # of μ², for everything but the steps
@@ -231,6 +231,11 @@ def _label_share(request: Request, facts: Facts, own: Settings) -> float:
     return LABEL_SHARE if has_constant and not facts.is_classifier and own.clip is None else 0.0
 
 
+def _ridge(facts: Facts, usual: float) -> float:
+    """Return κ from that of one model."""
+    return usual * RIDGE_OF_SEVERAL if facts.outputs > 1 else usual
+
+
 def has_residuals(facts: Facts, clip: float | None, passes: int | None) -> bool:
     """Return whether a descent with this clip and number of passes, if they are given, has a table of residuals."""
     return clip is None and not facts.is_classifier and (passes is None or passes >= LEAST_PASSES)
@@ -406,12 +411,9 @@ class PreconditionedDescent:
         return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows, with noise of that deviation in x̃/s.
-
-        What all models of a softmax have in common is noise alone, and changes no probability: their mean is 0.
-        """
+        """Return models over packed rows, with noise of that deviation in x̃/s."""
         models = model.reshape(-1, self.facts.dimension) @ way.matrix
-        if isinstance(self.objective, Softmax):
+        if isinstance(self.objective, Softmax):  # what all have in common is noise alone, and changes no probability
             models -= models.mean(axis=0)
         figures = {"effective_dimension": way.effective_dimension}
         figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)
@@ -458,10 +460,10 @@ class PreconditionedDescent:
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
         if not self.moment_share:
-            known = {"ridge": self._ridge(self.facts.moment.ridge)} if self.facts.moment else {}
+            known = {"ridge": _ridge(self.facts, self.facts.moment.ridge)} if self.facts.moment else {}
             return known | {"mechanism": Gaussian.name}
         noise = self._moment_noise()
-        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
         return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
@@ -469,8 +471,7 @@ class PreconditionedDescent:
         way = self._coordinates(rows)
         if not self.label_share:
             return way
-        multiplier = self.multiplier * math.sqrt(2 / self.label_share) * ROOM
-        window = WindowRelease(self.facts.rows, self.facts.dimension, multiplier).found(rows)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
         return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
@@ -478,14 +479,10 @@ class PreconditionedDescent:
         if not self.moment_share:
             if self.facts.moment is None:
                 raise AssertionError("a request that names a summary has its second moment among its facts")
-            return preconditioner_of(self.facts.moment.mean, self._ridge(self.facts.moment.ridge))
+            return preconditioner_of(self.facts.moment.mean, _ridge(self.facts, self.facts.moment.ridge))
         noise = self._moment_noise()
-        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
         return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
-
-    def _ridge(self, usual: float) -> float:
-        """Return κ from that of one model."""
-        return usual * RIDGE_OF_SEVERAL if self.facts.outputs > 1 else usual
 
     def _moment_noise(self) -> Gaussian:
         return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)

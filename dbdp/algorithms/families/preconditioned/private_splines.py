@@ -3,8 +3,8 @@
 privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
 second moments of each column's coordinates and a histogram of the label; from these, W maps a row to coordinates that
 are uncorrelated within a column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates
-and evaluates the model. Of numbers a second histogram shows where most labels are: there the descent begins, and clips
-are in units of how wide they lie.
+and evaluates the model. Of numbers two counts show where most labels are: there the descent begins, and clips are in
+units of how wide they lie.
 """
 
 import math
@@ -41,6 +41,7 @@ from dbdp.privacy.mechanisms import Gaussian
 
 CROSS_SHARE = 0.03  # of μ², for the moment of all columns together
 ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
+CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of a third of all variance is clear of the noise
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 # nμ from which curves pay, in all and for each, of several classes: below, straight lines cost less
@@ -86,13 +87,12 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
-    and given them that of cut rows by √2, and the labels' second histogram by √2. Then W, the clip C and the start are
+    and given them that of cut rows by √2, and each of two counts of labels by √2. Then W, the clip C and the start are
     fixed: each of the T sums of clipped gradients moves by at most 2C, of K classes together (§16.4), and the table of
     scores of the released models by √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums
     (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively
-    composed, these Gaussians are one of μ² = μ_A² + μ_B² + μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
-    analytic multiplier of (ε, δ). Curves and
-    calibration are post-processing. ∎
+    composed, these Gaussians are one of μ² = μ_A² + μ_B² + 2μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
+    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -194,7 +194,9 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
 
 def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
-    return CROSS_SHARE if affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS else 0.0
+    is_seen = not facts.is_classifier and affordable * OF_NUMBERS >= CROSS_SIGNAL * math.sqrt(facts.dimension)
+    is_affordable = affordable >= len(blocks.blocks) or is_seen
+    return CROSS_SHARE if is_affordable and facts.rows <= MOST_ROWS else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -207,6 +209,8 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
+    if facts.outputs > 1:
+        settings.refuse_given(request, "monotone", of="a label of several classes", remedy="leave it out")
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks

@@ -17,7 +17,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import Precondition
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
-from dbdp.algorithms.stages.label_window import WindowRelease, coarse_window
+from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.learning.objectives import Softmax, projected
 from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.rows.monotone import monotone_models
@@ -76,8 +76,8 @@ class SplineDescent(PreconditionedDescent):
 
     @property
     def _passes_before(self) -> int:
-        """Passes before the first step: one to three releases of moments and labels, and the change of coordinates."""
-        return 2 + bool(self.cross_share) + bool(self.label_share)
+        """Passes before the first step: one to four releases of moments and labels, and the change of coordinates."""
+        return 2 + bool(self.cross_share) + 2 * bool(self.label_share)
 
     def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, float]:
         """Return the constants (K,) at which the descent begins, and the unit of its clips.
@@ -89,8 +89,7 @@ class SplineDescent(PreconditionedDescent):
             return logs - logs.mean(), 1.0
         if not self.label_share:
             return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
-        release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
-        window = release.released(rows, *coarse_window(found.labels, found.deviation))
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
         return np.array([window.mean]), window.width
 
     def _described_before(self) -> dict[str, Any]:
