@@ -7,7 +7,7 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.learning.rows.pairs import EARLIER_WEIGHT, USUAL_CELLS
+from dbdp.learning.rows.pairs import EARLIER_WEIGHT, PAIRED, USUAL_CELLS
 from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, steps_bytes
 from dbdp.privacy.accounting.padding import GROUP, MOST_PACKED
 from dbdp.registry.datasets import RegisteredDataset
@@ -69,8 +69,8 @@ class Coding:
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
-        paired = self.pairs, self.pair_cells, self.pair_weight, self.pair_bins
-        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, *paired))
+        paired = {name: getattr(self, name) for name in ("pairs", *PAIRED)}
+        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, **paired))
 
 
 @dataclass(frozen=True)

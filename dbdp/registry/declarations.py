@@ -88,19 +88,9 @@ class Declaration:
         """
         return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
 
-    def recoded(
-        self,
-        encoding: str,
-        features: Mapping[str, Any] | None = None,
-        pairs: Sequence[Sequence[str]] = (),
-        pair_cells: int = USUAL_CELLS,
-        pair_weight: float = EARLIER_WEIGHT,
-        pair_bins: int = 0,
-    ) -> "Declaration":
-        """Return the declaration with another encoding, pairs, and other bins, scales and meanings of NULL."""
-        how = {"pair_cells": pair_cells, "pair_weight": pair_weight, "pair_bins": pair_bins}
-        coding = {"encoding": encoding, "pairs": pairs, **how}
-        stated = json.loads(self.to_json()) | coding
+    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None, **paired: Any) -> "Declaration":
+        """Return the declaration with another encoding, bins, scales and NULLs, and with pairs as `declare` has them."""
+        stated = json.loads(replace(self, pairs=()).to_json()) | {"encoding": encoding} | paired
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
@@ -109,13 +99,10 @@ class Declaration:
             )
         return declaration
 
-    def with_pairs(
-        self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None, bins: int = 0
-    ) -> "Declaration":
+    def with_pairs(self, pairs: Any, cells: int, weight: float | None = None, bins: int = 0) -> "Declaration":
         """Return the declaration with valid pairs, else raise ValueError; by default of the weight of so many pairs."""
-        named = pairing.checked(self.parts, pairs, cells)
+        named = pairing.checked(self.parts, pairs, cells, bins)
         weight = pairing.weight_of(len(named)) if weight is None else pairing.checked_weight(weight)
-        whole("pair_bins", bins, 0, pairing.MOST_BINS, "leave it out")
         return replace(self, pairs=named, pair_cells=cells, pair_weight=weight, pair_bins=bins)
 
     def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
@@ -149,8 +136,7 @@ class Declaration:
     @property
     def paired(self) -> dict[str, Any]:
         """The pairs as `declare` accepts them; empty without any."""
-        how: dict[str, Any] = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
-        how |= {"pair_bins": self.pair_bins} if self.pair_bins else {}
+        how = {name: getattr(self, name) for name in pairing.PAIRED if getattr(self, name)}
         return {"pairs": [list(names) for names in self.pairs], **how} if self.pairs else {}
 
     @property

@@ -19,6 +19,7 @@ Names = tuple[str, str]
 USUAL_CELLS, LEAST_CELLS, MOST_CELLS = 20, 4, 1000
 CELLS_OF_NAMED = 64  # as usual of a pair that is named: it counts more than one that is tried
 MOST_PAIRS = 1000
+PAIRED = ("pair_cells", "pair_weight", "pair_bins")  # how a declaration has its pairs
 LEAST_WEIGHT = 0.01
 MOST_COMBINED = 100  # columns that pairs are chosen among, which takes the square of their number
 FINEST = 8  # bins of a number that has none of its own
@@ -157,8 +158,9 @@ def checked_weight(weight: Any) -> float:
     return float(weight)
 
 
-def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int) -> tuple[Names, ...]:
+def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int, bins: int = 0) -> tuple[Names, ...]:
     """Return pairs of declared columns."""
+    whole("pair_bins", bins, 0, MOST_BINS, "leave it out")
     usual = f"the default is {USUAL_CELLS}, or {CELLS_OF_NAMED} of named pairs"
     whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, usual)
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):
