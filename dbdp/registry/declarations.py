@@ -89,7 +89,7 @@ class Declaration:
         return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
 
     def recoded(self, encoding: str, features: Mapping[str, Any] | None = None, **paired: Any) -> "Declaration":
-        """Return the declaration with another encoding, bins, scales and NULLs, and with pairs as `declare` has them."""
+        """Return the declaration with another encoding, bins, scales and NULLs, and pairs as `declare` has them."""
         stated = json.loads(replace(self, pairs=()).to_json()) | {"encoding": encoding} | paired
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:

@@ -49,13 +49,17 @@ from dbdp.privacy.mechanisms import ROOM
 # of μ²: the first model of the columns, the gradient in pairs, the second moment with them, the first model with them,
 # the calibration of both models, and their comparison; the rest is for the better model
 COLUMNS, GRADIENT, MOMENT, PAIRS, CALIBRATION, COMPARISON = 0.12, 0.1, 0.04, 0.1, 0.01, 0.01
-BEFORE = GRADIENT + MOMENT + CALIBRATION + COMPARISON
 FIRST_PASSES, LAST_PASSES = 20, 24  # of each of the first models, and of the better one
 ALL_STEPS = 2 * FIRST_PASSES + LAST_PASSES
 ENOUGH = 2.0  # times the coordinates of the columns: so many dimensions must be affordable
 SURE, COST = 2.0, 0.5  # deviations of noise, and losses per dimension and row, by which pairs must be better
 LIMIT, OF_A_NUMBER = 1.5, 0.5  # of the difference of a row's losses; of numbers in squares of the labels' width
 _SPREAD = 9.0  # a number's squared width for each square of a usual residual
+
+
+def reserved_for(*, is_classifier: bool) -> float:
+    """Return the share of μ² of everything that the choice adds to the steps; numbers need no calibration."""
+    return GRADIENT + MOMENT + COMPARISON + CALIBRATION * is_classifier
 
 
 def coordinates_of(rows_of: RowBlocks) -> int:
@@ -124,7 +128,8 @@ class PairDescent(SplineDescent):
         return self._passes_before + ALL_STEPS + 3 + 2 * self.facts.is_classifier + after
 
     def _described_before(self) -> dict[str, Any]:
-        shares = {"gradient": GRADIENT, "moment": MOMENT, "calibration": CALIBRATION, "comparison": COMPARISON}
+        shares = {"gradient": GRADIENT, "moment": MOMENT, "comparison": COMPARISON}
+        shares |= {"calibration": CALIBRATION} if self.facts.is_classifier else {}
         steps = {"columns": COLUMNS, "pairs": PAIRS, "better": self.last_share}
         return super()._described_before() | {"pair_choice": {"candidates": len(self.candidates), **shares, **steps}}
 

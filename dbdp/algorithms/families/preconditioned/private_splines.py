@@ -13,7 +13,7 @@ from typing import Any
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
-from dbdp.algorithms.families.preconditioned.pair_descent import ALL_STEPS, BEFORE, PairDescent, coordinates_of
+from dbdp.algorithms.families.preconditioned.pair_descent import ALL_STEPS, PairDescent, coordinates_of, reserved_for
 from dbdp.algorithms.families.preconditioned.pair_descent import ENOUGH as ENOUGH_FOR_PAIRS
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     LABEL_SHARE,
@@ -148,7 +148,11 @@ def _with_choice(request: Request, descent: SplineDescent, own: SplineSettings) 
     if descent.affordable < least or not facts.candidates or facts.rows > MOST_SUMMED:
         return {"pair_choice": f"none: it needs {least:.0f} affordable dimensions, two columns and {MOST_SUMMED} rows"}
     public = {each.name: getattr(descent, each.name) for each in fields(SplineDescent)}
-    changed = {"passes": ALL_STEPS, "reserved": BEFORE, "candidates": facts.candidates}
+    changed = {
+        "passes": ALL_STEPS,
+        "reserved": reserved_for(is_classifier=facts.is_classifier),
+        "candidates": facts.candidates,
+    }
     return {"descent": PairDescent(**(public | changed))}
 
 

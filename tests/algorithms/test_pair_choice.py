@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.memory import RowsInMemory
 from chance import usually
+from support.memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.pair_descent import PairDescent
@@ -60,9 +60,7 @@ def of_columns(rows=ROWS, **changed):
 
 
 def planned(rows=ROWS, *, epsilon=2.0, is_classifier=True, candidates=CANDIDATES, **more):
-    facts = Facts(
-        rows, ENCODER.dimension, is_classifier=is_classifier, blocks=BLOCKS, reach=2.0, candidates=candidates
-    )
+    facts = Facts(rows, ENCODER.dimension, is_classifier=is_classifier, blocks=BLOCKS, reach=2.0, candidates=candidates)
     return plan(Request(epsilon, 1e-6, algorithm="private_splines", pairs="chosen", **more), facts)
 
 
@@ -230,8 +228,12 @@ def test_what_two_columns_say_together_is_learned(is_classifier):
         encoded = features.rows(records.tobytes())[:, : features.dimension].astype(float)
         scores, truth = encoded @ released.models[0], labelled(fresh, together=True, is_classifier=is_classifier)
         units = in_column_units(chosen, released.models)
-        plain = encoded[:, :-1] * features.radius / np.concatenate(
-            [np.ones(ENCODER.dimension - 1), np.full(chosen.dimension - ENCODER.dimension, chosen.pair_weight)]
+        plain = (
+            encoded[:, :-1]
+            * features.radius
+            / np.concatenate(
+                [np.ones(ENCODER.dimension - 1), np.full(chosen.dimension - ENCODER.dimension, chosen.pair_weight)]
+            )
         )
         assert decisions(chosen, plain, *units)[:, 0] == pytest.approx(scores, abs=1e-4)
         assert released.noise_root.shape[1] == chosen.dimension
