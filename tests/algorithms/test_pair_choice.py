@@ -12,7 +12,7 @@ from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.pair_descent import PairDescent
 from dbdp.algorithms.stages.product_releases import ComparisonRelease, Flattening, GradientRelease, SeenRows
 from dbdp.learning.counts.product_sums import LOSS_STEPS, PARTS, LossGap, ProductGradient
-from dbdp.learning.counts.tallies import described, tally_of_rows
+from dbdp.learning.counts.tallies import Scores, described, tally_of_rows
 from dbdp.learning.losses import Logistic
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock
 from dbdp.learning.rows.encoding import ColumnEncoder
@@ -118,6 +118,21 @@ def test_coordinates_are_the_same_after_a_journey_as_data():
     assert (alone == found).all()  # to the last bit: the other rows decide nothing
 
 
+@pytest.mark.parametrize(
+    "tally", [LossGap(3.0, (0.1, 0.0), (1.0, 1.3), False), Scores(False)], ids=["losses", "scores"]
+)
+def test_what_a_row_adds_does_not_depend_on_the_other_rows(tally):
+    """To the last bit, for whole numbers, as their bounds have no margin for rounding."""
+    random = np.random.default_rng()
+    rows = (random.random((300, 8)) / 4).astype(np.float32)
+    rows[:, -1] = random.choice([-1, 1], 300)
+    vectors = random.normal(size=(2 if isinstance(tally, LossGap) else 1, 4)).ravel() * 3
+    how = described(tally, outputs=1, dimension=3) | {"products": PRODUCTS.as_data()}
+    together = tally_of_rows(vectors, rows, how)
+    assert (sum(tally_of_rows(vectors, rows[place : place + 1], how) for place in range(300)) == together).all()
+    assert np.abs(together).sum() > 0
+
+
 @pytest.mark.parametrize("kind", [CURVE, CATEGORY])
 def test_a_row_of_zeros_or_an_undeclared_value_raises_nothing(kind):
     grouped = GroupedBlock(0, 2, (0, 0, 1) if kind == CATEGORY else ())
@@ -158,7 +173,7 @@ def test_the_margin_of_a_gradient_hardly_grows_with_rows(rows):
 
 
 @pytest.mark.parametrize("is_number", [False, True])
-def test_records_on_which_one_model_is_wrong_attain_the_bound_of_a_comparison(is_number):
+def test_a_wrong_model_attains_the_bound_of_a_comparison(is_number):
     gap = LossGap(0.5, (0.0, 0.0), (1.0, 1.0), is_number)
     how = described(gap, outputs=1, dimension=3) | {"products": PRODUCTS.as_data()}
     models = np.array([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]])

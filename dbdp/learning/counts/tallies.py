@@ -315,7 +315,12 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
 def _of_products(
     counted: Tally, seen: ProductRows, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Return the tally of rows in other coordinates, in which a model has one output."""
+    """Return the tally of rows in other coordinates, in which a model has one output.
+
+    NumPy adds up the only row of an array in another order than those of several: it has a zero row with it.
+    """
+    if len(rows) == 1:
+        rows, labels = np.vstack([rows, np.zeros_like(rows)]), np.append(labels, np.nan)
     coordinates = seen.of_rows(rows)
     if isinstance(counted, ProductTally):
         return counted(vectors, coordinates, labels)

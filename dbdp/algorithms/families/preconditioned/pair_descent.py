@@ -82,7 +82,15 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class PairDescent(SplineDescent):
-    """The release as it is planned; `passes` are all steps, and `reserved` what other releases of the choice have."""
+    """The release as it is planned; `passes` are all steps, and `reserved` what other releases of the choice have.
+
+    Proof (privacy.md §24.10). Given all earlier releases, each of these is a Gaussian release of a sum to which a
+    record adds a function of itself: the moments (§24.1, §24.4), the labels' counts (§24.6), 64 sums of clipped
+    gradients and one in products of pairs (2C, `GradientRelease`), tables of scores or residuals (§21.1, §16.3), and a
+    sum of clipped differences of losses (2L, `ComparisonRelease`). Lengths, clips, matrices, and which pairs and which
+    model are learned further depend on releases only; the quotients of sensitivity and deviation are public.
+    Adaptively composed, they are one Gaussian of μ², the sum of the shares (§13). Each run makes the same passes. ∎
+    """
 
     candidates: Sequence[Candidate]
 

@@ -92,7 +92,8 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     scores of the released models by √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums
     (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively
     composed, these Gaussians are one of μ² = μ_A² + μ_B² + 2μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
-    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
+    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎ If pairs are
+    chosen, the proof is that of `PairDescent`.
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
