@@ -295,6 +295,7 @@ def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key
     assert one == other == again
 
 
+@pytest.mark.attack("counters")
 def test_the_choice_of_pairs_begins(arena, pairs):
     """Guard: what is counted above is a run that chooses."""
     sql, parameters = CALLS["private_splines of chosen pairs"]
