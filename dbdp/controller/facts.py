@@ -55,7 +55,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
 
 def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
     """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
-    if request.algorithm != SPLINES and not declaration.curves:
+    if request.algorithm != SPLINES and not _curves(declaration):
         return None
     named = directions(request.monotone, declaration.parts, declaration.pairs)
     return row_blocks(declaration, named)
@@ -63,10 +63,15 @@ def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
 
 def _candidates(declaration: Declaration, request: Request) -> tuple[Candidate, ...]:
     """Return the pairs that a training may choose: none of a column with a direction, as cells have no order."""
-    if request.pairs != CHOSEN or not declaration.curves:
+    if request.pairs != CHOSEN or not _curves(declaration):
         return ()
     named = directions(request.monotone, declaration.parts, ())
     return pair_candidates(declaration, request.pair_cells or CELLS_OF_CHOSEN, BINS_OF_CHOSEN, without=named)
+
+
+def _curves(declaration: Declaration) -> int:
+    """Return how many numbers have knots."""
+    return sum(bool(each.knots) for each in declaration.numeric)
 
 
 def _label_half(bounds: tuple[float, float] | None) -> float | None:
@@ -106,7 +111,7 @@ def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     if not request.delta or others != (None, None, None) or not declaration.intercept:
         return False
     curved = _curved(dataset)
-    public, curves = facts(curved, request), curved.declaration.curves
+    public, curves = facts(curved, request), _curves(curved.declaration)
     if not curves or public.dimension > MOST_DIMENSION:
         return False
     enough = enough_signal(curves + len(declaration.pairs), public.outputs)

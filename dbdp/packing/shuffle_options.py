@@ -96,6 +96,7 @@ class Share:
     # else in a file. The blocks then refer to them.
     held: bool = False
     marks: bool = False  # whether rows with a label but without features are marked, see `encoding.UNANSWERED`
+    in_places: bool = False  # whether rows have one number for each column, see `learning.rows.placed`
     progress: bool = False  # whether progress is reported to the client
     rows: int | None = None  # slots of the dataset that the release was planned for; None for any number
 
@@ -103,6 +104,7 @@ class Share:
         checks.truth("progress", self.progress)
         checks.truth("held", self.held)
         checks.truth("marks", self.marks)
+        checks.truth("in_places", self.in_places)
         checks.truth("secret_order", self.secret_order)
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
@@ -146,7 +148,9 @@ class Share:
             None if options.get("poisson") is None else _poisson(options["poisson"]),
             None if options.get("group") is None else _group(options["group"]),
             **{
-                name: options[name] for name in ("secret_order", "held", "marks", "progress", "rows") if name in options
+                name: options[name]
+                for name in ("secret_order", "held", "marks", "in_places", "progress", "rows")
+                if name in options
             },
         )
 

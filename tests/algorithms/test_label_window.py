@@ -8,12 +8,12 @@ import pytest
 from chance import usually
 from hypothesis import given
 from hypothesis import strategies as st
-from memory import RowsInMemory
+from memory import RowsInMemory, rows_for
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.preconditioning import preconditioner_of
 from dbdp.algorithms.rows import silent
-from dbdp.algorithms.stages.label_window import CELLS, WindowRelease, coarse_window, window_of
+from dbdp.algorithms.stages.label_window import CELLS, LabelWindow, WindowRelease, coarse_window, window_of
 from dbdp.learning.counts import tallies
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks
 
@@ -128,7 +128,8 @@ def made(epsilon, algorithm="private_splines", dimension=KNOTS * COLUMNS + CLASS
 def ratio(spread, middle, epsilon, algorithm="private_splines", **own):
     """RMSE in units of the labels' deviation, that of the best constant."""
     features, labels = narrow(spread, middle)
-    errors = features @ made(epsilon, algorithm, **own).run(RowsInMemory(features, labels), silent).models[0] - labels
+    release_plan = made(epsilon, algorithm, **own)
+    errors = features @ release_plan.run(rows_for(release_plan, features, labels), silent).models[0] - labels
     return float(np.sqrt(np.mean(errors**2)) / labels.std())
 
 
@@ -141,12 +142,27 @@ def test_labels_in_a_small_part_of_their_bounds_are_learned(spread, epsilon, alg
     assert usually(lambda: ratio(spread, RANDOM.uniform(-0.95, 0.95), epsilon, algorithm) < most)
 
 
+@pytest.mark.parametrize("algorithm", ["private_splines", "preconditioned_gd"])
+def test_such_a_model_states_its_share_of_their_variance(algorithm):
+    """In units of the bounds the noise of the sums was far above it, and there was none."""
+    features, labels = narrow(0.003, 0.5)
+
+    def is_stated():
+        plan = made(2.0, algorithm)
+        released = plan.run(rows_for(plan, features, labels), silent)
+        share = 1 - np.mean((features @ released.models[0] - labels) ** 2) / labels.var()
+        stated = released.figures["evaluation"]["r2"]
+        return abs(stated["value"] - share) < 1.5 * stated["plus_minus"] + 0.02 and stated["plus_minus"] < 0.3
+
+    assert usually(is_stated)
+
+
 def test_the_descent_begins_at_the_mean_in_any_coordinates():
     """The model of only an intercept, over rows that W has changed, says the mean for every row."""
     features, _ = narrow(0.01, 0.5)
-    way = preconditioner_of(features.T @ features / ROWS, 0.01).begun(0.37 * BLOCKS.radius, 0.2)
+    way = preconditioner_of(features.T @ features / ROWS, 0.01).begun(1 / BLOCKS.radius, LabelWindow(0.37, 0.2))
     assert features @ way.matrix.T @ way.start == pytest.approx(0.37)
-    assert way.unit == 0.2
+    assert way.window.width == 0.2
 
 
 @pytest.mark.parametrize("algorithm", ["private_splines", "preconditioned_gd"])

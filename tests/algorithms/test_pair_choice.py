@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from chance import usually
-from support.memory import RowsInMemory
+from support.memory import RowsInPlaces
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.pair_descent import PairDescent
@@ -14,9 +14,10 @@ from dbdp.algorithms.stages.product_releases import ComparisonRelease, Flattenin
 from dbdp.learning.counts.product_sums import LOSS_STEPS, PARTS, LossGap, ProductGradient
 from dbdp.learning.counts.tallies import Scores, described, tally_of_rows
 from dbdp.learning.losses import Logistic
-from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder
-from dbdp.learning.rows.products import GroupedBlock, GroupTable, ProductRows, product_rows
+from dbdp.learning.rows.placed_encoding import in_places
+from dbdp.learning.rows.products import GroupedBlock, GroupTable, ProductRows, features_of, product_rows
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.mechanisms import Gaussian
 from dbdp.registry.declarations import declare
@@ -31,7 +32,7 @@ ENCODER = ColumnEncoder(CURVED.numeric, ((0.0, 1.0, 2.0),), True, encoding=CURVE
 TABLE = np.array([[1.0, -0.5], [-2.0, 0.25]])
 PRODUCTS = ProductRows(
     np.array([[0.0, 0.0, 2.0], [1.0, -1.0, 0.0]]),
-    2.0,
+    RowBlocks((ColumnBlock(INDICATOR, 1),) * 2, 2.0),
     (
         GroupTable(0, ColumnBlock(INDICATOR, 1), GroupedBlock(0, 2), TABLE),
         GroupTable(1, ColumnBlock(INDICATOR, 1), GroupedBlock(1, 2), TABLE),
@@ -96,7 +97,8 @@ def test_rows_have_the_groups_that_predictions_have():
     records = np.zeros(len(values), [("label", "<i4"), ("header", "<i4", (5,)), ("elements", "<f8", (4,))])
     records["label"], records["header"], records["elements"] = 1, (1, 0, 701, 4, 1), values
     cells = encoder.rows(records.tobytes())[:, ENCODER.dimension - 1 : encoder.dimension - 1]
-    place, features = 0, packed(values) * BLOCKS.radius
+    place, features = 0, features_of(in_places(ENCODER).rows(records.tobytes()), BLOCKS)
+    assert features == pytest.approx(packed(values) * BLOCKS.radius, abs=1e-5)
     for pair, candidate in zip(chosen.products, CANDIDATES, strict=True):
         tables = []
         for grouped in (candidate.first, candidate.second):
@@ -109,11 +111,12 @@ def test_rows_have_the_groups_that_predictions_have():
 
 
 def test_coordinates_are_the_same_after_a_journey_as_data():
-    rows = np.random.default_rng().random((50, 8)).astype(np.float32) / 4
+    rows = np.random.default_rng().random((50, 8)).astype(np.float32)
+    rows[:, 0] = 1.0
     found = PRODUCTS.of_rows(rows)
     assert (product_rows(PRODUCTS.as_data()).of_rows(rows) == found).all()
     assert found.shape == (4, 50)
-    assert found[:2] == pytest.approx(PRODUCTS.matrix @ rows[:, :3].T, abs=1e-12)
+    assert found[:2] == pytest.approx(PRODUCTS.matrix @ rows[:, [1, 2, 0]].T / 2, abs=1e-12)
     alone = np.column_stack([PRODUCTS.of_rows(rows[place : place + 1]) for place in range(50)])
     assert (alone == found).all()  # to the last bit: the other rows decide nothing
 
@@ -124,7 +127,7 @@ def test_coordinates_are_the_same_after_a_journey_as_data():
 def test_what_a_row_adds_does_not_depend_on_the_other_rows(tally):
     """To the last bit, for whole numbers, as their bounds have no margin for rounding."""
     random = np.random.default_rng()
-    rows = (random.random((300, 8)) / 4).astype(np.float32)
+    rows = random.random((300, 8)).astype(np.float32)
     rows[:, -1] = random.choice([-1, 1], 300)
     vectors = random.normal(size=(2 if isinstance(tally, LossGap) else 1, 4)).ravel() * 3
     how = described(tally, outputs=1, dimension=3) | {"products": PRODUCTS.as_data()}
@@ -150,7 +153,7 @@ def test_rows_of_opposite_slopes_attain_the_bound_of_a_gradient(steep):
     release = GradientRelease(2, 4, 1.0)
     vector = np.array([0.6, 0.0, 0.8, 0.0])
     shorter = np.linalg.cholesky(np.eye(4) - steep * 0.9 * np.outer(vector, vector)).T
-    rows = [[0.4, 0.1, 0.5], [0.0, 0.0, 0.5], [0.5, 0.5, 0.2], [0.0, 0.0, 0.0]]
+    rows = [[1.0, 0.8, 0.2], [1.0, 0.0, 0.0], [1.0, 1.0, 0.4], [0.0, 0.0, 0.0]]
 
     def pulled(row, label):
         tally = ProductGradient(0.01, 0, Logistic().code, Logistic().parameters)
@@ -183,7 +186,7 @@ def test_a_wrong_model_attains_the_bound_of_a_comparison(is_number):
         rows[0, :3], rows[0, -1] = row, label
         return tally_of_rows(models.ravel(), rows, how)[0] / LOSS_STEPS
 
-    found = [compared([0.1, 0.1, 0.5], label) for label in (1.0, -1.0)] + [compared([0.0, 0.0, 0.0], 0.0)]
+    found = [compared([1.0, 0.2, 0.2], label) for label in (1.0, -1.0)] + [compared([0.0, 0.0, 0.0], 0.0)]
     assert sorted(found) == [-1, 0, 1]
     assert max(found) - min(found) <= ComparisonRelease(1.0).sensitivity <= 2 * (1 + 1e-9)
 
@@ -214,7 +217,7 @@ def test_every_run_has_the_same_releases_and_they_add_up(monkeypatch, is_classif
 
     monkeypatch.setattr(Gaussian, "release", released)
     values = of_columns(4000)
-    rows = RowsInMemory(packed(values), labelled(values, together=together, is_classifier=is_classifier))
+    rows = RowsInPlaces(packed(values), labelled(values, together=together, is_classifier=is_classifier), BLOCKS)
     made, steps = planned(4000, epsilon=20.0, is_classifier=is_classifier), []
     made.run(rows, lambda _, done, every: steps.append((done, every)))
     assert isinstance(made.method, PairDescent)
@@ -232,7 +235,7 @@ def test_what_two_columns_say_together_is_learned(is_classifier):
 
     def learns():
         values, fresh = of_columns(), of_columns(4000)
-        rows = RowsInMemory(packed(values), labelled(values, together=True, is_classifier=is_classifier))
+        rows = RowsInPlaces(packed(values), labelled(values, together=True, is_classifier=is_classifier), BLOCKS)
         released = planned(is_classifier=is_classifier).run(rows)
         if ("a", "b") not in released.chosen:
             return False
@@ -267,9 +270,11 @@ def test_columns_that_add_up_have_no_pairs_and_lose_nothing(is_classifier):
         values, fresh = of_columns(), of_columns(20_000)
         labels = labelled(values, together=False, is_classifier=is_classifier)
         truth, features = labelled(fresh, together=False, is_classifier=is_classifier), packed(fresh)
-        chosen = planned(is_classifier=is_classifier).run(RowsInMemory(packed(values), labels))
+        chosen = planned(is_classifier=is_classifier).run(RowsInPlaces(packed(values), labels, BLOCKS))
         facts = replace(planned(is_classifier=is_classifier).facts, candidates=())
-        usual = plan(Request(2.0, 1e-6, algorithm="private_splines"), facts).run(RowsInMemory(packed(values), labels))
+        usual = plan(Request(2.0, 1e-6, algorithm="private_splines"), facts).run(
+            RowsInPlaces(packed(values), labels, BLOCKS)
+        )
         if chosen.chosen:
             return False
         scores, others = features @ chosen.models[0], features @ usual.models[0]
@@ -309,12 +314,12 @@ def test_options_that_a_choice_lacks_are_refused(more, text):
 def test_no_row_makes_a_run_raise():
     """Rows of zeros, of one value, and of labels that are all alike."""
     for values, labels in ((of_columns(3000) * 0, np.ones(3000)), (of_columns(3000), np.full(3000, np.nan))):
-        released = planned(3000, epsilon=40.0).run(RowsInMemory(packed(values), labels))
+        released = planned(3000, epsilon=40.0).run(RowsInPlaces(packed(values), labels, BLOCKS))
         assert np.isfinite(released.models).all()
 
 
 def test_rows_are_seen_in_products_by_one_tally():
-    rows = RowsInMemory(np.full((3, 3), 0.2), np.array([1.0, -1.0, 1.0]))
+    rows = RowsInPlaces(np.full((3, 3), 0.2), np.array([1.0, -1.0, 1.0]), PRODUCTS.rows_of)
     seen = SeenRows(rows, PRODUCTS)
     found = seen.tally(np.zeros((2, 4)), described(LossGap(1.0, (0, 0), (1, 1), False), outputs=1, dimension=4))
     assert found.tolist() == [0]

@@ -29,6 +29,15 @@ class LabelWindow:
     mean: float
     width: float  # of the narrowest interval with most of them, at most 1: half of the bounds
 
+    @property
+    def part(self) -> tuple[float, float]:
+        """The middle of the part of the bounds that has nearly all labels, and half of its length, at most 1."""
+        half = 2 * self.width
+        return (self.mean, half) if half < 1 else (0.0, 1.0)
+
+
+WHOLE = LabelWindow(0.0, 1.0)
+
 
 @dataclass(frozen=True)
 class WindowRelease:
@@ -69,9 +78,14 @@ class WindowRelease:
         return self.noise.release(rows.tally(np.zeros(self.dimension), described).astype(float))
 
 
-def where_labels_are(rows: Rows, facts: Facts, multiplier: float, share: float) -> LabelWindow:
-    """Return where the labels are, by two counts with that share of μ² = `multiplier`⁻² together."""
-    return WindowRelease(facts.rows, facts.dimension, multiplier * math.sqrt(2 / share) * ROOM).found(rows)
+def where_labels_are(
+    rows: Rows, facts: Facts, multiplier: float, share: float, places: int | None = None
+) -> LabelWindow:
+    """Return where the labels are, by two counts with that share of μ² = `multiplier`⁻² together.
+
+    Rows in places have so many numbers.
+    """
+    return WindowRelease(facts.rows, places or facts.dimension, multiplier * math.sqrt(2 / share) * ROOM).found(rows)
 
 
 def coarse_window(shares: np.ndarray, deviation: float) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Releases of rows in the coordinates of `products`: noisy gradients, and the comparison of two models.
 
-privacy.md §24.10. Shapes: a model is (p,), over the coordinates z of `ProductRows`.
+privacy.md §24.11. Shapes: a model is (p,), over the coordinates z of `ProductRows`.
 """
 
 import math
@@ -30,7 +30,7 @@ class SeenRows:
 
     def tally(self, vectors: np.ndarray, described: dict[str, Any]) -> np.ndarray:
         """Return the exact tally of the rows in their coordinates, see `learning.tallies.tally_of_rows`."""
-        seen = {"products": self._data, "outputs": 1, "dimension": self.products.matrix.shape[1]}
+        seen = {"products": self._data, "outputs": 1, "dimension": self.products.rows_of.places}
         return self.rows.tally(np.ascontiguousarray(vectors, np.float64).ravel(), described | seen)
 
     @cached_property
@@ -53,7 +53,7 @@ class GradientRelease:
     def sensitivity(self) -> float:
         """2 with its margins: how far one replaced record moves the computed sum, in units of the clip.
 
-        Proof (privacy.md §24.10). The model, W and the clip C are fixed by what was released before. A row's z and its
+        Proof (privacy.md §24.11). The model, W and the clip C are fixed by what was released before. A row's z and its
         factor f = g/C depend on that row only, to the last bit, and ‖fWz‖ ≤ 1: two records move the real sum by 2. A
         piece of at most 1024 rows errs by γ·1024·‖fz‖ ≤ 1024γ/SHORTEST, in all n·γ/SHORTEST, and is rounded to whole
         PARTS: at most n pieces of a coordinates, √a/2 each. There are two sums, and ‖W‖ ≤ 1. Pieces add up exactly. The
@@ -112,7 +112,7 @@ class ComparisonRelease:
     def sensitivity(self) -> float:
         """2: how far one replaced record moves the sum of clipped differences, in units of the limit.
 
-        Proof (privacy.md §24.10). Given what was released before, a record adds a function of itself in [-1, 1], in
+        Proof (privacy.md §24.11). Given what was released before, a record adds a function of itself in [-1, 1], in
         whole steps, so that nothing is rounded. ∎ Attained by records on which either model is wrong.
         """
         return 2 * ROOM

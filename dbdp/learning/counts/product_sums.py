@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import flushed
-from dbdp.learning.counts.cut_moments import STEPS
 from dbdp.learning.losses import loss_with
+from dbdp.learning.rows.placed import STEP
 
 PARTS = 1 << 32  # of a clip, in a sum of gradients
 SHORTEST = 2.0**-6  # of a row's length, as which its length after shortening counts at least
@@ -53,16 +53,21 @@ class ProductGradient:
 
 @dataclass(frozen=True)
 class ProductMoment:
-    """Σ zzᵀ over the rows in 1/STEPS, each cut to a length, which counts as 1: diagonal, then the numbers above it."""
+    """Σ qqᵀ over the rows, q = z·STEP/length in whole numbers, each cut to STEP: diagonal, then what is above it.
+
+    Proof that sums are exact: that of `placed.moment_of_steps`, for pieces of 1,024 rows. ∎
+    """
 
     length: float
 
     @flushed
     def __call__(self, _vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally, p(p + 1)/2 numbers, int64."""
-        norms = np.sqrt((rows * rows).sum(axis=0))
-        moved = rows / (np.maximum(norms, self.length) * _ABOVE) * ~np.isnan(labels)
-        total = np.rint(moved @ moved.T * STEPS).astype(np.int64)
+        steps, most = rows * (STEP / self.length), STEP - np.sqrt(len(rows)) / 2 - 2.0**-20
+        norms = np.sqrt((steps * steps).sum(axis=0)) * _ABOVE
+        steps *= np.where(np.isnan(labels), 0.0, np.minimum(1.0, most / np.maximum(norms, np.finfo(float).tiny)))
+        whole = np.rint(steps).astype(np.float32)
+        total = (whole @ whole.T).astype(np.int64)
         return np.concatenate([np.diagonal(total), total[np.triu_indices(len(total), 1)]])
 
 

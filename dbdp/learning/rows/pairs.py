@@ -130,7 +130,7 @@ def _finest(feature: Numeric | Categorical, bins: int = 0) -> int:
         return feature.width
     if bins and feature.knots:
         return bins
-    return 2 if (feature.lower, feature.upper) == (0.0, 1.0) else feature.bins or FINEST
+    return 2 if feature.is_flag else feature.bins or FINEST
 
 
 def _apart(feature: Numeric | Categorical, groups: int) -> bool:

@@ -1,7 +1,7 @@
 """Packed rows in other coordinates: those of their columns, and products of functions of two columns each.
 
-privacy.md §24.10. All of it follows from public facts and from earlier releases. A row's coordinates depend on that row
-only, to the last bit: each is a sum over the row's own products, in one order. Shapes: packed rows (n, stride),
+privacy.md §24.11. All of it follows from public facts and from earlier releases. A row's coordinates depend on that row
+only, to the last bit: each is a sum over the row's own products, in one order. Shapes: rows in places (n, stride),
 coordinates (p, n), of which the first a are those of columns.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks, row_blocks_from
 
 _UPWARDS = 2.0**-16  # of a bin: above the rounding of a packed row, so that a number at an edge is in the upper bin
 
@@ -77,7 +77,7 @@ class ProductRows:
     """The coordinates z of a packed row x: Mx, then products of functions of two columns."""
 
     matrix: np.ndarray  # M, (a, d)
-    radius: float  # of the packed rows
+    rows_of: RowBlocks  # the blocks of the packed rows, which are in places
     sides: tuple[GroupTable, ...] = ()
     products: tuple[tuple[int, int, int, int], ...] = ()  # each a side, its function, another side, its function
 
@@ -88,14 +88,14 @@ class ProductRows:
 
     def of_rows(self, rows: np.ndarray) -> np.ndarray:
         """Return the coordinates (p, n) of packed rows; those of a row of zeros are not 0."""
-        packed = np.ascontiguousarray(rows[:, : self.matrix.shape[1]].T, np.float64)
+        features = features_of(rows, self.rows_of)
+        packed = features.T / self.rows_of.radius
         found = np.zeros((self.count, len(rows)))
         for place, column in enumerate(self.matrix.T):
             used = np.flatnonzero(column)
             if len(used):
                 low, high = used[0], used[-1] + 1
                 found[low:high] += column[low:high, None] * packed[place]
-        features = packed.T * self.radius
         values = [side.values(features) for side in self.sides]
         for place, (one, first, other, second) in enumerate(self.products, start=len(self.matrix)):
             np.multiply(values[one][first], values[other][second], out=found[place])
@@ -106,10 +106,29 @@ class ProductRows:
         matrix = base64.b64encode(np.ascontiguousarray(self.matrix, "<f8").tobytes()).decode()
         return {
             "matrix": [*self.matrix.shape, matrix],
-            "radius": self.radius,
+            "rows_of": self.rows_of.as_data(),
             "sides": [side.as_data() for side in self.sides],
             "products": list(map(list, self.products)),
         }
+
+
+def features_of(rows: np.ndarray, rows_of: RowBlocks) -> np.ndarray:
+    """Return the coordinates (n, d) of rows in places (n, stride), times the radius; see `placed`."""
+    found, every = np.zeros((len(rows), rows_of.dimension)), np.arange(len(rows))
+    places, first = np.nan_to_num(rows[:, : rows_of.places].astype(np.float64)), 0
+    for place, block in enumerate(rows_of.blocks, start=1):
+        at = np.clip(places[:, place], 0, block.cells - 1)
+        below = np.minimum(at.astype(np.int64), block.width - 1)
+        if block.kind == CURVE:
+            below = np.minimum(below, block.width - 2)
+            found[every, first + below], found[every, first + below + 1] = below + 1 - at, at - below
+        elif block.kind == CATEGORY:
+            found[every, first + below] = np.where(at < block.width, block.size, 0.0)
+        else:
+            found[:, first] = block.least + (block.size - block.least) * at
+        first += block.width
+    found[:, -1] = places[:, 0]
+    return found
 
 
 def product_rows(data: dict[str, Any]) -> ProductRows:
@@ -117,4 +136,4 @@ def product_rows(data: dict[str, Any]) -> ProductRows:
     *shape, numbers = data["matrix"]
     matrix = np.frombuffer(base64.b64decode(numbers), "<f8").reshape(shape)
     sides = tuple(map(GroupTable.of, data["sides"]))
-    return ProductRows(matrix, data["radius"], sides, tuple(map(tuple, data["products"])))
+    return ProductRows(matrix, row_blocks_from(**data["rows_of"]), sides, tuple(map(tuple, data["products"])))

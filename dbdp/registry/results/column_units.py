@@ -160,7 +160,7 @@ def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBl
 
     Directions are those of `monotone`, of some of the numbers.
     """
-    if declaration.vector or any(not each.is_shared and not _is_indicator(each) for each in declaration.numeric):
+    if declaration.vector or any(not each.is_shared and not each.is_flag for each in declaration.numeric):
         return None
     blocks = []
     for each in declaration.numeric:
@@ -200,10 +200,6 @@ def pair_candidates(
 def _blocks_of(feature: Numeric | Categorical) -> int:
     """Return how many blocks a column has."""
     return 1 + (isinstance(feature, Numeric) and feature.indicator)
-
-
-def _is_indicator(feature: Numeric) -> bool:
-    return (feature.lower, feature.upper) == (0.0, 1.0)
 
 
 def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:

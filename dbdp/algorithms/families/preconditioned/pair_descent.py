@@ -1,6 +1,6 @@
 """The descent of private splines that chooses pairs of columns itself, and keeps them if they are better.
 
-privacy.md §24.10. Columns are learned first. A noisy gradient in products of functions of two columns shows which pairs
+privacy.md §24.11. Columns are learned first. A noisy gradient in products of functions of two columns shows which pairs
 would move the model; these are learned too. A noisy comparison decides whether they stay, and the better model is
 learned further. Every run makes the same passes, and spends the same. Shapes: models (p,), over `ProductRows`.
 """
@@ -84,7 +84,7 @@ class Seen:
 class PairDescent(SplineDescent):
     """The release as it is planned; `passes` are all steps, and `reserved` what other releases of the choice have.
 
-    Proof (privacy.md §24.10). Given all earlier releases, each of these is a Gaussian release of a sum to which a
+    Proof (privacy.md §24.11). Given all earlier releases, each of these is a Gaussian release of a sum to which a
     record adds a function of itself: the moments (§24.1, §24.4), the labels' counts (§24.6), 64 sums of clipped
     gradients and one in products of pairs (2C, `GradientRelease`), tables of scores or residuals (§21.1, §16.3), and a
     sum of clipped differences of losses (2L, `ComparisonRelease`). Lengths, clips, matrices, and which pairs and which
@@ -115,7 +115,7 @@ class PairDescent(SplineDescent):
         """Pack the rows; return the noisy model after a public number of passes."""
         rows.pack()
         found = self.columns.released(rows)
-        first, unit = self._first(rows, found)
+        first, window = self._first(rows, found)
         is_number = not self.facts.is_classifier
         way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
         moments = zip(self.blocks.blocks, found.columns, strict=True)
@@ -123,7 +123,7 @@ class PairDescent(SplineDescent):
         count = len(variances)
         start = np.append(first, np.zeros(count - 1))
         columns = LearnedColumns(self.blocks, bases, way.ridge, way.matrix[:count] * way.scale, start)
-        run = _Run(self, rows, replace(way, unit=unit), Pace(progress, self._passes_before - 1, self._all_passes))
+        run = _Run(self, rows, replace(way, window=window), Pace(progress, self._passes_before - 1, self._all_passes))
         return run.released(columns)
 
     @property
@@ -182,8 +182,8 @@ class _Run:
         rows, count = SeenRows(self.rows, products.rows), len(variances)
         length = LONGEST * math.sqrt(variances.sum())
         multiplier = self.plan.multiplier_of(share)
-        dimension, public = products.rows.matrix.shape[1], self.plan.facts.rows
-        release = CutMomentRelease(public, dimension, count, length / self.way.scale, multiplier)
+        public = self.plan.facts.rows
+        release = CutMomentRelease(public, count, length, multiplier, self.plan.blocks)
         described = tallies.described(ProductMoment(length), outputs=1, dimension=count)
         noisy = release.noise.release(rows.tally(np.zeros(0), described) / STEPS * release.weights)
         self.pace()
@@ -194,7 +194,7 @@ class _Run:
         """Return the mean of the last half of the iterates, and the deviation of its noise in Wz."""
         multiplier = self.plan.multiplier_of(share) * math.sqrt(passes) * ROOM
         release = GradientRelease(self.plan.facts.rows, seen.width, multiplier)
-        clip = self.plan.clip * self.way.unit * math.sqrt(seen.flat.dimension)
+        clip = self.plan.clip * self.way.window.width * math.sqrt(seen.flat.dimension)
         step, averaged = self.plan.step_size / self.plan.facts.rows, last_half(passes)
         model, moved, total = start, np.zeros(seen.width), np.zeros(seen.width)
         for done in range(passes):
@@ -209,7 +209,7 @@ class _Run:
     def _chosen(self, columns: LearnedColumns) -> list[Candidate]:
         """Return the pairs that a noisy gradient in a few products of each shows."""
         few = products_of(columns, self.plan.candidates, LEADING)
-        clip = self.plan.clip * self.way.unit * math.sqrt(few.variances.sum())
+        clip = self.plan.clip * self.way.window.width * math.sqrt(few.variances.sum())
         release = GradientRelease(self.plan.facts.rows, len(few.of), self.plan.multiplier_of(GRADIENT))
         model = np.append(columns.model, np.zeros(len(few.of)))
         noisy = release.released(SeenRows(self.rows, few.rows), model, clip, self.plan.loss)
@@ -225,7 +225,7 @@ class _Run:
             found = [self._table(seen, model, CALIBRATION / 2).calibration(has_offset=True) for model in models]
             offsets, slopes = [float(each.shifts[0]) for each in found], [each.slope for each in found]
         else:
-            limit, cost = OF_A_NUMBER * self.way.unit**2, COST * self.way.unit**2 / _SPREAD
+            limit, cost = OF_A_NUMBER * self.way.window.width**2, COST * self.way.window.width**2 / _SPREAD
         gap = LossGap(limit, tuple(offsets), tuple(slopes), not self.plan.facts.is_classifier)  # type: ignore[arg-type]
         gain = release.released(seen.rows, models, gap) * limit
         self.pace()
@@ -255,7 +255,7 @@ class _Run:
         kept = monotone_models(own, blocks, self.way.shares)
         root = noise * seen.flat.shorter
         figures = {"effective_dimension": seen.flat.dimension, "chosen_pairs": len(chosen)}
-        figures["clip_norm"] = self.plan.clip * self.way.unit * math.sqrt(seen.flat.dimension)
+        figures["clip_norm"] = self.plan.clip * self.way.window.width * math.sqrt(seen.flat.dimension)
         names = tuple(pair.names for pair in chosen)
         models = _with_cells(blocks.radius, kept, products, chosen, model[None, count:])
         steps = _with_cells(blocks.radius, root[:, :count] @ products.rows.matrix, products, chosen, root[:, count:])
@@ -270,7 +270,7 @@ class _Run:
     def _evaluated(self, seen: Seen, model: np.ndarray, released: Released, bound: float) -> Released:
         """Return the release with figures of itself, of classes calibrated."""
         if (residuals := self.plan.residuals) is not None:
-            found = residuals.evaluation(seen.rows, model, bound)  # type: ignore[arg-type]
+            found = residuals.evaluation(seen.rows, model, bound, self.way.window)  # type: ignore[arg-type]
             self.pace()
             return replace(released, figures={**released.figures, "evaluation": found})
         if (evaluation := self.plan.evaluation) is None:

@@ -1,6 +1,6 @@
 """PairProducts of functions of two columns each, and the choice of pairs by a noisy gradient in them: post-processing.
 
-privacy.md §24.10. The functions of a column are about uncorrelated, by its noisy moments: first the curve that was
+privacy.md §24.11. The functions of a column are about uncorrelated, by its noisy moments: first the curve that was
 learned, then the coordinates of `column_bases` of the largest variance. Each is constant in a group of the column's
 values, so that products of two are constant in a cell of the pair.
 """
@@ -97,7 +97,7 @@ def products_of(columns: LearnedColumns, candidates: Iterable[Candidate], functi
         for first, second in _largest(variances):
             listed.append((float(variances[first, second]), place, (one, first, other, second)))
     tables = tuple(side for side, _ in found)
-    rows = ProductRows(columns.matrix, columns.rows_of.radius, tables, tuple(each for _, _, each in listed))
+    rows = ProductRows(columns.matrix, columns.rows_of, tables, tuple(each for _, _, each in listed))
     of = np.array([place for _, place, _ in listed], np.int64)
     return PairProducts(rows, np.array([variance for variance, _, _ in listed]), of)
 

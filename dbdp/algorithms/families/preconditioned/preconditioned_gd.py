@@ -34,6 +34,7 @@ from dbdp.algorithms.stages.table_noise import GaussianTable
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -291,6 +292,7 @@ class PreconditionedDescent:
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
     spared: ClassVar[float] = 1.0  # a clip for the second descent of numbers between this part of c and c is left at c
+    blocks: RowBlocks | None = None  # of rows in places
     label_share: float = 0.0  # share of μ² for where the labels of numbers are, 0 if they are not looked for
     reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
@@ -309,11 +311,6 @@ class PreconditionedDescent:
         """The share of μ² for all steps together."""
         others = self.evaluation_share + self.residual_share + self.label_share + self.reserved
         return 1 - self.moment_share - others
-
-    @property
-    def learned(self) -> float:
-        """The dimension that the steps learn."""
-        return self.facts.dimension
 
     @property
     def averaged(self) -> int:
@@ -362,7 +359,7 @@ class PreconditionedDescent:
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
-        clip = self.clip * way.unit
+        clip = self.clip * way.window.width
         return self._in_rows(way, *self._descended(rows, way, clip, self.passes, pace), clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
@@ -375,7 +372,7 @@ class PreconditionedDescent:
 
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
-        passes, usual = first_passes(self.passes), self.clip * way.unit
+        passes, usual = first_passes(self.passes), self.clip * way.window.width
         start, before = self._descended(rows, way, usual, passes, pace)
         table = residuals.table(rows, self._in_rows(way, start, before, usual).models)
         pace()
@@ -384,7 +381,7 @@ class PreconditionedDescent:
         clip = usual if self.spared * usual < clip < usual else clip
         model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
-        evaluation = residuals.evaluation(rows, released.models, table.bound)
+        evaluation = residuals.evaluation(rows, released.models, table.bound, way.window)
         pace()
         return replace(released, figures={**released.figures, "evaluation": evaluation})
 
@@ -429,7 +426,8 @@ class PreconditionedDescent:
         """The table of residuals and the sums, half of their share each, if they have one."""
         if not self.residual_share:
             return None
-        return ResidualRelease(self.facts.dimension, self.multiplier * math.sqrt(2 / self.residual_share) * ROOM)
+        multiplier = self.multiplier * math.sqrt(2 / self.residual_share) * ROOM
+        return ResidualRelease(self.facts.dimension, multiplier, self.blocks)
 
     @property
     def evaluation(self) -> SelfEvaluation | None:
@@ -443,6 +441,7 @@ class PreconditionedDescent:
             softmax=linear is None,
             noise=GaussianTable(self.facts.outputs, self.multiplier / math.sqrt(self.evaluation_share) * ROOM),
             calibrates=linear is None or are_log_odds(linear.loss),
+            rows_of=self.blocks,
         )
 
     @property
@@ -472,7 +471,7 @@ class PreconditionedDescent:
         if not self.label_share:
             return way
         window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
-        return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
+        return way.begun(math.sqrt(2) / self.facts.reach, window)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
         """Return what follows from a second moment that is released now, or that a summary has released before."""
@@ -494,5 +493,6 @@ class PreconditionedDescent:
         numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
         """
         largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
-        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
+        places = self.blocks.places if self.blocks else None
+        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension, places=places)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)

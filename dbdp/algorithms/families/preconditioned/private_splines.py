@@ -28,8 +28,8 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
 )
 from dbdp.algorithms.families.preconditioned.spline_descent import COLUMN_SHARE, SplineDescent
 from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.learning.counts.cut_moments import MOST_ROWS
 from dbdp.learning.counts.product_sums import MOST_SUMMED
 from dbdp.learning.losses import Logistic, Squared
 from dbdp.learning.rows.column_blocks import RowBlocks
@@ -83,7 +83,7 @@ def enough_signal(curves: int, outputs: int) -> float:
     return max(ENOUGH, (FOR_A_CURVE if outputs == 1 else FOR_ONE_OF_SEVERAL) * curves)
 
 
-def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
+def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
@@ -127,7 +127,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
     chosen = _with_choice(request, descent, own) if request.pairs == CHOSEN else {}
     descent = chosen.pop("descent", descent)
-    return PreconditionedPlan(request, facts, guarantee, descent.described() | chosen | _warning(descent), descent)
+    return SplinePlan(request, facts, guarantee, descent.described() | chosen | _warning(descent), descent)
 
 
 def _with_choice(request: Request, descent: SplineDescent, own: SplineSettings) -> dict[str, Any]:
@@ -200,8 +200,7 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
 def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
     is_seen = not facts.is_classifier and affordable * OF_NUMBERS >= CROSS_SIGNAL * math.sqrt(facts.dimension)
-    is_affordable = affordable >= len(blocks.blocks) or is_seen
-    return CROSS_SHARE if is_affordable and facts.rows <= MOST_ROWS else 0.0
+    return CROSS_SHARE if affordable >= len(blocks.blocks) or is_seen else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -219,3 +218,16 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks
+
+
+@dataclass(frozen=True)
+class SplinePlan(PreconditionedPlan):
+    """The plan of private splines, whose rows are in places."""
+
+    method: SplineDescent
+
+    @property
+    def layout(self) -> Layout:
+        """All rows in one slice, with one number for each column."""
+        places = self.method.blocks.places
+        return Layout(places, (self.facts.rows,), coding=self.request.coding, in_places=True)

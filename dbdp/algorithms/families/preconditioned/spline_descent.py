@@ -11,15 +11,15 @@ import numpy as np
 
 from dbdp.algorithms.families.preconditioned.column_bases import AdditivePreconditioner, additive_preconditioner
 from dbdp.algorithms.families.preconditioned.curve_doubts import moment_root
-from dbdp.algorithms.families.preconditioned.flattening import flattened
+from dbdp.algorithms.families.preconditioned.flattening import cut_moment_of, flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import PreconditionedDescent
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
-from dbdp.algorithms.stages.label_window import where_labels_are
+from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow, where_labels_are
 from dbdp.learning.objectives import Softmax, projected
-from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.learning.rows.monotone import monotone_models
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
@@ -37,15 +37,10 @@ class SplineDescent(PreconditionedDescent):
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
 
     @property
-    def learned(self) -> float:
-        """The most dimension that the noise leaves, or all coordinates."""
-        return min(self.affordable, self.facts.dimension)
-
-    @property
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
-        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier, self.facts.outputs)
+        return ColumnRelease(self.blocks, is_number, multiplier, self.facts.outputs)
 
     def _multiplier_of(self, share: float) -> float:
         """Return the multiplier of a release with that share of μ²."""
@@ -54,12 +49,22 @@ class SplineDescent(PreconditionedDescent):
     def _preconditioner(self, rows: Rows) -> Preconditioner:
         """Return what follows from the columns' moments, which are released now."""
         found, is_number = self.columns.released(rows), not self.facts.is_classifier
-        first, unit = self._first(rows, found)
+        first, window = self._first(rows, found)
         way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
-        way = replace(way, unit=unit)
+        way = replace(way, window=window)
         if not self.cross_share:
             return way
-        return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
+        release = cut_moment_of(
+            way, len(variances), self.blocks, self.facts.rows, self._multiplier_of(self.cross_share)
+        )
+        return flattened(rows, way, variances, release)
+
+    def prepared(self, rows: Rows) -> Preconditioner:
+        """Pack the rows in places, and change to the coordinates of their noisy moments."""
+        rows.pack()
+        way = self._preconditioner(rows)
+        rows.transform(way.matrix, Placed(self.blocks, way.matrix if way.factors is None else way.factors))
+        return way
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
         """Return models over packed rows that keep the directions of columns.
@@ -79,18 +84,18 @@ class SplineDescent(PreconditionedDescent):
         """Passes before the first step: one to four releases of moments and labels, and the change of coordinates."""
         return 2 + bool(self.cross_share) + 2 * bool(self.label_share)
 
-    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, float]:
-        """Return the constants (K,) at which the descent begins, and the unit of its clips.
+    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, LabelWindow]:
+        """Return the constants (K,) at which the descent begins, and where labels that are numbers lie.
 
         They are log-odds of two classes, log shares of several, or a mean of numbers.
         """
         logs = np.log(found.labels)
         if isinstance(self.objective, Softmax):
-            return logs - logs.mean(), 1.0
+            return logs - logs.mean(), WHOLE
         if not self.label_share:
-            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
-        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
-        return np.array([window.mean]), window.width
+            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], WHOLE
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks.places)
+        return np.array([window.mean]), window
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the columns' moments and the mechanism."""
