@@ -22,7 +22,7 @@ from scipy.optimize import linprog
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.regret import Rows
+from benchmarks.regret import PlacedRows, Rows
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.preconditioned.spline_descent import KNOTS
 from dbdp.algorithms.stages import forecast
@@ -121,6 +121,13 @@ class Table:
     truth: np.ndarray
     blocks: RowBlocks | None = None  # of rows with hat functions for each number
 
+    @property
+    def rows(self) -> Rows:
+        """The packed rows that train."""
+        if self.blocks is None:
+            return Rows(self.features.copy(), self.labels)
+        return PlacedRows(self.features, self.labels, self.blocks)
+
 
 def generated(setting: Setting, *, curves: bool = False) -> Table:
     """Return the table of a setting, with hat functions for each number if there are to be curves."""
@@ -217,7 +224,7 @@ def measured(setting: Setting, *, curves: bool = False) -> dict[str, Any]:
     table, plain = generated(setting, curves=curves), generated(setting)
     facts = Facts(*table.features.shape, setting.outputs, setting.kind != NUMBERS, blocks=table.blocks)
     planned = plan(Request(setting.epsilon, setting.delta), facts)
-    models = planned.run(Rows(table.features.copy(), table.labels)).models
+    models = planned.run(table.rows).models
     figures = _of_numbers if setting.kind == NUMBERS else _of_classes
     return {
         **asdict(setting),

@@ -26,7 +26,7 @@ return sorted(map(list, GD["frames"]))
 $$"""
 
 
-@pytest.mark.parametrize(("algorithm", "frames"), [("auto", [12, 16]), ("bolt_on", [10, 14])])
+@pytest.mark.parametrize(("algorithm", "frames"), [("auto", [11, 15]), ("bolt_on", [10, 14])])
 def test_a_training_reaches_its_rows_in_few_frames(server_url, connection, dataset, algorithm, frames):
     """The second number counts two frames of PL/Python for each of the two functions too."""
     with psycopg.connect(server_url, autocommit=True) as counting:

@@ -64,7 +64,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(
     ("algorithm", "aggregate", "client", "server"),
-    [("preconditioned_gd", "measured_gradient_sum", 10, 3), ("bolt_on", "sgd_epoch", 8, 4)],
+    [("preconditioned_gd", "measured_gradient_sum", 9, 3), ("bolt_on", "sgd_epoch", 8, 4)],
 )
 def test_a_fit_is_few_frames_above_its_sum(
     algorithm, aggregate, client, server, walks, server_url: str, database: Database, make_table

@@ -348,7 +348,9 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
+        clip = self.clip * way.window.width
+        descended = self._descended(rows, way, clip, self.passes, pace)
+        return self.evaluated(rows, way, self._in_rows(way, *descended, clip), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
         """Pack the rows, and change to the coordinates of their noisy second moment."""
