@@ -24,7 +24,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.regret import PlacedRows, Rows
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
+from dbdp.algorithms.families.preconditioned.spline_descent import KNOTS
 from dbdp.algorithms.stages import forecast
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier

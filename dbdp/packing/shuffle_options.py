@@ -7,7 +7,7 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.learning.rows.pairs import EARLIER_WEIGHT, USUAL_CELLS
+from dbdp.learning.rows.pairs import EARLIER_WEIGHT, PAIRED, USUAL_CELLS
 from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, steps_bytes
 from dbdp.privacy.accounting.padding import GROUP, MOST_PACKED
 from dbdp.registry.datasets import RegisteredDataset
@@ -65,11 +65,12 @@ class Coding:
     pairs: Sequence[Sequence[str]] = ()  # pairs of columns whose cells are encoded beside them
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
+    pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
-        paired = self.pairs, self.pair_cells, self.pair_weight
-        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, *paired))
+        paired = {name: getattr(self, name) for name in ("pairs", *PAIRED)}
+        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, **paired))
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _poisson(option: Any) -> Poisson:
 
 def _coding(option: Any) -> Coding:
     if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
-        more = '"features", "pairs", "pair_cells" and "pair_weight"'
+        more = '"features", "pairs", "pair_cells", "pair_weight" and "pair_bins"'
         raise ValueError(f'coding needs "encoding", and may have {more}')
     return Coding(**option)
 

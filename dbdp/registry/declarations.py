@@ -78,6 +78,7 @@ class Declaration:
     pairs: tuple[tuple[str, str], ...] = ()
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
+    pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
 
     @property
     def current(self) -> "Declaration":
@@ -87,17 +88,9 @@ class Declaration:
         """
         return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
 
-    def recoded(
-        self,
-        encoding: str,
-        features: Mapping[str, Any] | None = None,
-        pairs: Sequence[Sequence[str]] = (),
-        pair_cells: int = USUAL_CELLS,
-        pair_weight: float = EARLIER_WEIGHT,
-    ) -> "Declaration":
-        """Return the declaration with another encoding, pairs, and other bins, scales and meanings of NULL."""
-        coding = {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells, "pair_weight": pair_weight}
-        stated = json.loads(self.to_json()) | coding
+    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None, **paired: Any) -> "Declaration":
+        """Return the declaration with another encoding, bins, scales and NULLs, and pairs as `declare` has them."""
+        stated = json.loads(replace(self, pairs=()).to_json()) | {"encoding": encoding} | paired
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
@@ -106,11 +99,11 @@ class Declaration:
             )
         return declaration
 
-    def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None) -> "Declaration":
+    def with_pairs(self, pairs: Any, cells: int, weight: float | None = None, bins: int = 0) -> "Declaration":
         """Return the declaration with valid pairs, else raise ValueError; by default of the weight of so many pairs."""
-        named = pairing.checked(self.parts, pairs, cells)
+        named = pairing.checked(self.parts, pairs, cells, bins)
         weight = pairing.weight_of(len(named)) if weight is None else pairing.checked_weight(weight)
-        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight)
+        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight, pair_bins=bins)
 
     def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
         """Return the declaration with so many knots for each number, in rows that are all divided by one number.
@@ -132,12 +125,13 @@ class Declaration:
     @cached_property
     def products(self) -> tuple[Pair, ...]:
         """The pairs of columns, with their cells."""
-        return tuple(pairing.pair_of(self.parts, names, self.pair_cells, self.pair_weight) for names in self.pairs)
+        how = self.pair_cells, self.pair_weight, self.pair_bins
+        return tuple(pairing.pair_of(self.parts, names, *how) for names in self.pairs)
 
     @property
     def paired(self) -> dict[str, Any]:
         """The pairs as `declare` accepts them; empty without any."""
-        how = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        how = {name: getattr(self, name) for name in pairing.PAIRED if getattr(self, name)}
         return {"pairs": [list(names) for names in self.pairs], **how} if self.pairs else {}
 
     @property
@@ -255,6 +249,7 @@ def declare(
     pairs: Sequence[Sequence[str]] = (),
     pair_cells: int = USUAL_CELLS,
     pair_weight: float = EARLIER_WEIGHT,
+    pair_bins: int = 0,
     nulls: str = KEPT,
 ) -> Declaration:
     """Check what an owner states about the columns of a table, and return it as a declaration.
@@ -282,7 +277,7 @@ def declare(
         categorical=categorical,
         public_columns=public,
         encoding=encoding,
-    ).with_pairs(pairs, pair_cells, pair_weight)
+    ).with_pairs(pairs, pair_cells, pair_weight, pair_bins)
 
 
 def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:

@@ -212,12 +212,16 @@ def test_only_packed_rows_request_exact_sums():
         "label_window": 1,
         "self_evaluation": 1,
         "residual_clip": 2,
+        "pair_descent": 1,
+        "product_releases": 1,
     }
     assert sorted(module for module, _ in calls("tally")) == [
         "column_moments",
         "flattening",
         "label_window",
         "noisy_scores",
+        "pair_descent",
+        *["product_releases"] * 3,  # a gradient, a comparison, and rows in other coordinates
         *["residual_clip"] * 2,
         "self_evaluation",
         "shared_moment",

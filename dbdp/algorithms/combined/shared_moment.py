@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import PreconditionedPlan, preconditioned_gd_plan
-from dbdp.algorithms.families.preconditioned.private_splines import SplineDescent, private_splines_plan
+from dbdp.algorithms.families.preconditioned.private_splines import private_splines_plan
+from dbdp.algorithms.families.preconditioned.spline_descent import SplineDescent
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Pace, Progress, Rows, silent

@@ -45,7 +45,10 @@ class SelfEvaluation:
         `constant` is about the last coordinate of a row, which the intercept multiplies. It is None without an
         intercept, and where the table measures it.
         """
-        table = self.table(rows, released.models)
+        return self.described(self.table(rows, released.models), released, constant)
+
+    def described(self, table: "ScoreTable", released: Released, constant: float | None) -> Released:
+        """Return a release of linear models, calibrated and with figures of itself, by the table of its scores."""
         constant = constant if table.constant is None else table.constant
         found = table.calibration(has_offset=constant is not None) if self.calibrates else none(self.outputs)
         own = dict(released.figures)

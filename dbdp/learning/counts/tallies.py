@@ -14,10 +14,12 @@ from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.counts.block_moments import BlockMoments
 from dbdp.learning.counts.cut_moments import CutMoment
+from dbdp.learning.counts.product_sums import ProductTally, pieces
 from dbdp.learning.objectives import objective_from
 from dbdp.learning.rows import placed
 from dbdp.learning.rows.column_blocks import RowBlocks, row_blocks_from
 from dbdp.learning.rows.encoding import UNANSWERED
+from dbdp.learning.rows.products import ProductRows, product_rows
 
 
 def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -269,8 +271,8 @@ class ResidualsAndLabels:
 ScoreTally = (
     Confusion | Correct | Labels | NumberCells | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
 )
-Tally = ScoreTally | BlockMoments | CutMoment
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), BlockMoments, CutMoment)}
+Tally = ScoreTally | BlockMoments | CutMoment | ProductTally
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in get_args(Tally)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
@@ -302,14 +304,20 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
 
     Vectors (P,) are the linear models, one after the other, or the parameters of a network; rows have the shape (n,
     stride). Described are `tally` as `as_data` describes it, the description of the `network` or None, and the number
-    of `outputs`. A tally of the rows themselves needs no model.
+    of `outputs`. A tally of the rows themselves needs no model. If `products` are described, models are of those
+    coordinates.
     """
     counted = tally_from(described["tally"])
     labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
+    if described.get("products"):
+        seen = product_rows(described["products"])
+        return np.sum([_of_products(counted, seen, vectors, rows[each], labels[each]) for each in pieces(rows)], axis=0)
     if isinstance(counted, BlockMoments):
         return counted.of_rows(rows, labels)
     if isinstance(counted, CutMoment):
         return counted.of_rows(vectors.reshape(described["outputs"], -1), rows)
+    if isinstance(counted, ProductTally):
+        raise ValueError("a tally of products needs their description; pass products")
     scores = _scores(vectors, rows, described)
     return counted(np.where(rows[:, :1] == UNANSWERED, np.nan, scores), labels)
 
@@ -321,3 +329,18 @@ def _scores(vectors: np.ndarray, rows: np.ndarray, described: dict[str, Any]) ->
     if "placed" in described:
         return placed.scores(models, rows, row_blocks_from(**described["placed"]))
     return linear_scores(models, rows)
+
+
+def _of_products(
+    counted: Tally, seen: ProductRows, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Return the tally of rows in other coordinates, in which a model has one output.
+
+    NumPy adds up the only row of an array in another order than those of several: it has a zero row with it.
+    """
+    if len(rows) == 1:
+        rows, labels = np.vstack([rows, np.zeros_like(rows)]), np.append(labels, np.nan)
+    coordinates = seen.of_rows(rows)
+    if isinstance(counted, ProductTally):
+        return counted(vectors, coordinates, labels)
+    return counted((vectors[:, None] * coordinates).sum(axis=0)[:, None], labels)  # type: ignore[operator]

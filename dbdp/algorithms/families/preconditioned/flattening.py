@@ -82,12 +82,20 @@ def flattened(rows: Rows, way: Coordinates, variances: np.ndarray, release: CutM
     """
     unit = (release.length * way.scale) ** 2
     found = release.released(rows, way.matrix) * unit - np.diag(variances)
-    values, vectors = np.linalg.eigh(found)
-    clear = np.sign(values) * np.maximum(np.abs(values) - release.spectral_edge * unit, 0.0)
-    spread, turned = np.linalg.eigh(np.diag(variances) + (vectors * clear) @ vectors.T)
-    spread = np.maximum(spread, 0.0)
+    spread, turned = spread_of(found, variances, release.spectral_edge * unit)
     steep = spread > 1.0
     return _shortened(way, turned[:, steep], spread[steep] ** -0.5, float(np.sum(np.minimum(spread, 1.0))))
+
+
+def spread_of(found: np.ndarray, variances: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return variances (a,) and directions (a, a), one a column, from noisy differences from variances of coordinates.
+
+    Differences (a, a) are shortened by `edge`, the largest eigenvalue of their noise.
+    """
+    values, vectors = np.linalg.eigh(found)
+    clear = np.sign(values) * np.maximum(np.abs(values) - edge, 0.0)
+    spread, turned = np.linalg.eigh(np.diag(variances) + (vectors * clear) @ vectors.T)
+    return np.maximum(spread, 0.0), turned
 
 
 def _shortened(way: Coordinates, directions: np.ndarray, parts: np.ndarray, effective: float) -> Coordinates:

@@ -8,44 +8,38 @@ units of how wide they lie.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
+from dataclasses import dataclass, fields
+from typing import Any
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
-from dbdp.algorithms.families.preconditioned.column_bases import AdditivePreconditioner, additive_preconditioner
-from dbdp.algorithms.families.preconditioned.curve_doubts import moment_root
-from dbdp.algorithms.families.preconditioned.flattening import cut_moment_of, flattened
+from dbdp.algorithms.families.preconditioned.pair_descent import ALL_STEPS, PairDescent, coordinates_of, reserved_for
+from dbdp.algorithms.families.preconditioned.pair_descent import ENOUGH as ENOUGH_FOR_PAIRS
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     LABEL_SHARE,
     MOST_PASSES,
     RESIDUAL_SHARE,
     SOFTMAX_LIPSCHITZ,
-    PreconditionedDescent,
     PreconditionedPlan,
     has_residuals,
     objective_of,
     share_for_scores,
     step_given,
 )
-from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
-from dbdp.algorithms.plan import Facts, Released, Request
-from dbdp.algorithms.rows import Layout, Rows
-from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
+from dbdp.algorithms.families.preconditioned.spline_descent import COLUMN_SHARE, SplineDescent
+from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow, where_labels_are
-from dbdp.learning.objectives import Softmax, projected
+from dbdp.learning.counts.product_sums import MOST_SUMMED
+from dbdp.learning.losses import Logistic, Squared
 from dbdp.learning.rows.column_blocks import RowBlocks
-from dbdp.learning.rows.monotone import monotone_models
+from dbdp.learning.rows.pairs import CHOSEN
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
-from dbdp.privacy.mechanisms import ROOM, Gaussian
+from dbdp.privacy.mechanisms import Gaussian
 
-KNOTS = 8  # of each number
-COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
+CROSS_SHARE = 0.03  # of μ², for the moment of all columns together
 ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
 CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of 1/3 of all variance is clear of the noise
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
@@ -98,7 +92,8 @@ def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     scores of the released models by √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums
     (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively
     composed, these Gaussians are one of μ² = μ_A² + μ_B² + 2μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
-    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
+    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎ If pairs are
+    chosen, the proof is that of `PairDescent`.
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -130,7 +125,36 @@ def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
         affordable=affordable,
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
-    return SplinePlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
+    chosen = _with_choice(request, descent, own) if request.pairs == CHOSEN else {}
+    descent = chosen.pop("descent", descent)
+    return SplinePlan(request, facts, guarantee, descent.described() | chosen | _warning(descent), descent)
+
+
+def _with_choice(request: Request, descent: SplineDescent, own: SplineSettings) -> dict[str, Any]:
+    """Return a descent that chooses pairs, if the noise leaves enough for them, and what the plan says of it.
+
+    Raise ValueError for an option that the choice lacks.
+    """
+    facts, loss = descent.facts, settings.loss_of(request, descent.facts)
+    obstacles = {
+        f"a label of {facts.outputs} classes": facts.outputs > 1,
+        f"loss {loss.name!r}": loss.name not in (Logistic.name, Squared.name),
+        f"positive_weight = {request.positive_weight}": request.positive_weight != 1,
+        f"radius = {request.radius}": request.radius is not None,
+        f"passes = {own.passes}": own.passes is not None,
+    }
+    if found := next((obstacle for obstacle, is_there in obstacles.items() if is_there), None):
+        raise ValueError(f"pairs = {CHOSEN!r} does not support {found}; leave it out, or name pairs")
+    least = ENOUGH_FOR_PAIRS * coordinates_of(descent.blocks)
+    if descent.affordable < least or not facts.candidates or facts.rows > MOST_SUMMED:
+        return {"pair_choice": f"none: it needs {least:.0f} affordable dimensions, two columns and {MOST_SUMMED} rows"}
+    public = {each.name: getattr(descent, each.name) for each in fields(SplineDescent)}
+    changed = {
+        "passes": ALL_STEPS,
+        "reserved": reserved_for(is_classifier=facts.is_classifier),
+        "candidates": facts.candidates,
+    }
+    return {"descent": PairDescent(**(public | changed))}
 
 
 def _rows_per_dimension(facts: Facts) -> int:
@@ -156,7 +180,7 @@ def usual_clip(signal: float, facts: Facts) -> float:
     return CLIP
 
 
-def _warning(descent: "SplineDescent") -> dict[str, str]:
+def _warning(descent: SplineDescent) -> dict[str, str]:
     """Return a sentence if the noise leaves too little to each column; else nothing."""
     columns = len(descent.blocks.blocks)
     if descent.affordable >= FEWEST * columns + (descent.facts.outputs > 1):
@@ -200,83 +224,10 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
 class SplinePlan(PreconditionedPlan):
     """The plan of private splines: their rows are in places."""
 
-    method: "SplineDescent"
+    method: SplineDescent
 
     @property
     def layout(self) -> Layout:
         """All rows in one slice, with one number for each column."""
         places = self.method.blocks.places
         return Layout(places, (self.facts.rows,), coding=self.request.coding, in_places=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplineDescent(PreconditionedDescent):
-    """The release as it is planned; `moment_share` is the share of μ² for the columns' moments."""
-
-    blocks: RowBlocks
-    cross_share: float  # the part of moment_share for the moment of all columns together
-    affordable: float  # the most dimension that the noise leaves
-    spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
-
-    @property
-    def columns(self) -> ColumnRelease:
-        """The release of the columns' moments."""
-        is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
-        return ColumnRelease(self.blocks, is_number, multiplier, self.facts.outputs)
-
-    def _multiplier_of(self, share: float) -> float:
-        """Return the multiplier of a release with that share of μ²."""
-        return self.multiplier / math.sqrt(share) * ROOM
-
-    def _preconditioner(self, rows: Rows) -> Preconditioner:
-        """Return what follows from the columns' moments, which are released now."""
-        found, is_number = self.columns.released(rows), not self.facts.is_classifier
-        first, window = self._first(rows, found)
-        way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
-        way = replace(way, window=window)
-        if not self.cross_share:
-            return way
-        release = cut_moment_of(
-            way, len(variances), self.blocks, self.facts.rows, self._multiplier_of(self.cross_share)
-        )
-        return flattened(rows, way, variances, release)
-
-    def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows that keep the directions of columns.
-
-        Their noise is that of the steps and of the moments, before the directions were kept: the mean of pooled knots
-        has less, but other noise may pool others. In 50 runs its bands held 96 % or more.
-        """
-        released = super()._in_rows(way, model, noise, clip)
-        if not isinstance(way, AdditivePreconditioner):
-            raise AssertionError("the coordinates of splines are those of their columns")
-        models = projected(monotone_models(released.models, self.blocks, way.shares), self.radius)
-        of_moments = moment_root(self.blocks, way, released.models, noise, self.passes)
-        return replace(released, models=models, noise_root=np.vstack([noise * way.matrix, of_moments]))
-
-    @property
-    def _passes_before(self) -> int:
-        """Passes before the first step: one to four releases of moments and labels, and the change of coordinates."""
-        return 2 + bool(self.cross_share) + 2 * bool(self.label_share)
-
-    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, LabelWindow]:
-        """Return the constants (K,) at which the descent begins, and where labels that are numbers lie.
-
-        They are log-odds of two classes, log shares of several, or a mean of numbers.
-        """
-        logs = np.log(found.labels)
-        if isinstance(self.objective, Softmax):
-            return logs - logs.mean(), WHOLE
-        if not self.label_share:
-            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], WHOLE
-        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks.places)
-        return np.array([window.mean]), window
-
-    def _described_before(self) -> dict[str, Any]:
-        """Return what `explain` shows of the columns' moments and the mechanism."""
-        return {
-            "knots": KNOTS,
-            "affordable_dimension": self.affordable,
-            "mechanism": Gaussian.name,
-            "noise_scale": self.columns.noise.noise_scale,
-        }
