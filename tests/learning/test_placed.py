@@ -101,14 +101,15 @@ def test_sums_of_several_classes_are_those_of_coordinates(kind):
 @pytest.mark.parametrize("rows_of", SOME, ids=["mixed", "one column", "many columns"])
 @pytest.mark.parametrize("rank", [0, 1, 11])
 def test_a_length_is_a_bound_that_is_hardly_above(rows_of, rank):
-    """For a matrix from its factors, a direct one less a product of low rank."""
+    """For a matrix from its factors: the square of a direct one less that of one of low rank."""
     rows, features, _ = drawn(rows_of)
-    left, right = np.random.default_rng().normal(size=(2, rank, rows_of.dimension)) / 10
-    matrix = turned(rows_of.dimension)
-    bounds = placed.lengths(rows, np.vstack([matrix + left.T @ right, left, right]), rows_of)
+    less, matrix = np.random.default_rng().normal(size=(rank, rows_of.dimension)) / 10, turned(rows_of.dimension)
+    direct = np.linalg.cholesky(matrix.T @ matrix + less.T @ less).T
+    factors = np.vstack([direct, less])
+    bounds = placed.lengths(rows, factors, rows_of)
     exact = np.linalg.norm(features @ matrix.T, axis=1)
     assert (bounds >= exact).all()
-    assert bounds == pytest.approx(exact, rel=3e-6, abs=1e-9)
+    assert np.square(bounds) == pytest.approx(np.square(exact), rel=6e-6, abs=1e-10 * np.square(factors).sum())
 
 
 @pytest.mark.parametrize("rows_of", SOME, ids=["mixed", "one column", "many columns"])

@@ -63,9 +63,8 @@ cdef extern from "_places.h" nogil:
         long width
         const int *begin "from"
         const int *end "to"
-    void placed_lengths(const placed_layout *of, const float *row, long count, const cell_coordinates *into,
-                        const cell_coordinates *less, const double *turned, long rank, double *lengths, int *cell,
-                        double *parts, double *moved, double *lost)
+    void placed_squares(const placed_layout *of, const float *row, long count, const cell_coordinates *into,
+                        double *squares, int *cell, double *parts, double *moved)
     void placed_steps(const placed_layout *of, const float *row, long count, const cell_coordinates *into, double most,
                       float *steps, int *cell, double *parts, double *moved)
 
@@ -459,22 +458,18 @@ cdef class PlacedLayout:
             raise ValueError(f"a range of coordinates is not in the {width}")
         return cell_coordinates(table=&table[0, 0], width=width, begin=&ranges[0, 0], end=&ranges[1, 0])
 
-    def lengths(self, const double[:, ::1] table, const int[:, ::1] ranges, const double[:, ::1] less,
-                const int[:, ::1] of_less, const double[:, ::1] turned, const float[:, ::1] rows):
-        """Return the lengths of rows in other coordinates, (n,): see `placed_lengths`."""
-        cdef long count = self._count(rows), rank = turned.shape[0]
-        cdef cell_coordinates into = self._coordinates(table, ranges), lost = self._coordinates(less, of_less)
-        if rank > lost.width or turned.shape[1] != into.width:
-            raise ValueError(f"{rank} by {turned.shape[1]} numbers are not up to {lost.width} by {into.width}")
+    def squares(self, const double[:, ::1] table, const int[:, ::1] ranges, const float[:, ::1] rows):
+        """Return the squared lengths of rows in other coordinates, (n,): see `placed_squares`."""
+        cdef long count = self._count(rows)
+        cdef cell_coordinates into = self._coordinates(table, ranges)
         cdef int[::1] cell = np.empty(self.of.stride, np.intc)
-        cdef double[::1] parts = np.empty(2 * self.of.stride), moved = np.empty(into.width + lost.width)
-        lengths = np.empty(count)
-        cdef double[::1] of_rows = lengths
+        cdef double[::1] parts = np.empty(2 * self.of.stride), moved = np.empty(into.width)
+        squares = np.empty(count)
+        cdef double[::1] of_rows = squares
         if count:
             with nogil:
-                placed_lengths(&self.of, &rows[0, 0], count, &into, &lost, &turned[0, 0] if rank else NULL, rank,
-                               &of_rows[0], &cell[0], &parts[0], &moved[0], &moved[into.width])
-        return lengths
+                placed_squares(&self.of, &rows[0, 0], count, &into, &of_rows[0], &cell[0], &parts[0], &moved[0])
+        return squares
 
     def moments(self, const float[:, ::1] rows, long grid):
         """Return the sums of a², b² and ab, shape (cells, 3): see `placed_moments`."""

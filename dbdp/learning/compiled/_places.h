@@ -130,24 +130,18 @@ INLINED void coordinates_at(const cell_coordinates *in, const int *cell, const d
   }
 }
 
-INLINED double length_of(const double *moved, long width) {
+INLINED double square_of(const double *moved, long width) {
   lanes squares = {0};
   for (long i = 0; i < width; i += LANES) squares += load(moved + i) * load(moved + i);
-  return sqrt(total(squares));
+  return total(squares);
 }
 
-/* The lengths of `count` rows in other coordinates, less what `turned` (rank × width) makes of the first of those in `less`. */
-CLONED void placed_lengths(const placed_layout *of, const float *row, long count, const cell_coordinates *in, const cell_coordinates *less, const double *turned, long rank, double *lengths, int *cell, double *parts, double *moved, double *lost) {
-  for (; count > 0; count--, row += of->stride, lengths++) {
+/* The squared lengths of `count` rows in other coordinates. */
+CLONED void placed_squares(const placed_layout *of, const float *row, long count, const cell_coordinates *in, double *squares, int *cell, double *parts, double *moved) {
+  for (; count > 0; count--, row += of->stride, squares++) {
     cells_of(of, row, cell, parts);
     coordinates_at(in, cell, parts, of->places, moved);
-    if (rank) coordinates_at(less, cell, parts, of->places, lost);
-    for (long i = 0; i < in->width; i += LANES) {
-      lanes here = load(moved + i);
-      for (long k = 0; k < rank; k++) here -= lost[k] * load(turned + k * in->width + i);
-      store(moved + i, here);
-    }
-    *lengths = length_of(moved, in->width);
+    *squares = square_of(moved, in->width);
   }
 }
 
@@ -156,7 +150,7 @@ CLONED void placed_steps(const placed_layout *of, const float *row, long count, 
   for (; count > 0; count--, row += of->stride, steps += in->width) {
     cells_of(of, row, cell, parts);
     coordinates_at(in, cell, parts, of->places, moved);
-    double shrink = most / larger(length_of(moved, in->width), most);
+    double shrink = most / larger(sqrt(square_of(moved, in->width)), most);
     for (long i = 0; i < in->width; i += LANES) {
       float_lanes whole = __builtin_convertvector((load(moved + i) * shrink + 0x1.8p52) - 0x1.8p52, float_lanes);
       memcpy(steps + i, &whole, sizeof whole);

@@ -9,6 +9,7 @@ coordinates are 0. Sums over rows are sums over cells first, and a public map ma
 Shapes: rows (n, stride) float32 as in `blocks`; d coordinates, and the constant is the last of them.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -51,21 +52,24 @@ def of_rows(cells: np.ndarray, rows_of: RowBlocks) -> np.ndarray:
 def lengths(rows: np.ndarray, factors: np.ndarray, rows_of: RowBlocks) -> np.ndarray:
     """Return an upper bound on ‖Mx‖ of each row's coordinates x, shape (n,), float32.
 
-    M = W - UᵀV, and `factors` are W (d, d), U and V (r, d), one below the other. W may have a few coordinates for each
-    column: with M itself the work would be that of all of them.
+    ‖Mx‖² = ‖Wx‖² - ‖Vx‖², and `factors` are W (d, d) and V (r, d), one below the other. W may have a few coordinates
+    for each column: with M itself the work would be that of all of them.
 
-    Proof. Let f = ‖W‖_F + ‖U‖_F‖V‖_F. A cell's coordinates err by γ_1, as one coordinate x is not 0 in it or the
-    constant, those of a row by γ_2F, the products by γ_{r+1}: in all by γ_{2F+r+8}(|W| + |U|ᵀ|V|)|x|, in norm by
-    (4d + 8)u·f, as ‖x‖ ≤ 1, r ≤ d and 2F ≤ 2d. The norm errs by (d + 8)u of itself, and the cast by 2⁻²⁴. ∎
+    Proof. Let f² = ‖W‖_F² + ‖V‖_F². A cell's coordinates err by γ_1, as one coordinate x is not 0 in it or the
+    constant, and those of a row by γ_2F, F columns: by (2d + 1)u·f, as ‖x‖ ≤ 1 and F ≤ d. Their squares, of at most f²
+    in all, err by (4d + 3)uf² and by (d + 8)u of themselves, and M from W and V by (2⁹ + 4d√d + 2d + 4√d)uf²
+    (`flattening`): together by less than (8d + 2¹⁰)√d·uf². The root and the cast err by 2⁻²³ of themselves. ∎
     """
     dimension = factors.shape[1]
-    direct, left, right = np.split(factors, [dimension, (dimension + len(factors)) // 2])
-    size = np.linalg.norm(direct) + np.linalg.norm(left) * np.linalg.norm(right)
-    cells, less = _table(direct, rows_of), _table(right, rows_of)
-    turned = np.zeros((less.shape[1], cells.shape[1]))
-    turned[: len(left), :dimension] = left
-    found = layout_of(rows_of).lengths(cells, _ranges(cells, rows_of), less, _ranges(less, rows_of), turned, rows)
-    return ((found + (8 * dimension + 16) * 2.0**-53 * size) * (1 + 2.0**-20)).astype(np.float32)
+    direct, less = np.split(factors, [dimension])
+    found = _squares(direct, rows, rows_of) - (_squares(less, rows, rows_of) if len(less) else 0.0)
+    doubt = (8 * dimension + 1024) * math.sqrt(dimension) * 2.0**-53 * np.square(factors).sum()
+    return (np.sqrt(np.maximum(found + doubt, 0.0)) * (1 + 2.0**-20)).astype(np.float32)
+
+
+def _squares(matrix: np.ndarray, rows: np.ndarray, rows_of: RowBlocks) -> np.ndarray:
+    cells = _table(matrix, rows_of)
+    return layout_of(rows_of).squares(cells, _ranges(cells, rows_of), rows)
 
 
 @flushed

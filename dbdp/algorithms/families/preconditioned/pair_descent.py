@@ -19,7 +19,7 @@ from dbdp.algorithms.families.preconditioned.column_bases import (
 )
 from dbdp.algorithms.families.preconditioned.curve_doubts import moment_root
 from dbdp.algorithms.families.preconditioned.flattening import LONGEST, CutMomentRelease, spread_of
-from dbdp.algorithms.families.preconditioned.momentum import MOMENTUM, accumulated_noise, last_half
+from dbdp.algorithms.families.preconditioned.momentum import accumulated_noise, last_half
 from dbdp.algorithms.families.preconditioned.pair_functions import (
     ALL_FUNCTIONS,
     LEADING,
@@ -199,12 +199,13 @@ class _Run:
         model, moved, total = start, np.zeros(seen.width), np.zeros(seen.width)
         for done in range(passes):
             gradient = release.released(seen.rows, model, clip, self.plan.loss, seen.flat)
-            moved = MOMENTUM * moved - step * seen.flat.shorter @ gradient
+            moved = self.plan.momentum * moved - step * seen.flat.shorter @ gradient
             model = model + moved
             if done >= passes - averaged:
                 total += model
             self.pace()
-        return total / averaged, step * clip * release.noise.noise_scale * accumulated_noise(passes, averaged)
+        accumulated = accumulated_noise(passes, averaged, self.plan.momentum)
+        return total / averaged, step * clip * release.noise.noise_scale * accumulated
 
     def _chosen(self, columns: LearnedColumns) -> list[Candidate]:
         """Return the pairs that a noisy gradient in a few products of each shows."""

@@ -294,6 +294,7 @@ class PreconditionedDescent:
     spared: ClassVar[float] = 1.0  # a clip for the second descent of numbers between this part of c and c is left at c
     blocks: RowBlocks | None = None  # of rows in places
     label_share: float = 0.0  # share of μ² for where the labels of numbers are, 0 if they are not looked for
+    momentum: float = MOMENTUM
     reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
     @property
@@ -331,7 +332,7 @@ class PreconditionedDescent:
             **({"residual_share": self.residual_share} if self.residual_share else {}),
             "clip": self.clip,
             "step_size": self.step_size,
-            "momentum": MOMENTUM,
+            "momentum": self.momentum,
             "averaged_steps": self.averaged,
             **self._described_before(),
             "noise_multiplier": self.step_multiplier,  # of a step, in units of 2C
@@ -398,16 +399,15 @@ class PreconditionedDescent:
         noise, step = self._step_noise(largest), self.step_size * way.scale**2 / self.facts.rows
         averaged = last_half(passes)
         moved, total = np.zeros((2, self.objective.parameters))
-        begun = way.start if start is None else start
-        model = np.zeros(self.objective.parameters) if begun is None else begun
+        model = next(each for each in (start, way.start, moved) if each is not None)
         for done in range(passes):
             gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest, noise=noise)
-            moved = MOMENTUM * moved - step * gradients
+            moved = self.momentum * moved - step * gradients
             model = model + moved
             if done >= passes - averaged:
                 total += model
             pace()
-        return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
+        return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged, self.momentum)
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
         """Return models over packed rows, with noise of that deviation in x̃/s."""
@@ -420,7 +420,7 @@ class PreconditionedDescent:
 
     def _noise_of_prediction(self, way: Preconditioner, passes: int) -> float:
         """Return about the deviation that noise gives a prediction, for a clip c of 1: E‖x̃‖² is about d_eff."""
-        accumulated = accumulated_noise(passes, last_half(passes)) * self.step_size
+        accumulated = accumulated_noise(passes, last_half(passes), self.momentum) * self.step_size
         return 2 * self.step_multiplier * way.effective_dimension * accumulated / self.facts.rows
 
     @property
