@@ -211,6 +211,26 @@ def test_a_model_of_columns_has_a_chart_of_each(owner, as_owner, people):
     assert "chart-shape" not in array and "chart-coefficients" in array
 
 
+def test_a_model_of_several_classes_has_the_charts_of_one(owner, as_owner, people):
+    name, table = f"classes_{secrets.token_hex(4)}", f"{people.schema}.of_classes"
+    as_owner.execute(f"create table {table} as select i as a, i / 20 || '<' as y from generate_series(0, 59) as i")
+    given = "'y', features => %s, classes => %s, epsilon => 100, delta => 1e-3"
+    columns, labels = json.dumps({"a": [0, 60]}), ["0<", "1<", "2<"]
+    as_owner.execute(f"select dbdp.register_dataset(%s, %s::regclass, {given})", (name, table, columns, labels))
+    try:
+        model = as_owner.execute("select model from dbdp.dp_logreg(%s, 1, 1e-6)", (name,)).fetchone()[0]
+        pages = [
+            owner.get("/model", params={"id": model} | of).text for of in ({}, {"of_class": "2<"}, {"of_class": "3"})
+        ]
+    finally:
+        as_owner.execute("select dbdp.drop_dataset(%s)", (name,))
+    shown = [re.findall(r"<strong>(.*?)</strong>", page.partition("What its columns add")[2])[:1] for page in pages]
+    assert shown == [["0&lt;"], ["2&lt;"], []]
+    assert ["chart-shape-0" in page for page in pages] == [True, True, False]
+    links = re.findall(r'href="([^"]*of_class=[^"]*)"', pages[0])
+    assert len(links) == 2 and "chart-shape-0" in owner.get(links[1].replace("&amp;", "&")).text
+
+
 def test_training_is_granted_and_revoked_after_a_look(owner, people):
     rival, sql = people.names["rival"], "select epsilon from dbdp.allowances_details where role = %s"
     options = {"dataset": people.dataset, "role": rival, "epsilon": "0.5"}

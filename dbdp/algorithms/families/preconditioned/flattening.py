@@ -7,6 +7,7 @@ than was thought, and the descent takes long there, or diverges. Shapes: matrice
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -118,5 +119,5 @@ def _shortened(way: Coordinates, directions: np.ndarray, parts: np.ndarray, effe
         models[:, :count] += (models[:, :count] @ directions * (1.0 / parts - 1.0)) @ directions.T
         start = models.ravel() * norm
     factors = np.vstack([way.matrix, np.sqrt(1.0 - parts**2)[:, None] * right]) / norm
-    changed = {"matrix": moved / norm, "scale": way.scale * norm, "factors": factors, "start": start}
+    changed: dict[str, Any] = {"matrix": moved / norm, "scale": way.scale * norm, "factors": factors, "start": start}
     return replace(way, effective_dimension=effective, **changed)

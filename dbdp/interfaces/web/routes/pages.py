@@ -21,6 +21,7 @@ Name = Annotated[str, Query(max_length=63)]
 Number = Annotated[int, Query(alias="page", ge=1, le=10**6)]
 TableName = Annotated[str, Query(max_length=200)]
 JobNumber = Annotated[str, Query(max_length=100)]
+Category = Annotated[str, Query(max_length=1000)]
 ModelNumber = Annotated[int, Query(alias="id", ge=1, lt=2**63)]
 _MOST_COEFFICIENTS = 500  # that a page shows
 _MODEL = """
@@ -116,14 +117,20 @@ def models(visit: Visitor, dataset: Name = "", search: Search = "", number: Numb
 
 
 @router.get("/model")
-def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
-    """Show a model's receipt and its coefficients."""
+def model(visit: Visitor, identity: ModelNumber, of_class: Category = "") -> HTMLResponse:
+    """Show a model's receipt, its coefficients, and its shapes, of several classes those of one, the first by default.
+
+    A label that is not a class has no shapes.
+    """
     with visit.database() as database:
         rows = database.query(_MODEL, identity)
         if not rows:
             raise missing_model(identity)
         may = database.query(_MAY)[0]
-        coefficients, shapes = _coefficients(database, rows[0]), _shapes(database, rows[0])
+        coefficients = _coefficients(database, rows[0])
+        classes = Declaration.from_json(rows[0]["declaration"]).classes
+        shown = of_class or next(iter(classes), None)
+        shapes = _shapes(database, rows[0], shown)
         predictors = [row["role"] for row in database.query(_PREDICTORS, identity)] if may["reads"] else []
     return visit.page(
         "model.html",
@@ -132,6 +139,8 @@ def model(visit: Visitor, identity: ModelNumber) -> HTMLResponse:
         coefficients=coefficients,
         chart=charts.coefficients(coefficients),
         shapes=shapes,
+        classes=classes,
+        shown=shown,
         attacks=charts.attacks(rows[0]["receipt"]),
         calibration=charts.calibration(rows[0]["receipt"]),
         most=_MOST_COEFFICIENTS,
@@ -174,13 +183,9 @@ def _coefficients(database: Database, row: Row) -> list[tuple[str, float, float 
     return [last, *weights][:_MOST_COEFFICIENTS]
 
 
-def _shapes(database: Database, row: Row) -> list[charts.Chart]:
-    """Return the charts of a linear model with one output that learned from columns; else none."""
-    if (
-        row["coefficients"] is None
-        or len(row["intercepts"]) != 1
-        or not Declaration.from_json(row["declaration"]).parts
-    ):
+def _shapes(database: Database, row: Row, of_class: str | None) -> list[charts.Chart]:
+    """Return the charts of a linear model that learned from columns, of one class if it has several; else none."""
+    if row["coefficients"] is None or not Declaration.from_json(row["declaration"]).parts:
         return []
-    shapes = database.shapes(row["id"])
-    return shape_charts.shapes(shapes, importance(shapes))
+    shapes = [each for each in database.shapes(row["id"]) if each["class"] == of_class]
+    return shape_charts.shapes(shapes, importance(shapes)) if shapes else []
