@@ -5,7 +5,7 @@ create or replace function dbdp.weights(model @type@) returns table (feature tex
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing functions.weights@
+@refusing model_functions.weights@
 $body$;
 @end@
 comment on function dbdp.weights(bigint) is
@@ -17,7 +17,7 @@ create or replace function dbdp.shapes(model @type@) returns table (class text, 
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing functions.shapes@
+@refusing model_functions.shapes@
 $body$;
 @end@
 comment on function dbdp.shapes(bigint) is
@@ -29,7 +29,7 @@ create or replace function dbdp.importance(model @type@) returns table (class te
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing functions.importance@
+@refusing model_functions.importance@
 $body$;
 @end@
 comment on function dbdp.importance(bigint) is
@@ -37,11 +37,23 @@ comment on function dbdp.importance(bigint) is
 comment on function dbdp.importance(text) is 'importance of the columns of a model by its name, or by name@version';
 
 @each type: bigint; text do@
+create or replace function dbdp.export_sql(model @type@, name text default null) returns text
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing model_functions.export_sql@
+$body$;
+@end@
+comment on function dbdp.export_sql(bigint, text) is
+'statements that create a function with the predictions of a linear model, for a PostgreSQL without dbdp; name is that of the function';
+comment on function dbdp.export_sql(text, text) is 'the function of a model by its name, or by name@version';
+
+@each type: bigint; text do@
 create or replace function dbdp.receipt(model @type@) returns table (entry text, value text)
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
-@refusing functions.receipt@
+@refusing model_functions.receipt@
 $body$;
 @end@
 comment on function dbdp.receipt(bigint) is 'the receipt of a released model, or summary, one entry in each row: the plan and its cost';

@@ -172,7 +172,7 @@ grant execute on function
   dbdp.predict_class(text), dbdp.predict_class(anyelement), dbdp.predict_value(text), dbdp.predict_value(anyelement),
   dbdp_internal.no_features,
   dbdp.weights(bigint), dbdp.weights(text), dbdp.shapes(bigint), dbdp.shapes(text),
-  dbdp.importance(bigint), dbdp.importance(text), dbdp.receipt(bigint), dbdp.receipt(text),
+  dbdp.importance(bigint), dbdp.importance(text), dbdp.export_sql(bigint, text), dbdp.export_sql(text, text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.receipt(bigint, text), dbdp.receipt(text, text),
   dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
   dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,

@@ -55,6 +55,7 @@ QUOTED = {
     "deployment.inventory.foreign": _FOR_PEOPLE,
     "deployment.doctor._writers": _FOR_PEOPLE,
     "registry.results.stored_summaries.StoredSummary._check": _MESSAGE,
+    "registry.results.exported_function.function": "printed and not sent; its parts are quoted there",
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
     "deployment.doctor._counts": _FOR_PEOPLE,

@@ -22,7 +22,7 @@ from scored import assert_alike_in_parallel
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.python.estimators import LogisticRegression
 from dbdp.interfaces.sql import _scorer as compiled
-from dbdp.interfaces.sql import row_columns
+from dbdp.registry.results import row_columns
 
 Register = Callable[..., str]
 TABLE = """

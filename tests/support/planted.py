@@ -103,6 +103,7 @@ class World:
             "evaluate": [["alice", "MODEL", "d", "--epsilon", 1]],
             "weights": [["alice", "MODEL"]],
             "shapes": [["alice", "MODEL"], ["alice", "MODEL", "--importance"]],
+            "export-sql": [["alice", "MODEL"]],
             "plot shapes": [["alice", "MODEL", self.folder / "x.png"]],
             "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
             "class-balance": [["alice", "d", "--epsilon", 1]],

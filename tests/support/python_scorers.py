@@ -6,7 +6,7 @@ import operator
 import struct
 from collections.abc import Callable
 
-from dbdp.interfaces.sql.row_columns import Column, ColumnGroups, Crossing, Ending, number_of, values_of
+from dbdp.registry.results.row_columns import Column, ColumnGroups, Crossing, Ending, number_of, values_of
 
 _ARRAY_HEADER = struct.Struct("<5i")
 _FLOAT4 = 700  # PostgreSQL's OID of the type

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any
 
+import click
+
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.evaluation import THRESHOLD
 from dbdp.algorithms.scores.metrics import METRICS
@@ -95,6 +97,19 @@ def shapes(
     with opened(url) as database:
         rows = database.importance(model) if importance else database.shapes(model)
     show(rows if as_json else _without_class(rows), as_json, f"model {model}")
+
+
+@app.command("export-sql")
+def export_sql(
+    model: ModelReference,
+    name: Annotated[
+        str | None, option(help="Name of the function; default: predict_ and the name of the model.")
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Print SQL that creates a function with a linear model's predictions, for a PostgreSQL without dbdp."""
+    with opened(url) as database:
+        click.echo(database.export_sql(model, name), nl=False)
 
 
 @app.command()

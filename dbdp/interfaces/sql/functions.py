@@ -45,8 +45,7 @@ from dbdp.packing.shuffle_options import Share
 from dbdp.packing.writers import named, table_name
 from dbdp.registry import changes, datasets, register
 from dbdp.registry.registration import Registration
-from dbdp.registry.results import reports
-from dbdp.registry.spending import budgets, identities, ledger, names, rights
+from dbdp.registry.spending import budgets, identities, ledger, rights
 from dbdp.registry.tables import reading, records
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
 from dbdp.sessions.inside import guarded_reads
@@ -446,35 +445,6 @@ def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
     stored = summary_requests.summarize(session, dataset, epsilon=epsilon, delta=delta)
     receipt = stored["receipt"]
     return {"summary": stored["id"], "coordinates": receipt["coordinates"], "noise_scale": receipt["noise_scale"]}
-
-
-@refusing()
-def weights(model: int | str) -> list[dict[str, Any]]:
-    """dbdp.weights, with the caller's rights."""
-    check_not_null(model=model)
-    return reports.weights(session, names.number(session, model))
-
-
-@refusing()
-def shapes(model: int | str) -> list[dict[str, Any]]:
-    """dbdp.shapes, with the caller's rights."""
-    check_not_null(model=model)
-    return reports.shapes(session, names.number(session, model))
-
-
-@refusing()
-def importance(model: int | str) -> list[dict[str, Any]]:
-    """dbdp.importance, with the caller's rights."""
-    check_not_null(model=model)
-    return reports.importance(session, names.number(session, model))
-
-
-@refusing()
-def receipt(model: int | str) -> list[dict[str, Any]]:
-    """dbdp.receipt, with the caller's rights."""
-    check_not_null(model=model)
-    entries = reports.receipt(session, names.number(session, model))
-    return [{"entry": name, "value": reports.written(value)} for name, value in entries.items()]
 
 
 @refusing()

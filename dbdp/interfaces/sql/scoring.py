@@ -16,11 +16,11 @@ from typing import Any, cast
 
 from dbdp import checks
 from dbdp.interfaces.sql import _scorer as compiled
-from dbdp.interfaces.sql import json_rows, outcomes, row_columns, threads
+from dbdp.interfaces.sql import json_rows, outcomes, threads
 from dbdp.interfaces.sql._scorer import MOST_KNOWN
 from dbdp.learning.rows.features import SCALED
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.results import class_probabilities
+from dbdp.registry.results import class_probabilities, row_columns
 
 Scorer = Callable[[bytes], float | None]
 

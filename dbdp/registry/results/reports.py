@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.registry.declarations import Declaration
+from dbdp.registry.results import exported_function
 from dbdp.registry.results import shapes as column_shapes
 from dbdp.registry.results.column_units import centred
 from dbdp.registry.results.shapes import INTERCEPT, errors_of_each
@@ -70,6 +71,17 @@ def shapes(session: Session, number: int) -> list[dict[str, Any]]:
 def importance(session: Session, number: int) -> list[dict[str, Any]]:
     """Return the importance of each column of a linear model, see `dbdp.registry.results.shapes`."""
     return column_shapes.importance(shapes(session, number))
+
+
+def exported(session: Session, number: int, name: str | None) -> str:
+    """Return statements that create a function with a linear model's predictions, see `exported_function`."""
+    linear = _linear(session, number)
+    declaration, known = linear.declaration, receipt(session, number)
+    several = declaration.kind == "classes"
+    coefficients = linear.coefficients if several else linear.coefficients[0]
+    name = f"predict_{known.get('name') or number}" if name is None else name
+    numbers = coefficients.tolist(), linear.intercepts.tolist()
+    return exported_function.function(name, declaration, *numbers, exported_function.about(declaration, known))
 
 
 @dataclass(frozen=True)
