@@ -155,3 +155,23 @@ as $body$
 $body$;
 comment on function dbdp.summary_correlations is
 'correlations of all features and the label, from a released summary, for free. null if the noise hides the spread of a column';
+
+create or replace function dbdp.summary_describe(summary bigint) returns table (column_name text, value text, count bigint, count_noise bigint, mean float8, mean_noise float8, sd float8, sd_noise float8, remark text)
+language plpython3u
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing statistic_functions.summary_describe@
+$body$;
+comment on function dbdp.summary_describe is
+'number of rows, counts of categories and bins, means and standard deviations of each column, from a released summary: free. *_noise is half the 95 % interval of the noise, and null where noise hides a figure';
+
+create or replace function dbdp.summary_table(summary bigint, by text[], mean text default null) returns table (groups text[], figure text, value float8, plus_minus float8)
+language plpython3u
+stable
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing statistic_functions.summary_table@
+$body$;
+comment on function dbdp.summary_table is
+'number of rows for each group of one or two columns with categories or bins, or the mean of a column for each group of one, from a released summary: free';

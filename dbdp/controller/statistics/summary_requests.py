@@ -145,12 +145,8 @@ def correlations(session: Session, number: int) -> dict[str, Any]:
 
 def _joint(summary: StoredSummary) -> JointMoment:
     """Return the joint moment; raise ValueError unless it has the constant, from which means follow."""
-    if not summary.declaration.intercept:
-        raise ValueError(
-            f"summary {summary.id} has no means, since dataset {summary.dataset!r} was registered with intercept => "
-            "false; register the table with intercept => true, and summarise it again"
-        )
-    return JointMoment.of(summary.mean, summary.scale, summary.declaration.dimension - 1)
+    summary.check_means()
+    return JointMoment.of(summary.mean, summary.scale, summary.constant)
 
 
 def _sources(summary: StoredSummary, target: int, features: Sequence[str] | None) -> list[int]:

@@ -27,6 +27,7 @@ _EXAMPLES = {
     "features": """features => '{"age": [0, 120]}', the columns to learn it from""",
     "candidates": """candidates => '[{"regularisation": 0.01}, {"regularisation": 0.001}]', settings to choose among""",
     "group_by": "group_by => a public column of the dataset",
+    "by": "by => '{ward}', one or two columns with categories or bins",
     "groups": "groups => array['north', 'south'], the values of it that get a model each",
     "metric": "metric => 'accuracy', or another one in docs/evaluation.md",
     "target": "target => the column to regress on the others, such as the label",

@@ -42,6 +42,7 @@ class StoredSummary:
     declaration: Declaration  # the declaration that its rows were packed with, with the encoding `centred`
     mean: np.ndarray  # noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0
     scale: float  # standard deviation of the noise of each orthonormal coordinate of the mean
+    slots: int  # how many records the mean is over, public
 
     @property
     def names(self) -> list[str]:
@@ -67,6 +68,19 @@ class StoredSummary:
         lower, upper = declaration.label_bounds or (0.0, 1.0)
         middle, half = (0.0, 1.0) if declaration.classes else (lower / 2 + upper / 2, (upper - lower) / 2)
         return np.append(origins, [middle] * declaration.outputs), np.append(lengths, [half] * declaration.outputs)
+
+    @property
+    def constant(self) -> int:
+        """The place of the coordinate 1; see `check_means`."""
+        return self.declaration.dimension - 1
+
+    def check_means(self) -> None:
+        """Raise ValueError unless the summary has the constant, from which counts and means follow."""
+        if not self.declaration.intercept:
+            raise ValueError(
+                f"summary {self.id} has no means, since dataset {self.dataset!r} was registered with intercept => "
+                "false; register the table with intercept => true, and summarise it again"
+            )
 
     def place(self, name: str) -> int:
         """Return the place of a coordinate, by its name or by that of a column of one coordinate."""
@@ -175,4 +189,4 @@ def load(session: Session, number: int) -> StoredSummary:
     square = slots * receipt["label_weight"] ** 2
     mean, scale = matrix_of(noisy, receipt["coordinates"]) / square, receipt["noise_scale"] / square
     declaration = Declaration.from_json(row["declaration"])
-    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale)
+    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale, slots)
