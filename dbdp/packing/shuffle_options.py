@@ -65,11 +65,19 @@ class Coding:
     pairs: Sequence[Sequence[str]] = ()  # pairs of columns whose cells are encoded beside them
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
+    label_bins: int = 0  # of a label that is a number, see `Declaration.label_bins`
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The encoding as `Share.from_data` reads it, without what is left at its default."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: values[each.name] for each in fields(self) if values[each.name] != each.default}
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
         paired = self.pairs, self.pair_cells, self.pair_weight
-        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, *paired))
+        recoded = dataset.declaration.recoded(self.encoding, self.features, *paired, self.label_bins)
+        return replace(dataset, declaration=recoded)
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,7 @@ def _poisson(option: Any) -> Poisson:
 
 def _coding(option: Any) -> Coding:
     if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
-        more = '"features", "pairs", "pair_cells" and "pair_weight"'
+        more = '"features", "pairs", "pair_cells", "pair_weight" and "label_bins"'
         raise ValueError(f'coding needs "encoding", and may have {more}')
     return Coding(**option)
 

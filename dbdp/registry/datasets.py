@@ -12,9 +12,10 @@ from typing import Any
 from dbdp.checks import nearest
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
-from dbdp.registry.declarations import Declaration, Unit
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import identities
 from dbdp.registry.tables import privacy_units
+from dbdp.registry.units import Unit
 from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session

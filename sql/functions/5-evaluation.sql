@@ -111,7 +111,7 @@ comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
 
 create or replace function dbdp.dp_summarize(
-  dataset text, epsilon float8, delta float8, out summary bigint, out coordinates int, out noise_scale float8
+  dataset text, epsilon float8, delta float8, bins json default null, out summary bigint, out coordinates int, out noise_scale float8
 )
 language plpython3u
 set client_min_messages = error
@@ -121,7 +121,7 @@ as $body$
 @refusing functions.dp_summarize@
 $body$;
 comment on function dbdp.dp_summarize is
-'charge once, and release a noisy second moment of the rows and labels of a registered dataset. Results that summary_linreg, summary_pca, summary_correlations and training with summary => compute from it are free. See docs/guides/summaries.md';
+'charge once, and release a noisy second moment of the rows and labels of a registered dataset. Results that summary_linreg, summary_pca, summary_correlations and training with summary => compute from it are free. bins divides numbers, for tables by them: a number of bins for each, or an object from columns to numbers. See docs/guides/summaries.md';
 
 -- With the caller's rights: they read the release alone.
 create or replace function dbdp.summary_linreg(

@@ -34,10 +34,10 @@ join pg_proc as p on p.oid = d.objid
 join pg_language as l on l.oid = p.prolang
 where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'
 and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
-# A body takes one name from one of four modules and calls it: what it can do is what that name does.
+# A body takes one name from one of five modules and calls it: what it can do is what that name does.
 PLAIN = re.compile(r"from dbdp\.interfaces\.sql\.outcomes import (\w+)\s+return \1\(\)")
 MARKS = {
-    "@module@": "(?:functions|aggregates|scoring)",
+    "@module@": "(?:functions|statistic_functions|aggregates|scoring)",
     "@function@": r"\w+",
     "@version@": dbdp.__version__,
     "MODULE_PATHNAME": "[^'\"]+",

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from scipy.stats import binom
 
+from dbdp.algorithms import Request
 from dbdp.algorithms.families.preconditioned.preconditioning import matrix_of
 from dbdp.controller.statistics.summary_views import listings, noisy_figures
 from dbdp.controller.statistics.summary_views.viewed_columns import NULL, OTHER
@@ -253,7 +254,7 @@ def test_narrower_intervals_are_noticed(monkeypatch):
     assert len(low) > len(found) / 2
 
 
-def test_counts_of_one_column_have_less_noise_than_one_entry(monkeypatch):
+def test_counts_have_less_noise_than_one_entry(monkeypatch):
     declaration = declare(features=FEATURES, **LABELS["classes"])
     summary = exact_summary(people(), declaration, 10 / ROWS)
     view = noisy_figures.SummaryFigures(summary)
@@ -284,7 +285,7 @@ def test_counts_of_one_column_have_less_noise_than_one_entry(monkeypatch):
         ("by => null", "by is required, e.g. by => '{ward}'"),
     ],
 )
-def test_what_a_summary_does_not_have_is_refused_with_a_remedy(connection, summarized, arguments, message):
+def test_a_missing_figure_is_refused_with_a_remedy(connection, summarized, arguments, message):
     with pytest.raises(psycopg.Error, match=message):
         connection.execute(f"select dbdp.summary_table({summarized('real')}, {arguments})")
 
@@ -309,3 +310,112 @@ def test_views_are_free(connection, database, summarized, spent):
     for _ in range(3):
         connection.execute("select dbdp.summary_describe(%s), dbdp.summary_table(%s, '{ward}')", (summary, summary))
     assert (spent(name), len(database.history(name))) == (before, ledger)
+
+
+# --- bins ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def divided(database: Database, register: Callable[..., str], table: pd.DataFrame) -> Callable[..., tuple[str, int]]:
+    """Register the table with a label that is a number, and release a summary with bins and hardly any noise."""
+
+    def make(bins: Any, **given: Any) -> tuple[str, int]:
+        options = {"features": FEATURES, "epsilon": 1e6, "delta": 0.5, "positive": None} | LABELS["real"]
+        name = register("t", **options | given)
+        return name, database.summarize(name, **EXACT, bins=bins).id
+
+    return make
+
+
+def counts_of(connection: psycopg.Connection, summary: int, *by: str) -> dict[Any, int]:
+    query = "select groups, value from dbdp.summary_table(%s, by => %s) where value <> 0"
+    found = {tuple(groups): value for groups, value in connection.execute(query, (summary, list(by)))}
+    return found if len(by) > 1 else {group: value for (group,), value in found.items()}
+
+
+def in_bins(values: pd.Series, lower: float, upper: float, bins: int) -> pd.Series:
+    places = np.clip(np.floor((values - lower) / (upper - lower) * bins), 0, bins - 1)
+    return places.astype(int)
+
+
+def test_numbers_and_the_label_are_counted_in_bins(connection, divided, table):
+    _, summary = divided({"height": 4, "cost": 5})
+    costs = in_bins(table.cost, -50, 400, 5)
+    names = [f"[{-50 + 90 * place},{40 + 90 * place}{')' if place < 4 else ']'}" for place in range(5)]
+    assert counts_of(connection, summary, "cost") == {names[k]: n for k, n in costs.value_counts().items()}
+    heights = in_bins(table.height.fillna(0), 100, 200, 4).where(table.height.notna(), 4)
+    levels = ["[100,125)", "[125,150)", "[150,175)", "[175,200]", NULL]
+    exact = pd.crosstab(heights, costs).stack()
+    expected = {(levels[one], names[other]): count for (one, other), count in exact.items() if count}
+    assert counts_of(connection, summary, "height", "cost") == expected
+
+
+def test_one_number_divides_all_numbers_without_bins(connection, divided):
+    _, summary = divided(16)
+    query = "select column_name, count(*) from dbdp.summary_describe(%s) group by 1"
+    found = dict(connection.execute(query, (summary,)).fetchall())
+    assert found == {"(all)": 1, "age": 3, "height": 17, "years": 3, "dose": 16, "ward": 3, "sex": 4, "cost": 16}
+
+
+def test_few_whole_numbers_have_a_bin_each(connection, database, register, schema):
+    connection.execute(
+        "create table w as select i % 5 as a, i % 2 = 0 as b, i % 3 as y from generate_series(1, 300) as i"
+    )
+    declared = {"features": {"a": [0, 4], "b": [0, 1]}, "label_bounds": [0, 2], "positive": None}
+    name = register("w", label="y", **declared, epsilon=1e6, delta=0.5)
+    summary = database.summarize(name, **EXACT, bins=16).id
+    assert list(counts_of(connection, summary, "a").values()) == [60] * 5
+    assert list(counts_of(connection, summary, "b").values()) == [150] * 2
+    assert list(counts_of(connection, summary, "y").values()) == [100] * 3
+
+
+def test_bins_do_not_change_the_noise(database, register, table):
+    options = {"features": FEATURES, "epsilon": 100, "delta": 1e-3, "positive": None} | LABELS["real"]
+    name = register("t", **options)
+    plain, binned = (database.summarize(name, epsilon=1, delta=1e-6, bins=bins).receipt for bins in (None, 10))
+    assert plain["noise_scale"] == pytest.approx(binned["noise_scale"], rel=1e-6)
+    assert plain["coordinates"] < binned["coordinates"]
+
+
+def test_a_summary_with_other_bins_does_not_train(database, divided, spent):
+    name, summary = divided({"height": 4})
+    before = spent(name)
+    with pytest.raises(ValueError, match=f"summary {summary} has other bins.*dp_summarize"):
+        database.train(name, Request(1.0, 1e-6, algorithm="preconditioned_gd", summary=summary))
+    assert spent(name) == before
+
+
+def test_a_summary_with_bins_of_the_label_trains(database, divided):
+    name, summary = divided({"cost": 4})
+    query = (
+        "select model from dbdp.dp_train($1, 1, 1e-6, 'preconditioned_gd', loss => 'huber_regression', summary => $2)"
+    )
+    assert database.query(query, name, summary)[0]["model"] > summary
+
+
+@pytest.mark.parametrize(
+    ("bins", "message"),
+    [
+        (1, "bins = 1 must be a whole number between 2 and 1000"),
+        ({"height": 1001}, "bins of 'height' = 1001 must be a whole number between 2 and 1000"),
+        (
+            {"ward": 4},
+            "bins name 'ward', which is no number of the dataset; choose among age, height, years, dose, cost",
+        ),
+        ({"width": 4}, "bins name 'width', which is no column of the dataset"),
+        ({"height": None}, "bins of 'height' = None"),
+    ],
+)
+def test_wrong_bins_are_refused_before_the_charge(database, register, spent, table, bins, message):
+    options = {"features": FEATURES, "epsilon": 1e6, "delta": 0.5, "positive": None} | LABELS["real"]
+    name = register("t", **options)
+    with pytest.raises(ValueError, match=message):
+        database.summarize(name, epsilon=1, delta=1e-6, bins=bins)
+    assert spent(name) == (0, 0)
+
+
+@pytest.mark.parametrize("bins", ["[8]", '"8"', "true", "8.5"])
+def test_bins_of_no_kind_are_refused(connection, register, table, bins):
+    options = {"features": FEATURES, "epsilon": 1e6, "delta": 0.5, "positive": None} | LABELS["real"]
+    with pytest.raises(psycopg.Error, match=r"bins = .* is no whole number and no object"):
+        connection.execute("select dbdp.dp_summarize(%s, 1, 1e-6, bins => %s)", (register("t", **options), bins))

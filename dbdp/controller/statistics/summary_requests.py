@@ -20,8 +20,7 @@ from dbdp.controller import charging
 from dbdp.controller.facts import facts
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.learning.rows.features import CENTRED
-from dbdp.packing.shuffle_options import Coding
+from dbdp.controller.statistics import summary_bins
 from dbdp.registry import datasets
 from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import RegisteredDataset
@@ -32,17 +31,21 @@ from dbdp.sessions.session import Session
 MOST_REGULARISATION = 1e6
 
 
-def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
+def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float, bins: Any = None) -> dict[str, Any]:
     """Release the noisy second moment of a dataset's rows and labels, and store it; return its id and receipt.
+
+    `bins` divide numbers, see `summary_bins.coding_of`.
 
     Raise ValueError before anything is spent: the guarantee, the dataset or the budget does not allow it. Raise
     ChargedError after the charge: the server failed, or the summary was cancelled.
     """
-    dataset = datasets.load(session, name)
+    registered = datasets.load(session, name)
+    coding = summary_bins.coding_of(registered, bins)
+    dataset = coding.of(registered)
     plan = plan_of(dataset, epsilon, delta)
     receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
-    layout = Layout(plan.dimension, (dataset.rows,), coding={"encoding": CENTRED})
-    charging.check_trainable(session, Coding(CENTRED).of(dataset), Request(epsilon), layout)
+    layout = Layout(plan.dimension, (dataset.rows,), coding=coding.stated)
+    charging.check_trainable(session, dataset, Request(epsilon), layout)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.pack()

@@ -440,10 +440,11 @@ def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
 
 
 @refusing(in_own_transaction, session.as_owner)
-def dp_summarize(dataset: str, epsilon: float, delta: float) -> dict[str, Any]:
+def dp_summarize(dataset: str, epsilon: float, delta: float, bins: str | None) -> dict[str, Any]:
     """dbdp.dp_summarize, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
-    stored = summary_requests.summarize(session, dataset, epsilon=epsilon, delta=delta)
+    divided = None if bins is None else json_value("bins", bins)
+    stored = summary_requests.summarize(session, dataset, epsilon=epsilon, delta=delta, bins=divided)
     receipt = stored["receipt"]
     return {"summary": stored["id"], "coordinates": receipt["coordinates"], "noise_scale": receipt["noise_scale"]}
 

@@ -48,7 +48,8 @@ class StoredSummary:
     def names(self) -> list[str]:
         """A name for each coordinate; the constant has an empty one."""
         declaration = self.declaration
-        labels = [f"{declaration.label}={name}" for name in declaration.classes] or [declaration.label]
+        binned = declaration.binned_label.bin_names if declaration.binned_label else [declaration.label]
+        labels = [f"{declaration.label}={name}" for name in declaration.classes] or binned
         return declaration.feature_names + [""] * declaration.intercept + labels
 
     @property
@@ -66,7 +67,8 @@ class StoredSummary:
         declaration = self.declaration
         origins, lengths = _of_features(declaration)
         lower, upper = declaration.label_bounds or (0.0, 1.0)
-        middle, half = (0.0, 1.0) if declaration.classes else (lower / 2 + upper / 2, (upper - lower) / 2)
+        is_indicator = declaration.outputs > 1
+        middle, half = (0.0, 1.0) if is_indicator else (lower / 2 + upper / 2, (upper - lower) / 2)
         return np.append(origins, [middle] * declaration.outputs), np.append(lengths, [half] * declaration.outputs)
 
     @property
@@ -124,9 +126,13 @@ class StoredSummary:
                 f"not of {dataset.name!r} as it is registered now; {again}"
             )
         if self.declaration.features != dataset.declaration.features:
-            raise ValueError(
-                f"the features of dataset {dataset.name!r} were redeclared after summary {self.id}; {again}"
+            is_recoded = self.declaration.plain_features == dataset.declaration.plain_features
+            what = (
+                f"summary {self.id} has other bins, scales or meanings of NULL than dataset {dataset.name!r}"
+                if is_recoded
+                else f"the features of dataset {dataset.name!r} were redeclared after summary {self.id}"
             )
+            raise ValueError(f"{what}; {again}")
 
     def _change(self, declaration: Declaration) -> np.ndarray:
         """Return the matrix, shape (d, d), from c to the coordinates of another encoding, before division by norms."""

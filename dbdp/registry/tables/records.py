@@ -17,6 +17,7 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import (
     NO_ARRAY,
     SIGNS,
+    BinnedLabels,
     ColumnEncoder,
     Encoder,
     IntegerLabels,
@@ -62,6 +63,8 @@ def encoder_of(session: Session, dataset: RegisteredDataset, projection: RandomP
 
 def labels_of(declaration: Declaration) -> LabelEncoding:
     """Return how the labels of a declaration are stored in a record."""
+    if binned_label := declaration.binned_label:
+        return BinnedLabels(binned_label)
     if declaration.label_bounds:
         return RealLabels(*declaration.label_bounds)
     return IntegerLabels(1, len(declaration.classes)) if declaration.classes else SIGNS

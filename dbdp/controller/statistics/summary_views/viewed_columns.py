@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbdp.learning.rows.features import ASINH, CATEGORY, OUTSIDE, REQUIRED, Categorical, Numeric
+from dbdp.learning.rows.features import ASINH, CATEGORY, CENTRED, OUTSIDE, REQUIRED, Categorical, Numeric
 from dbdp.registry.results.stored_summaries import StoredSummary
 
 NULL, OTHER, ALL = "(null)", "(other)", "(all)"
@@ -92,12 +92,18 @@ def _number(summary: StoredSummary, part: Numeric, place: int, units: np.ndarray
     if part.scale == ASINH:
         remark = f"scale asinh: release a summary with bins of {part.column!r} to see it"
         return ViewedColumn(part.column, flags=flag, remark=remark)
-    origin, length = (float(each[place]) for each in summary.units)
-    usual_position = 0.0 if part.missing is None else (part.position(part.missing) - origin) / length
-    present = units[summary.constant] - absent
-    number = Number(units[place] - usual_position * absent, present, origin, length)
+    number = _present(summary, part, place, units, absent)
     remark = f"within [{part.lower:g}, {part.upper:g}]{_of_null(part, '; ')}"
     return ViewedColumn(part.column, (), number, flags=flag, remark=remark)
+
+
+def _present(summary: StoredSummary, part: Numeric, place: int, units: np.ndarray, absent: np.ndarray) -> Number:
+    """Return a number on a linear scale: its coordinate, or the knots, whose coordinates interpolate, less NULL's."""
+    knots = np.array(part.positions_of_knots)
+    origin, length = part.affine(CENTRED)
+    vector = (knots - origin) / length @ units[place : place + part.knots] if part.knots else units[place]
+    usual = 0.0 if part.missing is None else (part.position(part.missing) - origin) / length
+    return Number(vector - usual * absent, units[summary.constant] - absent, origin, length)
 
 
 def _bins_of(part: Numeric) -> Iterator[str]:
@@ -122,13 +128,15 @@ def _plain(summary: StoredSummary, name: str, place: int, units: np.ndarray) -> 
 
 def _label(summary: StoredSummary, units: np.ndarray) -> ViewedColumn:
     declaration, first = summary.declaration, summary.constant + 1
-    if declaration.kind == "real":
+    if declaration.kind == "real" and not declaration.label_bins:
         return _plain(summary, declaration.label, first, units)
     places = tuple(range(first, first + declaration.outputs))
-    if declaration.classes:
-        levels = [Level(name, units[each]) for name, each in zip(declaration.classes, places, strict=True)]
+    if declaration.outputs > 1:
+        binned = declaration.binned_label
+        names = declaration.classes or tuple(_bins_of(binned) if binned else ())
+        levels = [Level(name, units[each]) for name, each in zip(names, places, strict=True)]
         return ViewedColumn(declaration.label, tuple(levels), None, places, places)
-    names = declaration.positive or "", OTHER if declaration.negative is None else declaration.negative
+    signs = declaration.positive or "", OTHER if declaration.negative is None else declaration.negative
     halves = (units[summary.constant] + sign * units[first] for sign in (1, -1))
-    levels = [Level(name, half / 2) for name, half in zip(names, halves, strict=True)]
+    levels = [Level(name, half / 2) for name, half in zip(signs, halves, strict=True)]
     return ViewedColumn(declaration.label, tuple(levels), signs=places)

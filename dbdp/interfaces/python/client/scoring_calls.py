@@ -1,6 +1,8 @@
 """Methods that use a released model or release figures: predictions, scores, bounds and summaries."""
 
+import json
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,7 +253,9 @@ class ScoringCalls(Calls):
         query = "select dbdp.dp_class_balance($1, $2, $3) as balance"
         return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
 
-    def summarize(self, dataset: str, *, epsilon: float, delta: float) -> ReleasedSummary:
+    def summarize(
+        self, dataset: str, *, epsilon: float, delta: float, bins: int | Mapping[str, int] | None = None
+    ) -> ReleasedSummary:
         """Release a noisy second moment of a dataset's rows and labels, for one charge, computed in the server.
 
         Parameters
@@ -260,14 +264,18 @@ class ScoringCalls(Calls):
             Name of the dataset.
         epsilon, delta : float
             The guarantee of this release. δ must be above 0.
+        bins : int or dict, optional
+            Bins for each number, or by column, so that tables and synthetic rows can have them. Training with such a
+            summary needs a dataset with the same bins.
 
         Returns
         -------
         dbdp.interfaces.python.summaries.ReleasedSummary
-            The summary. `linreg`, `pca`, `correlations` and its use in training cost nothing.
+            The summary. Its methods, and its use in training, cost nothing.
         """
-        query = "select summary from dbdp.dp_summarize($1, $2, $3)"
-        return self.summary(self.query(query, dataset, float(epsilon), float(delta))[0]["summary"])
+        query = "select summary from dbdp.dp_summarize($1, $2, $3, $4::pg_catalog.json)"
+        divided = None if bins is None else json.dumps(dict(bins) if isinstance(bins, Mapping) else _whole(bins))
+        return self.summary(self.query(query, dataset, float(epsilon), float(delta), divided)[0]["summary"])
 
     def summary(self, number: int) -> ReleasedSummary:
         """Return a released summary that this role may use.
