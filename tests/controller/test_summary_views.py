@@ -1,5 +1,6 @@
 """Describes and tables of a summary: true figures at a huge ε, coverage of every ±, rights, refusals."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -7,12 +8,14 @@ import numpy as np
 import pandas as pd
 import psycopg
 import pytest
+from click.testing import CliRunner
 from scipy.stats import binom
 
 from dbdp.algorithms import Request
 from dbdp.algorithms.families.preconditioned.preconditioning import matrix_of
 from dbdp.controller.statistics.summary_views import listings, noisy_figures
 from dbdp.controller.statistics.summary_views.viewed_columns import NULL, OTHER
+from dbdp.interfaces.cli.main import app
 from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.declarations import Declaration, declare
 from dbdp.registry.results import stored_summaries
@@ -419,3 +422,51 @@ def test_bins_of_no_kind_are_refused(connection, register, table, bins):
     options = {"features": FEATURES, "epsilon": 1e6, "delta": 0.5, "positive": None} | LABELS["real"]
     with pytest.raises(psycopg.Error, match=r"bins = .* is no whole number and no object"):
         connection.execute("select dbdp.dp_summarize(%s, 1, 1e-6, bins => %s)", (register("t", **options), bins))
+
+
+# --- Python and the command line -----------------------------------------------------------------------------
+
+
+def test_a_data_frame_of_a_summary_is_that_of_sql(connection, database, summarized):
+    summary = database.summary(summarized("real"))
+    described = pd.DataFrame(summary.describe())
+    cursor = connection.execute("select * from dbdp.summary_describe(%s)", (summary.id,))
+    assert list(described) == [column.name for column in cursor.description or ()]
+    assert described["count"].tolist() == [row[2] for row in cursor.fetchall()]
+    table = pd.DataFrame(summary.table("ward", mean="height"))
+    assert list(table) == ["ward", "mean height", "plus_minus"]
+    assert list(pd.DataFrame(summary.table(["ward", "sex"]))) == ["ward", "sex", "count", "plus_minus"]
+    assert "<td>(other)</td>" in summary.table("ward")._repr_html_()
+
+
+def test_the_command_shows_a_summary_and_its_tables(database, summarized, server_url):
+    summary = database.summary(summarized("real"))
+    command = ["summary", str(summary.id), "--url", server_url]
+    for options, rows in (
+        ([], summary.describe()),
+        (["--by", "ward,sex"], summary.table(["ward", "sex"])),
+        (["--by", "ward", "--mean", "height"], summary.table("ward", mean="height")),
+    ):
+        assert json.loads(CliRunner().invoke(app, [*command, *options, "--json"]).stdout) == rows
+        assert "ward" in CliRunner().invoke(app, [*command, *options]).stdout
+    refused = CliRunner().invoke(app, [*command, "--mean", "height"])
+    assert "--mean height has no groups; add --by COLUMN" in str(refused.exception)
+
+
+def test_the_command_divides_numbers_into_bins(database, register, table, server_url):
+    options = {"features": FEATURES, "epsilon": 100, "delta": 1e-3, "positive": None} | LABELS["real"]
+    command = [
+        "summarize",
+        register("t", **options),
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--url",
+        server_url,
+        "--json",
+    ]
+    found = json.loads(CliRunner().invoke(app, [*command, "--bins", '{"height": 4}']).stdout)
+    assert len(database.summary(found["summary"]).table("height")) == 5
+    refused = CliRunner().invoke(app, [*command, "--bins", "eight"])
+    assert "--bins eight is no whole number and no JSON object" in str(refused.exception)

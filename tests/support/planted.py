@@ -113,6 +113,7 @@ class World:
             "baseline": [["alice", "d"]],
             "check-declaration": [["alice", "d"]],
             "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
+            "summary": [["alice", "MODEL"], ["alice", "MODEL", "--by", "y"]],
         }
 
     def _that_draw_and_end(self) -> dict[str, list[list[Any]]]:

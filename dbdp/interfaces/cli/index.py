@@ -9,7 +9,17 @@ _MODULES = {
     ),
     "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
-    "scores": ("score", "evaluate", "weights", "shapes", "confusion", "class-balance", "summarize", "predict"),
+    "scores": (
+        "score",
+        "evaluate",
+        "weights",
+        "shapes",
+        "confusion",
+        "class-balance",
+        "summarize",
+        "summary",
+        "predict",
+    ),
     "plots.command": ("plot",),
 }
 PLACES = {command: module for module, commands in _MODULES.items() for command in commands}
@@ -54,6 +64,7 @@ SUMMARIES = {
     "class-balance": "Count the rows of each class, with noise.",
     "summarize": "Release a noisy second moment of rows and labels: regressions, components and correlations of it are "
     "free.",
+    "summary": "Describe a released summary, or list a table of it, each figure with its noise. It is free.",
     "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
     "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",
 }

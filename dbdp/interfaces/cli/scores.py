@@ -1,5 +1,6 @@
 """Commands that score a released model, with noise, and predict with it."""
 
+import json
 from typing import Annotated, Any
 
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
@@ -137,13 +138,40 @@ def summarize(
     dataset: str,
     epsilon: Epsilon,
     delta: Annotated[float, option(help="δ of this release, above 0.")],
+    bins: Annotated[str | None, option(help='Bins for each number, or JSON such as {"age": 8}.')] = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Release a noisy second moment of rows and labels: regressions, components and correlations of it are free."""
     with opened(url) as database:
-        summary = database.summarize(dataset, epsilon=epsilon, delta=delta)
+        divided = None if bins is None else _parsed(bins)
+        summary = database.summarize(dataset, epsilon=epsilon, delta=delta, bins=divided)
     show_figures({"summary": summary.id, "receipt": summary.receipt}, as_json, dataset, [])
+
+
+def _parsed(bins: str) -> Any:
+    """Return the value of JSON; raise ValueError for another text."""
+    try:
+        return json.loads(bins)
+    except ValueError:
+        raise ValueError(f"--bins {bins} is no whole number and no JSON object, such as '{{\"age\": 8}}'") from None
+
+
+@app.command("summary")
+def show_summary(
+    summary: Annotated[int, Argument("Number of a summary in dbdp.summaries.")],
+    by: Annotated[str | None, option(help="Instead, count rows by one or two columns, such as ward,smoker.")] = None,
+    mean: Annotated[str | None, option(help="With --by, a number: its mean in each group of one column.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Describe a released summary, or list a table of it, each figure with its noise. It is free."""
+    if mean is not None and by is None:
+        raise ValueError(f"--mean {mean} has no groups; add --by COLUMN, or leave it out to see the mean of all rows")
+    with opened(url) as database:
+        released = database.summary(summary)
+        rows = released.describe() if by is None else released.table(by.split(","), mean=mean)
+    show(rows, as_json, f"summary {summary}")
 
 
 def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,9 +1,10 @@
-"""Released summaries in Python: least squares, principal components and correlations, at no charge."""
+"""Released summaries in Python: counts, means, least squares, components and correlations, at no charge."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dbdp.registry.results.html import RowsData
 from dbdp.sessions.session import Row
 
 
@@ -46,6 +47,40 @@ class ReleasedSummary:
         query = "select dbdp.summary_linreg($1, $2, $3::pg_catalog.text[], $4::pg_catalog.float8) as result"
         names = None if features is None else list(features)
         return self._result(query, target, names, regularisation)
+
+    def describe(self) -> RowsData:
+        """Return a row for all rows, each category or bin, and each number, as `pandas.DataFrame` takes them.
+
+        Returns
+        -------
+        list of dict
+            Rows of dbdp.summary_describe: `column_name`, `value` of a category or bin, `count`, `mean` and `sd`, each
+            with half the 95 % interval of its noise as `..._noise`, and a `remark`. None is a figure that noise hides.
+        """
+        return RowsData(self._query("select * from dbdp.summary_describe($1)", self.id))
+
+    def table(self, by: str | Sequence[str], *, mean: str | None = None) -> RowsData:
+        """Return the number of rows for each group, or the mean of a column, as `pandas.DataFrame` takes them.
+
+        Parameters
+        ----------
+        by : str or sequence of str
+            One or two columns with categories, classes or bins; one for means.
+        mean : str, optional
+            A number without bins.
+
+        Returns
+        -------
+        list of dict
+            For each group a value of each column of `by`, `count` or the mean, and `plus_minus`.
+        """
+        names = [by] if isinstance(by, str) else list(by)
+        query = "select * from dbdp.summary_table($1, $2::pg_catalog.text[], $3)"
+        return RowsData(
+            dict(zip(names, row["groups"], strict=True))
+            | {row["figure"]: row["value"], "plus_minus": row["plus_minus"]}
+            for row in self._query(query, self.id, names, mean)
+        )
 
     def pca(self, components: int = 2) -> dict[str, Any]:
         """Return the principal components of the features, each scaled to its declared bounds as [-1, 1]."""
