@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dbdp.learning.rows.features import Numeric
     from dbdp.privacy.accounting.budget import Budget
     from dbdp.registry.declarations import Declaration
-from dbdp.registry.units import Unit
+    from dbdp.registry.units import Unit
 
 LONGEST_NAME = 63  # characters of a dataset's name
 WIDE = 10_000.0  # width of bounds: values over such a range, as amounts and counts, are seldom evenly spread
