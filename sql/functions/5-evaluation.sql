@@ -175,3 +175,12 @@ as $body$
 $body$;
 comment on function dbdp.summary_table is
 'number of rows for each group of one or two columns with categories or bins, or the mean of a column for each group of one, from a released summary: free';
+
+create or replace function dbdp.summary_rows(summary bigint, rows int default null) returns json
+language plpython3u
+set search_path = pg_catalog, pg_temp
+as $body$
+@refusing statistic_functions.summary_rows@
+$body$;
+comment on function dbdp.summary_rows is
+'synthetic rows from a released summary, for free, with the names of its columns: json_populate_recordset(null::patients, dbdp.summary_rows(2)) has their types. For developing and exploring, not for results. See docs/guides/summaries.md';

@@ -174,7 +174,7 @@ grant execute on function
   dbdp.weights(bigint), dbdp.weights(text), dbdp.shapes(bigint), dbdp.shapes(text),
   dbdp.importance(bigint), dbdp.importance(text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.receipt(bigint, text), dbdp.receipt(text, text),
-  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.summary_describe, dbdp.summary_table,
+  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.summary_describe, dbdp.summary_table, dbdp.summary_rows,
   dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,
   dbdp_internal.fits(bigint, oid, bytea, text), dbdp_internal.fits(text, oid, bytea, text, float8), dbdp_internal.learn_for,
   dbdp_internal.note_number, dbdp_internal.no_model, dbdp_internal.not_a_row, dbdp_internal.json_of,

@@ -15,6 +15,7 @@ INTERFACES = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_exp
 INTERFACES += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
 INTERFACES += ("dp_summarize",)
 FREE = ("summary_linreg", "summary_pca", "summary_correlations", "summary_describe", "summary_table")
+FREE += ("summary_rows",)
 QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {
     "double precision": ("'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "5e-324", "1.7976931348623157e308", "-0.0"),

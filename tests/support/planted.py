@@ -112,8 +112,12 @@ class World:
             "revoke-prediction": [["alice", "MODEL", "bob"]],
             "baseline": [["alice", "d"]],
             "check-declaration": [["alice", "d"]],
-            "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
+            "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6, "--bins", 2]],
             "summary": [["alice", "MODEL"], ["alice", "MODEL", "--by", "y"]],
+            "fake": [
+                ["alice", "MODEL", "--rows", 2],
+                ["alice", "MODEL", "--rows", 2, "--into", "public.fake_of_alice", "--like", "public.rows_of_alice"],
+            ],
         }
 
     def _that_draw_and_end(self) -> dict[str, list[list[Any]]]:

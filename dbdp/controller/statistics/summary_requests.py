@@ -42,8 +42,9 @@ def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float
     registered = datasets.load(session, name)
     coding = summary_bins.coding_of(registered, bins)
     dataset = coding.of(registered)
-    plan = plan_of(dataset, epsilon, delta)
-    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
+    plan, declaration = plan_of(dataset, epsilon, delta), dataset.declaration
+    types = {name: dataset.column_types[name] for name in (*declaration.columns, declaration.label)}
+    receipt = Receipt.of(dataset, plan.explain() | {"column_types": types}, plan.guarantee)
     layout = Layout(plan.dimension, (dataset.rows,), coding=coding.stated)
     charging.check_trainable(session, dataset, Request(epsilon), layout)
     with charging.charged(session, dataset, receipt) as charge:

@@ -18,6 +18,7 @@ _MODULES = {
         "class-balance",
         "summarize",
         "summary",
+        "fake",
         "predict",
     ),
     "plots.command": ("plot",),
@@ -64,6 +65,7 @@ SUMMARIES = {
     "class-balance": "Count the rows of each class, with noise.",
     "summarize": "Release a noisy second moment of rows and labels: regressions, components and correlations of it are "
     "free.",
+    "fake": "Make synthetic rows from a released summary, for developing and exploring, not for results. It is free.",
     "summary": "Describe a released summary, or list a table of it, each figure with its noise. It is free.",
     "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
     "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",

@@ -1,7 +1,7 @@
 """Commands that score a released model, with noise, and predict with it."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dbdp.algorithms.scores.evaluation import BINS as EVALUATION_BINS
 from dbdp.algorithms.scores.evaluation import THRESHOLD
@@ -20,9 +20,13 @@ from dbdp.interfaces.cli.printing import (
     opened,
     opened_on,
     show,
+    show_done,
     show_figures,
 )
 from dbdp.sessions.session import Row
+
+if TYPE_CHECKING:
+    from dbdp.interfaces.python.client.database import Database
 
 app = Commands()
 
@@ -172,6 +176,41 @@ def show_summary(
         released = database.summary(summary)
         rows = released.describe() if by is None else released.table(by.split(","), mean=mean)
     show(rows, as_json, f"summary {summary}")
+
+
+@app.command()
+def fake(
+    summary: Annotated[int, Argument("Number of a summary in dbdp.summaries.")],
+    rows: Annotated[int | None, option(help="How many rows; by default as many as the summary counted.")] = None,
+    into: Annotated[str | None, option(help="Create this table of them; needs --like.")] = None,
+    like: Annotated[str | None, option(help="Table with the columns and types that --into gets.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Make synthetic rows from a released summary, for developing and exploring, not for results. It is free."""
+    if (into is None) != (like is None):
+        raise ValueError("--into and --like belong together: a new table, and the table with its columns; pass both")
+    with opened(url) as database:
+        if into is None or like is None:
+            show(database.summary(summary).rows(rows), as_json, f"summary {summary}")
+            return
+        made = _created(database, summary, rows, into, like)
+    show_done(f"created table {into} with {made} synthetic rows", as_json, table=into, rows=made)
+
+
+def _created(database: "Database", summary: int, rows: int | None, into: str, like: str) -> int:
+    """Create a table of synthetic rows with the columns of another one; return how many it has."""
+    from psycopg import sql
+
+    from dbdp.interfaces.python.client.database import quoted
+
+    names = database.query("select pg_catalog.parse_ident($1) as names", into)[0]["names"]
+    statement = sql.SQL(
+        "create table {} as select r.* "
+        "from pg_catalog.json_populate_recordset(null::{}, dbdp.summary_rows({}::int8, {}::int4)) as r"
+    )
+    own = sql.Identifier(*names), sql.SQL(quoted(database, like)), sql.Literal(summary), sql.Literal(rows)
+    return database.connection.execute(statement.format(*own)).rowcount
 
 
 def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -82,6 +82,21 @@ class ReleasedSummary:
             for row in self._query(query, self.id, names, mean)
         )
 
+    def rows(self, count: int | None = None) -> RowsData:
+        """Return synthetic rows, as `pandas.DataFrame` takes them: for developing and exploring, not for results.
+
+        Parameters
+        ----------
+        count : int, optional
+            How many; by default as many as the summary counted.
+
+        Returns
+        -------
+        list of dict
+            Rows with the declared columns and the label, from a model of the summary's tables of two columns.
+        """
+        return RowsData(self._result("select dbdp.summary_rows($1, $2::pg_catalog.int4) as result", count))
+
     def pca(self, components: int = 2) -> dict[str, Any]:
         """Return the principal components of the features, each scaled to its declared bounds as [-1, 1]."""
         return self._result("select dbdp.summary_pca($1, $2::pg_catalog.int4) as result", components)
@@ -90,6 +105,5 @@ class ReleasedSummary:
         """Return the correlations of all features and the label."""
         return self._result("select dbdp.summary_correlations($1) as result")
 
-    def _result(self, query: str, *parameters: Any) -> dict[str, Any]:
-        result: dict[str, Any] = self._query(query, self.id, *parameters)[0]["result"]
-        return result
+    def _result(self, query: str, *parameters: Any) -> Any:
+        return self._query(query, self.id, *parameters)[0]["result"]

@@ -9,7 +9,7 @@ declaration has an intercept, and the label, as -1 and 1, as [-1, 1], or an indi
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class StoredSummary:
     mean: np.ndarray  # noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0
     scale: float  # standard deviation of the noise of each orthonormal coordinate of the mean
     slots: int  # how many records the mean is over, public
+    column_types: dict[str, str] = field(default_factory=dict)  # by column; empty of a summary of an earlier version
 
     @property
     def names(self) -> list[str]:
@@ -194,5 +195,5 @@ def load(session: Session, number: int) -> StoredSummary:
     slots = receipt["capacity"] * receipt.get("max_rows", 1) if "capacity" in receipt else receipt["rows"]
     square = slots * receipt["label_weight"] ** 2
     mean, scale = matrix_of(noisy, receipt["coordinates"]) / square, receipt["noise_scale"] / square
-    declaration = Declaration.from_json(row["declaration"])
-    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale, slots)
+    declaration, types = Declaration.from_json(row["declaration"]), receipt.get("column_types", {})
+    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale, slots, types)
