@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.client.database import Database
 
 app = Commands()
+_FAKES = """
+create table {} as
+select r.* from pg_catalog.json_populate_recordset(null::{}, dbdp.summary_rows({}::int8, {}::int4)) as r"""
 
 ModelReference = Annotated[str, Argument("Number of a model, its name, or name@version.")]
 
@@ -205,12 +208,9 @@ def _created(database: "Database", summary: int, rows: int | None, into: str, li
     from dbdp.interfaces.python.client.database import quoted
 
     names = database.query("select pg_catalog.parse_ident($1) as names", into)[0]["names"]
-    statement = sql.SQL(
-        "create table {} as select r.* "
-        "from pg_catalog.json_populate_recordset(null::{}, dbdp.summary_rows({}::int8, {}::int4)) as r"
-    )
     own = sql.Identifier(*names), sql.SQL(quoted(database, like)), sql.Literal(summary), sql.Literal(rows)
-    return database.connection.execute(statement.format(*own)).rowcount
+    statement = sql.SQL(_FAKES).format(*own)
+    return database.connection.execute(statement).rowcount
 
 
 def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from dbdp.controller.statistics.synthetic.label_tree import LabelTree
 from dbdp.controller.statistics.synthetic.minimising import minimised
 from dbdp.controller.statistics.synthetic.pair_tables import NoisyTable, PairTables
 
-PULL = 1.0  # towards independence: a cell is off by its noise for each factor of e
+PULL = 0.3  # towards independence: a cell is off by this part of its noise for each factor of e
 _LEAST = 1e-12  # share of a level that noise hides
 
 Key = tuple[int, ...]  # the columns of a table
