@@ -136,6 +136,8 @@ def test_a_role_without_the_table_makes_a_copy_of_fakes(connection, summarized, 
     summary = summarized("binary")
     connection.execute(f"create role app_{schema} in role dbdp_predictor")
     connection.execute(f"grant usage, create on schema {schema} to app_{schema}")
+    with acting(connection, f"app_{schema}"), pytest.raises(psycopg.Error, match=f"summary {summary} does not exist"):
+        connection.execute("select dbdp.summary_rows(%s, 1)", (summary,))
     connection.execute("select dbdp.grant_prediction(%s, %s)", (summary, f"app_{schema}"))
     statement = (
         "create table fakes as select r.* from json_populate_recordset(null::t, dbdp.summary_rows(%s, 100)) as r"

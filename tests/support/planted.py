@@ -1,6 +1,7 @@
 """A server with traps on the search_path, and every command of the command line."""
 
 import json
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -116,7 +117,16 @@ class World:
             "summary": [["alice", "MODEL"], ["alice", "MODEL", "--by", "y"]],
             "fake": [
                 ["alice", "MODEL", "--rows", 2],
-                ["alice", "MODEL", "--rows", 2, "--into", "public.fake_of_alice", "--like", "public.rows_of_alice"],
+                [
+                    "alice",
+                    "MODEL",
+                    "--rows",
+                    2,
+                    "--into",
+                    f"public.fake_{secrets.token_hex(4)}",
+                    "--like",
+                    "public.rows_of_alice",
+                ],
             ],
         }
 

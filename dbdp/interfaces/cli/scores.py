@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 app = Commands()
 _FAKES = """
 create table {} as
-select r.* from pg_catalog.json_populate_recordset(null::{}, dbdp.summary_rows({}::int8, {}::int4)) as r"""
+select r.*
+from pg_catalog.json_populate_recordset(
+  null::{}, dbdp.summary_rows({}::pg_catalog.int8, {}::pg_catalog.int4)
+) as r"""
 
 ModelReference = Annotated[str, Argument("Number of a model, its name, or name@version.")]
 
