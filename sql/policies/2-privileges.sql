@@ -122,7 +122,7 @@ grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
   dbdp.dp_score(bigint, text, text, float8, float8, int, text), dbdp.dp_score(text, text, text, float8, float8, int, text),
   dbdp.evaluate(bigint, text, float8, float8, int, float8), dbdp.evaluate(text, text, float8, float8, int, float8),
-  dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
+  dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize, dbdp.dp_describe,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
   dbdp_internal.allowance_spent, dbdp.grant_prediction(bigint, name), dbdp.revoke_prediction(bigint, name),
   dbdp.grant_prediction(text, name), dbdp.revoke_prediction(text, name)
@@ -174,7 +174,7 @@ grant execute on function
   dbdp.weights(bigint), dbdp.weights(text), dbdp.shapes(bigint), dbdp.shapes(text),
   dbdp.importance(bigint), dbdp.importance(text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.receipt(bigint, text), dbdp.receipt(text, text),
-  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
+  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.statistic_describe,
   dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,
   dbdp_internal.fits(bigint, oid, bytea, text), dbdp_internal.fits(text, oid, bytea, text, float8), dbdp_internal.learn_for,
   dbdp_internal.note_number, dbdp_internal.no_model, dbdp_internal.not_a_row, dbdp_internal.json_of,
@@ -185,7 +185,7 @@ grant execute on function
   dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
-  dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
+  dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.statistics, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
   dbdp.granted_names
 to dbdp_predictor;
 grant select on

@@ -1,0 +1,51 @@
+"""Released statistics: how they are stored, so that nobody pays twice for one, and how they are found again."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dbdp.learning.rows.encoding import HEADER_BYTES
+from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.results import models
+from dbdp.sessions.server import SpiSession
+from dbdp.sessions.session import Session
+
+
+@dataclass(frozen=True)
+class StoredStatistic:
+    """A released statistic: its noisy coordinates, before any post-processing, and what they are of."""
+
+    id: int  # its number in dbdp.statistics
+    noisy: np.ndarray  # (d,)
+    receipt: dict[str, Any]
+
+
+def record(
+    session: SpiSession, dataset: RegisteredDataset, noisy: np.ndarray, receipt: dict[str, Any]
+) -> StoredStatistic:
+    """Write a statistic to dbdp.model (in the server, as dbdp_owner), and return it."""
+    stored = models.insert(session, dataset, receipt, None, None, None, noisy.tolist())
+    return StoredStatistic(stored["id"], noisy, stored["receipt"])
+
+
+_LOAD = """
+select m.receipt::pg_catalog.text as receipt, dbdp_internal.array_bytes(m.parameters) as numbers
+from dbdp.model as m
+join dbdp.statistics as s on s.id = m.id
+where m.id = $1
+"""
+
+
+def load(session: Session, number: int, algorithm: str) -> StoredStatistic:
+    """Return a released statistic of a kind, with the caller's rights."""
+    rows = session.query(_LOAD, number)
+    if not rows:
+        raise ValueError(f"statistic {number} does not exist; see dbdp.statistics")
+    receipt = json.loads(rows[0]["receipt"])
+    if receipt["algorithm"] != algorithm:
+        raise ValueError(
+            f"statistic {number} is of {receipt['algorithm']!r}, not of {algorithm!r}; see dbdp.statistics"
+        )
+    return StoredStatistic(number, np.frombuffer(rows[0]["numbers"], np.float64, offset=HEADER_BYTES), receipt)

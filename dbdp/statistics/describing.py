@@ -1,0 +1,188 @@
+"""Counts, means, deviations and quartiles of all declared columns, for one charge (privacy.md §25).
+
+A number adds (1, t, √2t²) and A·e_cell, see `prefix_sums`, or one NULL; a category one of its values. Shapes: a
+release is one vector, the blocks of the columns one after the other, and the number of rows last.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dbdp.algorithms.plan import relation
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
+from dbdp.privacy.accounting.events import GaussianDpEvent, Release, check_epsilon_delta
+from dbdp.privacy.mechanisms import ROOM, Gaussian, grid_for
+from dbdp.statistics import prefix_sums
+from dbdp.statistics.coded_columns import FIRST, NULL, Code, NumberCode, as_data, from_data
+from dbdp.statistics.unit_sums import STEPS, ColumnSums
+
+MOST_UNITS = 2**53 // STEPS  # integers below 2⁵³ are exact floats
+WIDTHS = 1.959963984540055  # standard deviations of a normal number on each side of its 95 % interval
+SQUARED = math.sqrt(2)  # what a square weighs beside a number
+
+
+@cache
+def number_reach(code: NumberCode) -> tuple[float, float]:
+    """Return the largest ‖u - v‖² of two blocks of a number, NULL among them, and the largest ‖u‖² (privacy.md §25.4).
+
+    Proof. With a = |t - s|, b = |t + s|, a + b ≤ 2, two numbers have a²(1 + 2b²) ≤ 4 apart in (t, √2t²), and at most
+    its value at the largest a and b that their cells allow; beside it stands ‖A·e_b - A·e_c‖². So the largest sum over
+    all pairs of cells is a bound. A number and NULL have 1 for NULL, 1 + t² + 2t⁴ for the number, and ‖A·e_b‖². ∎
+    """
+    inside = code.positions(code.edges)
+    least, most = np.concatenate([[-1.0], inside[:-1], [1.0]]), np.concatenate([[-1.0], inside[1:], [1.0]])
+    apart = np.maximum(most[:, None] - least, most - least[:, None])
+    together = np.maximum(np.abs(most[:, None] + most), np.abs(least[:, None] + least))
+    moments = np.minimum(apart**2 * (1 + 2 * together**2), 4.0)
+    ends = np.maximum(least**2, most**2)
+    longest = float((1 + ends + 2 * ends**2 + np.diag(prefix_sums.gram(code.cells))).max())
+    return max(float((moments + prefix_sums.distances(code.cells)).max()), longest + 1) * ROOM, longest * ROOM
+
+
+@dataclass(frozen=True)
+class DescribePlan:
+    """The plan of a describe, from public facts only. Neighbours are replace-one, for records or units.
+
+    Proof (privacy.md §25.4). A record adds one block to each column, and w to the number of rows; a slot without a
+    record adds nothing. Blocks of different columns are orthogonal: two records differ by at most the sum of the
+    columns' own largest ‖u - v‖², a record and none by that of ‖u‖² and w². w makes the second sum no larger than the
+    first. A unit adds a convex combination of its rows and of nothing (§25.2), which is no longer. Rounding to steps
+    moves each entry by half of one in each world. A coordinate that weighs c has noise of σ/c: together one Gaussian.
+    """
+
+    epsilon: float
+    delta: float
+    codes: tuple[Code, ...]
+    units: int  # public number of units, or of slots for them
+    unit_rows: int = 1  # slots of each unit
+    has_public_units: bool = True  # whether each slot of a unit has a record
+    algorithm: ClassVar[str] = "describe"
+
+    def __post_init__(self) -> None:
+        """Check ε, δ, the size, and that noise leaves something to be seen."""
+        check_epsilon_delta(self.epsilon, self.delta)
+        if self.delta == 0:
+            raise ValueError("delta = 0: a describe has Gaussian noise and needs a delta > 0; give one, such as 1e-6")
+        if self.units >= MOST_UNITS:
+            raise ValueError(f"{self.units} rows must be fewer than {MOST_UNITS}; use a smaller table")
+        if self.half_width >= self.units:
+            raise ValueError(
+                f"each count would be noise: it has ± {self.half_width:.0f}, and {self.units} rows at most; choose a "
+                "larger epsilon, or declare fewer columns"
+            )
+
+    @classmethod
+    def of_receipt(cls, receipt: Mapping[str, Any]) -> "DescribePlan":
+        """Return the plan that a receipt describes."""
+        units = receipt.get("capacity") or receipt.get("units") or receipt["rows"]
+        public = tuple(from_data(receipt["columns"])), units, receipt.get("max_rows", 1), "capacity" not in receipt
+        return cls(receipt["epsilon"], receipt["delta"], *public)
+
+    @property
+    def numbers(self) -> list[NumberCode]:
+        """The columns that are numbers."""
+        return [code for code in self.codes if isinstance(code, NumberCode)]
+
+    @cached_property
+    def _squares(self) -> tuple[float, float]:
+        """The largest squared distance of two records, and the largest squared length of one."""
+        categories = len(self.codes) - len(self.numbers)
+        reach = np.array([number_reach(code) for code in self.numbers]).reshape(-1, 2).sum(axis=0)
+        return float(reach[0]) + 2 * categories, float(reach[1]) + categories
+
+    @property
+    def rows_weight(self) -> float:
+        """w, what a row weighs in the number of rows."""
+        apart, longest = self._squares
+        return math.sqrt(apart - longest) / ROOM
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """The L2 sensitivity of the weighted release, with its rounding to steps."""
+        rounding = math.sqrt(sum(3 + code.cells for code in self.numbers)) / STEPS
+        return (math.sqrt(self._squares[0]) + rounding) * ROOM
+
+    @cached_property
+    def multiplier(self) -> float:
+        """z: the noise's standard deviation for a sensitivity of 1."""
+        return analytic_noise_multiplier(self.epsilon, self.delta)
+
+    @property
+    def noise_scale(self) -> float:
+        """σ: the standard deviation of the noise of a coordinate of weight 1."""
+        return self.sensitivity * self.multiplier
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of a count's 95 % interval."""
+        return WIDTHS * self.noise_scale
+
+    @property
+    def guarantee(self) -> Release:
+        """The event and the stand-alone (ε, δ)."""
+        return Release(GaussianDpEvent(self.multiplier), self.epsilon, self.delta)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """The weight of each coordinate, (d,)."""
+        parts = [
+            [1.0, 1.0, 1.0, SQUARED] + [1.0] * code.cells if isinstance(code, NumberCode) else [1.0] * (code.codes - 1)
+            for code in self.codes
+        ]
+        return np.array([each for part in parts for each in part] + [self.rows_weight])
+
+    def noise(self, weight: float) -> Gaussian:
+        """Return the noise of the coordinates of a weight: σ/weight, on a grid that divides a step.
+
+        Proof that no value is rounded: the sensitivity is below 4√d, so that the grid is at most 2⁻²².
+        """
+        grid = grid_for(self.sensitivity / max(weight, 1.0), len(self.weights), self.multiplier)
+        scale = self.noise_scale / weight * ROOM
+        return Gaussian.with_scale(
+            sensitivity=self.sensitivity / weight, grid=grid, noise_scale=scale, guarantee=self.guarantee
+        )
+
+    def release(self, sums: ColumnSums) -> np.ndarray:
+        """Return the noisy coordinates, (d,), each in units of 1."""
+        exact = np.concatenate([*(self._block(sums, place) for place in range(len(self.codes))), [sums.rows]]) / STEPS
+        noisy = np.empty(len(exact))
+        for weight in np.unique(self.weights).tolist():
+            here = self.weights == weight
+            noisy[here] = self.noise(weight).release(exact[here])
+        return noisy
+
+    def _block(self, sums: ColumnSums, place: int) -> np.ndarray:
+        """Return the exact block of a column, in steps."""
+        counts = sums.counts[place]
+        if not isinstance(self.codes[place], NumberCode):
+            return counts[NULL:]
+        cells = counts[FIRST:]
+        moments = [counts[NULL], cells.sum(), *sums.moments[place]]
+        return np.concatenate([moments, prefix_sums.transformed(cells)])
+
+    def blocks(self, noisy: np.ndarray) -> Iterator[tuple[Code, np.ndarray]]:
+        """Yield each column and its noisy block: of a number NULLs, numbers, Σt, Σt², A·h; of a category its counts."""
+        first = 0
+        for code in self.codes:
+            last = first + (4 + code.cells if isinstance(code, NumberCode) else code.codes - 1)
+            yield code, noisy[first:last]
+            first = last
+
+    def explain(self) -> dict[str, Any]:
+        """Return the plan as data."""
+        return {
+            "algorithm": self.algorithm,
+            **relation(self.units * self.unit_rows, self.unit_rows),
+            "counted": "rows" if self.unit_rows == 1 else "units",
+            "sensitivity": self.sensitivity,
+            "mechanism": Gaussian.name,
+            "noise_scale": self.noise_scale,
+            "count_noise": self.half_width,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "columns": as_data(self.codes),
+        }
