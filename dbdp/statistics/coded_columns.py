@@ -36,9 +36,9 @@ class NumberCode:
     def of(cls, feature: Numeric, type_name: str, most: int = MOST_CELLS) -> "NumberCode":
         """Return the finest code of a declared number with at most so many cells; whole numbers have one each."""
         bounds = feature.column, feature.lower, feature.upper
-        if type_name in _WHOLE and feature.lower.is_integer() and feature.upper.is_integer():
-            if (values := feature.upper - feature.lower + 1) <= most - 2:
-                return cls(*bounds, int(values), is_whole=True)
+        values, ends = feature.upper - feature.lower + 1, (feature.lower, feature.upper)
+        if type_name in _WHOLE and all(map(float.is_integer, ends)) and values <= most - 2:
+            return cls(*bounds, int(values), is_whole=True)
         return cls(*bounds, most - 2, scale=ASINH if feature.upper - feature.lower >= _WIDE else feature.scale)
 
     @property
@@ -58,6 +58,15 @@ class NumberCode:
             return self.lower - 0.5 + np.arange(self.inner + 1)
         between = replace(Numeric(self.column, self.lower, self.upper, scale=self.scale), bins=self.inner).edges
         return np.array([self.lower, *between, self.upper])
+
+    @property
+    def reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest position in each cell, shapes (cells,)."""
+        if self.is_whole:
+            values = self.positions(self.lower - 1 + np.arange(self.cells))
+            return values, values
+        inside = self.positions(self.edges)
+        return np.concatenate([[-1.0], inside[:-1], [1.0]]), np.concatenate([[-1.0], inside[1:], [1.0]])
 
     @property
     def middle(self) -> float:

@@ -1,6 +1,7 @@
 """Cohorts: a public condition on declared columns, as data; a row outside counts as none (privacy.md §25.6).
 
-A condition is [lower, upper] of a number, both included, or some categories; all of them must hold, and NULL meets none.
+A condition is [lower, upper] of a number, both included, or some categories. All of them must hold, and NULL meets
+none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,8 @@ def _condition(code: Code, stated: Any) -> tuple[Any, ...]:
     if isinstance(code, NumberCode):
         if len(listed) != 2 or not all(map(is_number, listed)) or not listed[0] <= listed[1]:
             raise ValueError(
-                f"cohort has {code.column!r}: {stated!r}, and the column is a number; give [lower, upper], both included"
+                f"cohort has {code.column!r}: {stated!r}, and the column is a number; give [lower, upper], both "
+                "included"
             )
         return float(listed[0]), float(listed[1])
     if not listed or set(map(str, listed)) - set(code.categories) or not all(isinstance(each, str) for each in listed):

@@ -4,12 +4,12 @@ Shapes: a block is that of a column in a release, see `describing`.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import half_widths, quotient
+from dbdp.algorithms.scores.counting import quotient, widths_of
 from dbdp.statistics import prefix_sums
 from dbdp.statistics.coded_columns import EVERY, CategoryCode, NumberCode
 from dbdp.statistics.describing import SQUARED, WIDTHS, DescribePlan
@@ -46,7 +46,7 @@ def figures_of(plan: DescribePlan, noisy: np.ndarray) -> list[dict[str, Any]]:
 
 def _count(plan: DescribePlan, value: float, width: float) -> dict[str, float]:
     """Return a count and its ±; whole where rows are counted."""
-    return {"count": float(round(value)) if plan.unit_rows == 1 else value, "count_noise": math.ceil(width)}
+    return {"count": float(round(value) if plan.unit_rows == 1 else value), "count_noise": math.ceil(width)}
 
 
 def _of_category(
@@ -55,14 +55,13 @@ def _of_category(
     """Yield the rows of a column's categories, then those of other values and of NULL."""
     spread = width / WIDTHS
     for place in [*range(2, len(block)), 1, 0]:
-        pair = np.array([block[place], total])
-        share = quotient(pair[:1], pair[1])
-        noise = _widths(lambda moved: quotient(moved[:1], moved[1]), pair, np.array([plan.noise_scale, spread]))
+        pair, scales = np.array([block[place], total]), np.array([plan.noise_scale, spread])
+        shares, noise = _with_widths(lambda sums: quotient(sums[:, :1], sums[:, 1:]), pair, scales)
         yield {
             "column_name": code.column,
             "value": code.words[place],
             **_count(plan, block[place], plan.half_width),
-            **with_noise("share", share[0], noise[0]),
+            **with_noise("share", shares[0], noise[0]),
         }
 
 
@@ -71,11 +70,11 @@ def _of_number(plan: DescribePlan, code: NumberCode, block: np.ndarray) -> dict[
     nulls, moments, cells = block[0], block[1:4], block[4:]
 
     def means(sums: np.ndarray) -> np.ndarray:
-        mean, square = quotient(sums[1:], sums[0])
+        mean, square = quotient(sums[:, 1:], sums[:, :1]).T
         spread = square - mean**2
-        return np.array([mean, math.sqrt(spread) if spread > 0 else math.nan]) * code.half
+        return np.column_stack([mean, np.sqrt(np.where(spread > 0, spread, np.nan))]) * code.half
 
-    values, widths = means(moments), _widths(means, moments, plan.noise_scale / np.array([1.0, 1.0, SQUARED]))
+    values, widths = _with_widths(means, moments, plan.noise_scale / np.array([1.0, 1.0, SQUARED]))
     mean = min(max(values[0] + code.middle, code.lower), code.upper)
     outer = prefix_sums.inverse(code.cells)[[0, -1, -2]] * [[1], [1], [-1]]
     return {
@@ -90,9 +89,16 @@ def _of_number(plan: DescribePlan, code: NumberCode, block: np.ndarray) -> dict[
     }
 
 
-def _widths(figures: Any, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return half the widths of figures of values with independent normal noise of these scales."""
-    return half_widths(figures, values, np.random.default_rng().normal(0.0, 1.0, (_DRAWS, len(values))) * scales)
+def _with_widths(
+    figures: Callable[[np.ndarray], np.ndarray], values: np.ndarray, scales: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return figures (f,) of values with independent normal noise of these scales (k,), and half their widths.
+
+    `figures` maps many vectors of values, (m, k), to their figures, (m, f), NaN for one that is undefined.
+    """
+    own = figures(values[None])[0]
+    noise = np.random.default_rng().normal(0.0, 1.0, (_DRAWS, len(values)))
+    return own, widths_of(figures(values + noise * scales), own)
 
 
 def with_noise(name: str, value: float, width: float) -> dict[str, float | None]:
@@ -121,4 +127,4 @@ def _place(code: NumberCode, sums: np.ndarray, level: float) -> float:
     begin, end = code.edges[cell - 1 : cell + 1].tolist()
     before, after = sums[cell - 1], sums[cell]
     place = begin + (end - begin) * (level - before) / (after - before) if after > before else begin
-    return round(place, 2 - math.floor(math.log10(end - begin)))
+    return round(float(place), 2 - math.floor(math.log10(end - begin)))

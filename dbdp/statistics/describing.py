@@ -33,8 +33,7 @@ def number_reach(code: NumberCode) -> tuple[float, float]:
     its value at the largest a and b that their cells allow; beside it stands ‖A·e_b - A·e_c‖². So the largest sum over
     all pairs of cells is a bound. A number and NULL have 1 for NULL, 1 + t² + 2t⁴ for the number, and ‖A·e_b‖². ∎
     """
-    inside = code.positions(code.edges)
-    least, most = np.concatenate([[-1.0], inside[:-1], [1.0]]), np.concatenate([[-1.0], inside[1:], [1.0]])
+    least, most = code.reach
     apart = np.maximum(most[:, None] - least, most - least[:, None])
     together = np.maximum(np.abs(most[:, None] + most), np.abs(least[:, None] + least))
     moments = np.minimum(apart**2 * (1 + 2 * together**2), 4.0)
@@ -146,9 +145,14 @@ class DescribePlan:
             sensitivity=self.sensitivity / weight, grid=grid, noise_scale=scale, guarantee=self.guarantee
         )
 
+    def coordinates(self, sums: ColumnSums) -> np.ndarray:
+        """Return the coordinates without noise, (d,), each in units of 1."""
+        blocks = [self._block(sums, place) for place in range(len(self.codes))]
+        return np.concatenate([*blocks, [sums.rows]]) / STEPS
+
     def release(self, sums: ColumnSums) -> np.ndarray:
-        """Return the noisy coordinates, (d,), each in units of 1."""
-        exact = np.concatenate([*(self._block(sums, place) for place in range(len(self.codes))), [sums.rows]]) / STEPS
+        """Return the noisy coordinates, (d,)."""
+        exact = self.coordinates(sums)
         noisy = np.empty(len(exact))
         for weight in np.unique(self.weights).tolist():
             here = self.weights == weight

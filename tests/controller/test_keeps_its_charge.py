@@ -38,6 +38,7 @@ SQL = {
     "dp_class_balance": "dbdp.dp_class_balance(%(name)s, 1)",
     "dp_bounds": "dbdp.dp_bounds(%(name)s, 'k', 1)",
     "dp_summarize": "dbdp.dp_summarize(%(name)s, 1, 1e-6)",
+    "dp_describe": "dbdp.dp_describe(%(name)s, 1, 1e-6)",
 }
 REQUEST = Request(epsilon=1.0, delta=0.0, algorithm="bolt_on", epochs=1, batch_size=20)
 TUNING = TuningRequest(

@@ -28,6 +28,7 @@ INTERFACES = {
         algorithm => 'bolt_on')""",
     "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
     "summarizing": "select dbdp.dp_summarize('{}', 1, 1e-6)",
+    "describing": "select * from dbdp.dp_describe('{}', 1, 1e-6)",
 }
 INTERFACES_OF_OWNERS = {
     "charging": "select dbdp_internal.charge('{}', '{{}}')",

@@ -24,12 +24,7 @@ _DECODED = 48  # bytes of memory for a number of a record, with its code and its
 
 
 def features_of(declaration: Declaration) -> list[Numeric | Categorical]:
-    """Return the declared columns, and the label as one of them; raise ValueError for an array."""
-    if declaration.vector:
-        raise ValueError(
-            f"column {declaration.vector.column!r} is an array, of which there are no statistics; declare columns with "
-            "bounds or categories, or call dbdp.dp_class_balance for the label"
-        )
+    """Return the declared columns, and the label as one of them; an array has no statistics, and is left out."""
     if declaration.label_bounds:
         return [*declaration.parts, Numeric(declaration.label, *declaration.label_bounds)]
     return [*declaration.parts, Categorical(declaration.label, tuple(records.numbered(declaration)))]
@@ -71,16 +66,15 @@ def coded(
     A row outside the cohort is coded as a slot without a row (privacy.md §25.6).
     """
     cohort = cohort or Cohort()
-    wanted = [*codes, *cohort.codes]
-    columns = [_column(session, dataset, code.column) for code in wanted]
-    elements = np.dtype([("header", "<i4", (HEADER_BYTES // 4,)), ("values", "<f8", (len(columns),))])
-    sql = f"dbdp_internal.array_bytes(array[{', '.join(column.sql for column in columns)}]::float8[])"
-    record = Record(sql, bytes(elements.itemsize), elements.itemsize + _DECODED * len(columns))
+    pairs = [(_column(session, dataset, code.column), code) for code in (*codes, *cohort.codes)]
+    elements = np.dtype([("header", "<i4", (HEADER_BYTES // 4,)), ("values", "<f8", (len(pairs),))])
+    sql = f"dbdp_internal.array_bytes(array[{', '.join(column.sql for column, _ in pairs)}]::float8[])"
+    record = Record(sql, bytes(elements.itemsize), elements.itemsize + _DECODED * len(pairs))
     seen = 0
     for raw in _whole_units(records.slots(session, dataset, record, memory), elements.itemsize * dataset.unit_rows):
         slots = np.frombuffer(raw, elements)
         seen += len(slots)
-        parts = [column.coded(code, slots["values"][:, at]) for at, (column, code) in enumerate(zip(columns, wanted))]
+        parts = [pair[0].coded(pair[1], slots["values"][:, at]) for at, pair in enumerate(pairs)]
         found = np.column_stack([part[0] for part in parts])
         inside = (slots["header"][:, 0] != 0) & cohort.contains(
             slots["values"][:, len(codes) :], found[:, len(codes) :]

@@ -191,7 +191,7 @@ class ScoringCalls(Calls):
         dataset, epsilon, delta, bins, positive
             As in `score`.
         metric : str
-            A metric of `score`, or "evaluation", "class_balance", "bounds" or "summary".
+            A metric of `score`, or "evaluation", "class_balance", "bounds", "summary" or "describe".
         """
         query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
         return self.query(query, dataset, metric, float(epsilon), float(delta), _whole(bins), positive)[0]["plan"]
