@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from dbdp.interfaces.cli.main import app
 from dbdp.statistics.coded_columns import EMPTY, FIRST, NULL, OTHER
 
 Register = Callable[..., str]
@@ -177,3 +179,27 @@ def test_a_row_outside_a_cohort_is_an_empty_slot(connection, visits, register):
     assert (inside.sum(), len(codes)) == (*expected, 3000)
     assert not codes[~inside].any()
     assert not positions[~inside].any()
+
+
+# --- Python and the command line ----------------------------------------------------------------------------
+
+
+def test_python_has_rows_and_a_frame(visits, register, database):
+    name = register("t", **LABELS["binary"], features=FEATURES, epsilon=10, delta=1e-3)
+    figures = database.describe(name, epsilon=1, delta=1e-6)
+    assert [row["count"] for row in database.described(figures.statistic)] == [row["count"] for row in figures]
+    frame = figures.frame.set_index(["column_name", "value"])
+    assert frame.loc["(all)", "count"].tolist() == [3000]
+    assert "statistic" not in frame.columns
+    assert database.statistics()[-1]["id"] == figures.statistic
+    assert "<td>(other)</td>" in figures._repr_html_()
+
+
+def test_the_command_line_prints_tables_or_json(visits, register, server_url):
+    name = register("t", **LABELS["binary"], features=FEATURES, epsilon=10, delta=1e-3)
+    given = ["describe", name, "--epsilon", "1", "--delta", "1e-6", "--url", server_url]
+    printed, rows = (CliRunner().invoke(app, [*given, *more]) for more in ([], ["--json"]))
+    assert (printed.exit_code, rows.exit_code) == (0, 0), (printed.output, rows.output)
+    assert "(other)" in printed.output
+    assert "shows it again, for free" in printed.output
+    assert {row["column_name"] for row in json.loads(rows.stdout)} == {"(all)", "age", "dose", "ward", "kind", "ill"}

@@ -57,6 +57,7 @@ PYTHON: dict[str, Callable[[Database, Given], Any]] = {
     "bounds": lambda database, given: database.bounds(given["name"], "k", epsilon=1.0),
     "class_balance": lambda database, given: database.class_balance(given["name"], epsilon=1.0),
     "summarize": lambda database, given: database.summarize(given["name"], epsilon=1.0, delta=1e-6),
+    "describe": lambda database, given: database.describe(given["name"], epsilon=1.0, delta=1e-6),
 }
 LEFT = "select relname from pg_catalog.pg_class where relpersistence = 't' and relname like 'dbdp%'"
 FREE = {  # what takes ε or a request and releases nothing

@@ -9,7 +9,8 @@ _MODULES = {
     ),
     "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
-    "scores": ("score", "evaluate", "weights", "shapes", "confusion", "class-balance", "summarize", "predict"),
+    "results.figures": ("describe",),
+    "results.scores": ("score", "evaluate", "weights", "shapes", "confusion", "class-balance", "summarize", "predict"),
     "plots.command": ("plot",),
 }
 PLACES = {command: module for module, commands in _MODULES.items() for command in commands}
@@ -54,6 +55,8 @@ SUMMARIES = {
     "class-balance": "Count the rows of each class, with noise.",
     "summarize": "Release a noisy second moment of rows and labels: regressions, components and correlations of it are "
     "free.",
+    "describe": "Describe all declared columns for one charge: NULLs, mean, deviation, quartiles, counts of "
+    "categories.",
     "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
     "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",
 }

@@ -13,6 +13,7 @@ from psycopg.rows import tuple_row
 from dbdp.interfaces.python.client.calls import table_name
 from dbdp.interfaces.python.client.owner_calls import OwnerCalls
 from dbdp.interfaces.python.client.scoring_calls import ScoringCalls
+from dbdp.interfaces.python.client.statistic_calls import StatisticCalls
 from dbdp.interfaces.python.client.training_calls import TrainingCalls
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
@@ -21,7 +22,7 @@ from dbdp.sessions.session import Row
 _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
-class Database(OwnerCalls, TrainingCalls, ScoringCalls):
+class Database(OwnerCalls, TrainingCalls, ScoringCalls, StatisticCalls):
     """A connection to a server with dbdp, and a context manager that closes it.
 
     `connect` returns one. All methods that run a statement raise `ValueError` if dbdp refuses it, before any charge,
