@@ -12,7 +12,9 @@ import numpy as np
 from dbdp.algorithms.scores.counting import quotient, widths_of
 from dbdp.statistics import prefix_sums
 from dbdp.statistics.coded_columns import EVERY, CategoryCode, NumberCode
-from dbdp.statistics.describing import SQUARED, WIDTHS, DescribePlan
+from dbdp.statistics.describing import SQUARED, DescribePlan
+from dbdp.statistics.quantile_figures import quantiles
+from dbdp.statistics.stepped_noise import WIDTHS
 
 QUARTILES = (0.25, 0.5, 0.75)
 _DRAWS = 500  # of noise, for the interval of a quotient
@@ -32,9 +34,9 @@ NAMES += ("sd", "sd_noise", "q25", "q50", "q75", "outside", "outside_noise")
 
 def figures_of(plan: DescribePlan, noisy: np.ndarray) -> list[dict[str, Any]]:
     """Return a row for all rows, one for each number, and one for each value of a category."""
-    total, width = float(noisy[-1]), WIDTHS * plan.noise_scale / plan.rows_weight
-    if plan.has_public_units:
-        total, width = float(plan.units), 0.0
+    total, width = float(noisy[-1]), WIDTHS * plan.noise.scale / plan.rows_weight
+    if plan.population.is_full:
+        total, width = float(plan.population.units), 0.0
     rows: list[dict[str, Any]] = [{"column_name": EVERY} | _count(plan, total, width)]
     for code, block in plan.blocks(noisy):
         if isinstance(code, NumberCode):
@@ -46,7 +48,7 @@ def figures_of(plan: DescribePlan, noisy: np.ndarray) -> list[dict[str, Any]]:
 
 def _count(plan: DescribePlan, value: float, width: float) -> dict[str, float]:
     """Return a count and its ±; whole where rows are counted."""
-    return {"count": float(round(value) if plan.unit_rows == 1 else value), "count_noise": math.ceil(width)}
+    return {"count": float(round(value) if plan.population.unit_rows == 1 else value), "count_noise": math.ceil(width)}
 
 
 def _of_category(
@@ -55,7 +57,7 @@ def _of_category(
     """Yield the rows of a column's categories, then those of other values and of NULL."""
     spread = width / WIDTHS
     for place in [*range(2, len(block)), 1, 0]:
-        pair, scales = np.array([block[place], total]), np.array([plan.noise_scale, spread])
+        pair, scales = np.array([block[place], total]), np.array([plan.noise.scale, spread])
         shares, noise = _with_widths(lambda sums: quotient(sums[:, :1], sums[:, 1:]), pair, scales)
         yield {
             "column_name": code.column,
@@ -74,7 +76,7 @@ def _of_number(plan: DescribePlan, code: NumberCode, block: np.ndarray) -> dict[
         spread = square - mean**2
         return np.column_stack([mean, np.sqrt(np.where(spread > 0, spread, np.nan))]) * code.half
 
-    values, widths = _with_widths(means, moments, plan.noise_scale / np.array([1.0, 1.0, SQUARED]))
+    values, widths = _with_widths(means, moments, plan.noise.scale / np.array([1.0, 1.0, SQUARED]))
     mean = min(max(values[0] + code.middle, code.lower), code.upper)
     outer = prefix_sums.inverse(code.cells)[[0, -1, -2]] * [[1], [1], [-1]]
     return {
@@ -107,24 +109,3 @@ def with_noise(name: str, value: float, width: float) -> dict[str, float | None]
         return {name: None, f"{name}_noise": None}
     digits = 2 - math.floor(math.log10(width)) if width > 0 else 15
     return {name: round(float(value), digits), f"{name}_noise": float(f"{width:.2g}")}
-
-
-def quantiles(code: NumberCode, noisy: np.ndarray, probabilities: tuple[float, ...]) -> list[float | None]:
-    """Return quantiles from a noisy A·h: an increasing fit to the prefix sums, and a straight line in each cell."""
-    sums = np.maximum(prefix_sums.increasing(prefix_sums.prefixes(noisy)), 0.0)
-    if sums[-1] <= 0:
-        return [None for _ in probabilities]
-    return [_place(code, sums, probability * sums[-1]) for probability in probabilities]
-
-
-def _place(code: NumberCode, sums: np.ndarray, level: float) -> float:
-    """Return the least number at which increasing prefix sums reach a level; a bound for the cells outside."""
-    cell = min(int(np.searchsorted(sums, level)), len(sums) - 1)
-    if cell == 0 or cell > code.inner:
-        return code.lower if cell == 0 else code.upper
-    if code.is_whole:
-        return code.lower + cell - 1
-    begin, end = code.edges[cell - 1 : cell + 1].tolist()
-    before, after = sums[cell - 1], sums[cell]
-    place = begin + (end - begin) * (level - before) / (after - before) if after > before else begin
-    return round(float(place), 2 - math.floor(math.log10(end - begin)))

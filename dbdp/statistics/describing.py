@@ -12,16 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dbdp.algorithms.plan import relation
-from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
-from dbdp.privacy.accounting.events import GaussianDpEvent, Release, check_epsilon_delta
-from dbdp.privacy.mechanisms import ROOM, Gaussian, grid_for
+from dbdp.privacy.accounting.events import Release
+from dbdp.privacy.mechanisms import ROOM, Gaussian
 from dbdp.statistics import prefix_sums
 from dbdp.statistics.coded_columns import FIRST, NULL, Code, NumberCode, as_data, from_data
+from dbdp.statistics.stepped_noise import WIDTHS, Population, SteppedGaussian
 from dbdp.statistics.unit_sums import STEPS, ColumnSums
 
-MOST_UNITS = 2**53 // STEPS  # integers below 2⁵³ are exact floats
-WIDTHS = 1.959963984540055  # standard deviations of a normal number on each side of its 95 % interval
 SQUARED = math.sqrt(2)  # what a square weighs beside a number
 
 
@@ -56,30 +53,27 @@ class DescribePlan:
     epsilon: float
     delta: float
     codes: tuple[Code, ...]
-    units: int  # public number of units, or of slots for them
-    unit_rows: int = 1  # slots of each unit
-    has_public_units: bool = True  # whether each slot of a unit has a record
+    population: Population
     algorithm: ClassVar[str] = "describe"
 
     def __post_init__(self) -> None:
-        """Check ε, δ, the size, and that noise leaves something to be seen."""
-        check_epsilon_delta(self.epsilon, self.delta)
-        if self.delta == 0:
-            raise ValueError("delta = 0: a describe has Gaussian noise and needs a delta > 0; give one, such as 1e-6")
-        if self.units >= MOST_UNITS:
-            raise ValueError(f"{self.units} rows must be fewer than {MOST_UNITS}; use a smaller table")
-        if self.half_width >= self.units:
+        """Check ε, δ, and that noise leaves something to be seen."""
+        SteppedGaussian.check(self.epsilon, self.delta, "a describe")
+        if self.half_width >= self.population.units:
             raise ValueError(
-                f"each count would be noise: it has ± {self.half_width:.0f}, and {self.units} rows at most; choose a "
-                "larger epsilon, or declare fewer columns"
+                f"each count would be noise: it has ± {self.half_width:.0f}, and {self.population.units} rows at most; "
+                "choose a larger epsilon, or declare fewer columns"
             )
 
     @classmethod
     def of_receipt(cls, receipt: Mapping[str, Any]) -> "DescribePlan":
         """Return the plan that a receipt describes."""
-        units = receipt.get("capacity") or receipt.get("units") or receipt["rows"]
-        public = tuple(from_data(receipt["columns"])), units, receipt.get("max_rows", 1), "capacity" not in receipt
-        return cls(receipt["epsilon"], receipt["delta"], *public)
+        codes = tuple(from_data(receipt["columns"]))
+        return cls(receipt["epsilon"], receipt["delta"], codes, Population.of_receipt(receipt))
+
+    def sums(self) -> ColumnSums:
+        """Return the sums, before the first row."""
+        return ColumnSums(self.codes, self.population.unit_rows)
 
     @property
     def numbers(self) -> list[NumberCode]:
@@ -106,24 +100,19 @@ class DescribePlan:
         return (math.sqrt(self._squares[0]) + rounding) * ROOM
 
     @cached_property
-    def multiplier(self) -> float:
-        """z: the noise's standard deviation for a sensitivity of 1."""
-        return analytic_noise_multiplier(self.epsilon, self.delta)
-
-    @property
-    def noise_scale(self) -> float:
-        """σ: the standard deviation of the noise of a coordinate of weight 1."""
-        return self.sensitivity * self.multiplier
+    def noise(self) -> SteppedGaussian:
+        """The noise."""
+        return SteppedGaussian(self.epsilon, self.delta, self.sensitivity, len(self.weights))
 
     @property
     def half_width(self) -> float:
         """Half the width of a count's 95 % interval."""
-        return WIDTHS * self.noise_scale
+        return WIDTHS * self.noise.scale
 
     @property
     def guarantee(self) -> Release:
         """The event and the stand-alone (ε, δ)."""
-        return Release(GaussianDpEvent(self.multiplier), self.epsilon, self.delta)
+        return self.noise.guarantee
 
     @cached_property
     def weights(self) -> np.ndarray:
@@ -133,17 +122,6 @@ class DescribePlan:
             for code in self.codes
         ]
         return np.array([each for part in parts for each in part] + [self.rows_weight])
-
-    def noise(self, weight: float) -> Gaussian:
-        """Return the noise of the coordinates of a weight: σ/weight, on a grid that divides a step.
-
-        Proof that no value is rounded: the sensitivity is below 4√d, so that the grid is at most 2⁻²².
-        """
-        grid = grid_for(self.sensitivity / max(weight, 1.0), len(self.weights), self.multiplier)
-        scale = self.noise_scale / weight * ROOM
-        return Gaussian.with_scale(
-            sensitivity=self.sensitivity / weight, grid=grid, noise_scale=scale, guarantee=self.guarantee
-        )
 
     def coordinates(self, sums: ColumnSums) -> np.ndarray:
         """Return the coordinates without noise, (d,), each in units of 1."""
@@ -156,7 +134,7 @@ class DescribePlan:
         noisy = np.empty(len(exact))
         for weight in np.unique(self.weights).tolist():
             here = self.weights == weight
-            noisy[here] = self.noise(weight).release(exact[here])
+            noisy[here] = self.noise.of_weight(weight).release(exact[here])
         return noisy
 
     def _block(self, sums: ColumnSums, place: int) -> np.ndarray:
@@ -180,11 +158,10 @@ class DescribePlan:
         """Return the plan as data."""
         return {
             "algorithm": self.algorithm,
-            **relation(self.units * self.unit_rows, self.unit_rows),
-            "counted": "rows" if self.unit_rows == 1 else "units",
+            **self.population.explained,
             "sensitivity": self.sensitivity,
             "mechanism": Gaussian.name,
-            "noise_scale": self.noise_scale,
+            "noise_scale": self.noise.scale,
             "count_noise": self.half_width,
             "epsilon": self.epsilon,
             "delta": self.delta,

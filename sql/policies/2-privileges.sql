@@ -122,7 +122,8 @@ grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
   dbdp.dp_score(bigint, text, text, float8, float8, int, text), dbdp.dp_score(text, text, text, float8, float8, int, text),
   dbdp.evaluate(bigint, text, float8, float8, int, float8), dbdp.evaluate(text, text, float8, float8, int, float8),
-  dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize, dbdp.dp_describe,
+  dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
+  dbdp.dp_describe, dbdp.dp_table, dbdp.dp_explain_table, dbdp.dp_quantiles, dbdp.dp_explain_quantiles,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
   dbdp_internal.allowance_spent, dbdp.grant_prediction(bigint, name), dbdp.revoke_prediction(bigint, name),
   dbdp.grant_prediction(text, name), dbdp.revoke_prediction(text, name)
@@ -174,7 +175,7 @@ grant execute on function
   dbdp.weights(bigint), dbdp.weights(text), dbdp.shapes(bigint), dbdp.shapes(text),
   dbdp.importance(bigint), dbdp.importance(text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.receipt(bigint, text), dbdp.receipt(text, text),
-  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.statistic_describe,
+  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.statistic_describe, dbdp.statistic_table, dbdp.statistic_quantiles,
   dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,
   dbdp_internal.fits(bigint, oid, bytea, text), dbdp_internal.fits(text, oid, bytea, text, float8), dbdp_internal.learn_for,
   dbdp_internal.note_number, dbdp_internal.no_model, dbdp_internal.not_a_row, dbdp_internal.json_of,

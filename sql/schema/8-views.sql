@@ -154,10 +154,10 @@ select m.id,
 from dbdp.model as m
 where m.is_summary
 and m.receipt ->> 'algorithm' <> 'summary';
-comment on view dbdp.statistics is 'released statistics that the role may use. Their figures are free: dbdp.statistic_describe(id) shows those of a describe';
+comment on view dbdp.statistics is 'released statistics that the role may use. Their figures are free: dbdp.statistic_describe, statistic_table and statistic_quantiles show them by their numbers';
 comment on column dbdp.statistics.id is 'Number of the statistic';
 comment on column dbdp.statistics.dataset is 'Name of the dataset';
-comment on column dbdp.statistics.kind is 'The statistic: describe';
+comment on column dbdp.statistics.kind is 'The statistic: describe, table or quantiles';
 comment on column dbdp.statistics.epsilon is 'Its guarantee';
 comment on column dbdp.statistics.delta is 'Its guarantee';
 comment on column dbdp.statistics.released_at is 'When it was released';

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.security
 
 INTERFACES = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
 INTERFACES += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
-INTERFACES += ("dp_summarize", "dp_describe")
+INTERFACES += ("dp_summarize", "dp_describe", "dp_table", "dp_explain_table", "dp_quantiles", "dp_explain_quantiles")
 FREE = ("summary_linreg", "summary_pca", "summary_correlations")
 QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {

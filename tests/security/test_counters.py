@@ -79,6 +79,8 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
     found["summary"] = ("select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
     found["describe"] = ("select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    table = "select * from dbdp.dp_table(%s, '{y}', epsilon => %s, delta => %s, measures => '{count}', margins => true)"
+    found["table"] = (table, (EPSILON, DELTA))
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 

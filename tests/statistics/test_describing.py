@@ -15,6 +15,7 @@ from dbdp.statistics import column_figures, prefix_sums
 from dbdp.statistics.coded_columns import EMPTY, FIRST, NULL, OTHER, CategoryCode, NumberCode, from_data
 from dbdp.statistics.cohorts import Cohort
 from dbdp.statistics.describing import DescribePlan, number_reach
+from dbdp.statistics.stepped_noise import Population
 from dbdp.statistics.unit_sums import STEPS, ColumnSums, weights_of
 
 AGE = NumberCode.of(Numeric("age", 20.0, 80.0), "integer")
@@ -27,12 +28,12 @@ MANY = 10**6
 
 
 def plan_of(*codes, epsilon=1.0, units=MANY, unit_rows=1, public=True):
-    return DescribePlan(epsilon, 1e-6, codes, units, unit_rows, public)
+    return DescribePlan(epsilon, 1e-6, codes, Population(units, unit_rows, public))
 
 
 def sums_of(plan, rows):
     """The sums of rows: for each column a number, None for NULL, or a code of a category; None is an empty slot."""
-    sums = ColumnSums(plan.codes, plan.unit_rows)
+    sums = ColumnSums(plan.codes, plan.population.unit_rows)
     codes, positions = np.zeros((len(rows), len(plan.codes)), np.int64), np.zeros((len(rows), len(plan.codes)))
     for slot, row in enumerate(rows):
         for place, (code, value) in enumerate(zip(plan.codes, row or [], strict=bool(row))):
@@ -110,9 +111,9 @@ def test_a_bound_that_is_a_hundredth_too_small_would_be_seen():
 def test_the_weighted_noise_is_that_of_one_gaussian():
     plan = plan_of(*COLUMNS, public=False)
     for weight in np.unique(plan.weights).tolist():
-        noise = plan.noise(weight)
-        assert noise.noise_scale >= plan.sensitivity * plan.multiplier / weight
-        assert noise.noise_scale <= plan.sensitivity * plan.multiplier / weight * (1 + 1e-6)
+        noise = plan.noise.of_weight(weight)
+        assert noise.noise_scale >= plan.sensitivity * plan.noise.multiplier / weight
+        assert noise.noise_scale <= plan.sensitivity * plan.noise.multiplier / weight * (1 + 1e-6)
         assert (1 / STEPS / noise.grid).is_integer()  # so that no value is rounded
     assert {math.sqrt(2), plan.rows_weight, 1.0} == set(plan.weights.tolist())
 
@@ -197,13 +198,17 @@ def test_a_plan_is_read_from_its_receipt():
     ("given", "message"),
     [
         ({"delta": 0.0}, "needs a delta > 0"),
-        ({"units": 20}, r"each count would be noise: it has ± \d+, and 20 rows at most; choose a larger epsilon"),
-        ({"units": 2**40}, "use a smaller table"),
+        ({"population": Population(20)}, r"each count would be noise: it has ± \d+, and 20 rows at most"),
     ],
 )
 def test_a_describe_that_cannot_be_is_refused(given, message):
     with pytest.raises(ValueError, match=message):
-        DescribePlan(**{"epsilon": 1.0, "delta": 1e-6, "codes": COLUMNS, "units": 1000} | given)
+        DescribePlan(**{"epsilon": 1.0, "delta": 1e-6, "codes": COLUMNS, "population": Population(1000)} | given)
+
+
+def test_a_table_whose_sums_are_not_exact_is_refused():
+    with pytest.raises(ValueError, match="use a smaller table"):
+        Population(2**33)
 
 
 # --- cohorts ----------------------------------------------------------------------------------------------

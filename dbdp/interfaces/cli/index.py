@@ -9,7 +9,7 @@ _MODULES = {
     ),
     "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
-    "results.figures": ("describe",),
+    "results.figures": ("describe", "table", "quantiles"),
     "results.scores": ("score", "evaluate", "weights", "shapes", "confusion", "class-balance", "summarize", "predict"),
     "plots.command": ("plot",),
 }
@@ -57,6 +57,8 @@ SUMMARIES = {
     "free.",
     "describe": "Describe all declared columns for one charge: NULLs, mean, deviation, quartiles, counts of "
     "categories.",
+    "table": "Count the rows of each group, and average numbers in it, with noise, for one charge.",
+    "quantiles": "Estimate quantiles of a number, with noise; one charge covers all of them.",
     "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
     "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",
 }

@@ -38,14 +38,14 @@ where m.id = $1
 """
 
 
-def load(session: Session, number: int, algorithm: str) -> StoredStatistic:
-    """Return a released statistic of a kind, with the caller's rights."""
+def load(session: Session, number: int, *kinds: str) -> StoredStatistic:
+    """Return a released statistic of one of some kinds, with the caller's rights."""
     rows = session.query(_LOAD, number)
     if not rows:
         raise ValueError(f"statistic {number} does not exist; see dbdp.statistics")
     receipt = json.loads(rows[0]["receipt"])
-    if receipt["algorithm"] != algorithm:
+    if (kind := receipt["algorithm"]) not in kinds:
         raise ValueError(
-            f"statistic {number} is of {receipt['algorithm']!r}, not of {algorithm!r}; see dbdp.statistics"
+            f"statistic {number} is of kind {kind!r}, not {' or '.join(kinds)}; call dbdp.statistic_{kind}({number})"
         )
     return StoredStatistic(number, np.frombuffer(rows[0]["numbers"], np.float64, offset=HEADER_BYTES), receipt)

@@ -17,7 +17,7 @@ from dbdp.registry.tables import records
 from dbdp.registry.tables.reading import Record
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
-from dbdp.statistics.coded_columns import EMPTY, CategoryCode, Code, NumberCode
+from dbdp.statistics.coded_columns import EMPTY, MOST_CELLS, CategoryCode, Code, NumberCode
 from dbdp.statistics.cohorts import Cohort
 
 _DECODED = 48  # bytes of memory for a number of a record, with its code and its position
@@ -30,11 +30,20 @@ def features_of(declaration: Declaration) -> list[Numeric | Categorical]:
     return [*declaration.parts, Categorical(declaration.label, tuple(records.numbered(declaration)))]
 
 
-def codes_of(dataset: RegisteredDataset) -> tuple[Code, ...]:
-    """Return the finest codes of the declared columns, and of the label, from public facts."""
+def codes_of(dataset: RegisteredDataset, bins: int | None = None) -> tuple[Code, ...]:
+    """Return the codes of the declared columns, and of the label, from public facts.
+
+    They are the finest ones; with `bins` a number has that many cells between its bounds at most, or its declared bins.
+    """
+
+    def most(feature: Numeric) -> int:
+        return MOST_CELLS if bins is None else (feature.bins or bins) + 2
+
     types = dataset.column_types
     return tuple(
-        NumberCode.of(feature, types[feature.column]) if isinstance(feature, Numeric) else CategoryCode.of(feature)
+        NumberCode.of(feature, types[feature.column], most(feature))
+        if isinstance(feature, Numeric)
+        else CategoryCode.of(feature)
         for feature in features_of(dataset.declaration)
     )
 

@@ -161,7 +161,7 @@ class Database(OwnerCalls, TrainingCalls, ScoringCalls, StatisticCalls):
             If `source` is a query.
         """
         query = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
-        datasets = self.query(query, self.table(table_name(source)))
+        datasets = self.query(query, self.qualified_table(table_name(source)))
         return datasets[0]["name"] if datasets else None
 
     def recover(self) -> None:
@@ -172,7 +172,7 @@ class Database(OwnerCalls, TrainingCalls, ScoringCalls, StatisticCalls):
 def quoted(database: Database, table: str) -> str:
     """Return a table's name with its schema, quoted if SQL requires it."""
     try:
-        name = database.table(table)
+        name = database.qualified_table(table)
     except Exception as error:
         if getattr(error, "sqlstate", None) not in _NO_TABLE:
             raise

@@ -89,7 +89,7 @@ class ScoringCalls(Calls):
             answer=_answer(_PREDICTORS[declaration.kind], declaration.kind),
             probabilities=_answer("probabilities", "probabilities") if has_probabilities else sql.SQL("null"),
         )
-        rows = self.query(statement.as_string(), self.table(table) or table, vector, most, found["id"])
+        rows = self.query(statement.as_string(), self.qualified_table(table) or table, vector, most, found["id"])
         probabilities = [row["probabilities"] and row["probabilities"].get(row["answer"]) for row in rows]
         return Predictions(
             declaration.kind,
