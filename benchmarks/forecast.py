@@ -1,8 +1,9 @@
 """The table of constants of `dbdp.algorithms.stages.forecast`: `python -m benchmarks.forecast` trains and fits it.
 
 Trains the default on generated tables, by the plan's own run over rows in memory, and compares each model with one
-without privacy on other rows of the same table. `train` appends a line for each training to a file, `fit` prints the
-constants, and `test` prints how often the forecast was right on tables of other seeds. Shapes: features (n, d).
+without privacy on other rows of the same table. `train` appends a line for each training to a file, with `--curves`
+for private splines, `fit` prints the constants, `test` prints how often the forecast was right on tables of other
+seeds, and `compare` what curves gained on the same tables. Shapes: features (n, d).
 """
 
 import argparse
@@ -11,7 +12,8 @@ import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,17 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.regret import Rows
 from dbdp.algorithms import Facts, Request, plan
+from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
 from dbdp.algorithms.stages import forecast
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, ColumnBlock, RowBlocks
+from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
 BINARY, CLASSES, NUMBERS = "binary", "classes", "numbers"
 TESTED = 4000  # rows that measure a model; their probabilities are known, so that few are enough
 SHARES = 0.05, 0.95  # the quantiles of a range: real tables are less alike than generated ones
 FEW = 300  # results, for which a fit has no bends, and nothing of the rows but their signal
 WORSE_LOG_LOSS, WORSE_R2 = 0.002, 0.01  # above a constant's: less is not seen
+FEWEST_SIGNAL = 60  # nμ, below which no curves are trained
 FEWEST = 0.1  # of the results, in which a quantile is clearly above 0; else it is 0 everywhere
 MOST_NUMBERS, MOST_COORDINATES = 3_000_000, 400  # about n·d, and d, of a table
 
@@ -58,6 +64,21 @@ class Setting:
     levels: int  # the most categories of a column, of unequal frequencies
     bend: float  # share of the signal's variance that no linear model explains
     is_skewed: bool  # whether a number's residuals are lognormal
+
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> "Setting":
+        """Return the setting of a training."""
+        return cls(**{each.name: result[each.name] for each in fields(cls)})
+
+    @property
+    def numbers(self) -> int:
+        """How many columns are numbers."""
+        return round(self.columns * (1 - self.categories))
+
+    @property
+    def signal_of_rows(self) -> float:
+        """Return n·μ."""
+        return self.rows / analytic_noise_multiplier(self.epsilon, self.delta)
 
     @classmethod
     def drawn(cls, kind: str, seed: int, *, pure: bool) -> "Setting":
@@ -98,44 +119,58 @@ class Table:
     labels: np.ndarray
     tested: np.ndarray
     truth: np.ndarray
+    blocks: RowBlocks | None = None  # of rows with hat functions for each number
 
 
-def generated(setting: Setting) -> Table:
-    """Return the table of a setting."""
+def generated(setting: Setting, *, curves: bool = False) -> Table:
+    """Return the table of a setting, with hat functions for each number if there are to be curves."""
     random = np.random.default_rng([setting.seed, 1])
-    features, effects = _columns(setting, random)
-    n = setting.rows
+    parts, effects = _columns(setting, random)
+    n, radius = setting.rows, math.sqrt(setting.columns + 1)
+    blocks = RowBlocks(tuple(_block(each) for each in parts), radius) if curves else None
+    rows = [_hats(each) if curves and each.shape[1] == 1 else each for each in parts]
+    features = np.column_stack([*rows, np.ones(len(effects))]) / radius
     if setting.kind == NUMBERS:
         labels = _numbers(setting, effects[:, 0], random)
-        return Table(features[:n], labels[:n], features[n:], labels[n:])
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
+        return Table(features[:n], labels[:n], features[n:], labels[n:], blocks)
+    if not curves:
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
     probabilities = _probabilities(setting, effects, n)
     drawn = (random.random((n, 1)) > probabilities[:n].cumsum(axis=1)[:, :-1]).sum(axis=1)
     labels = 2.0 * drawn - 1 if setting.kind == BINARY else drawn + 1.0
-    return Table(features[:n], labels, features[n:], probabilities[n:])
+    return Table(features[:n], labels, features[n:], probabilities[n:], blocks)
 
 
-def _columns(setting: Setting, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return encoded rows of norm at most 1, and the effects (rows, outputs), each of mean 0 and deviation 1."""
+def _hats(number: np.ndarray) -> np.ndarray:
+    """Return the hat functions of a number in [-1, 1], shape (rows, KNOTS)."""
+    return np.maximum(0, 1 - np.abs((number + 1) / 2 * (KNOTS - 1) - np.arange(KNOTS)))
+
+
+def _block(part: np.ndarray) -> ColumnBlock:
+    return ColumnBlock(CURVE, KNOTS) if part.shape[1] == 1 else ColumnBlock(CATEGORY, part.shape[1])
+
+
+def _columns(setting: Setting, random: np.random.Generator) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the coordinates of each column, and the effects (rows, outputs), each of mean 0 and deviation 1."""
     rows, p = setting.rows + TESTED, setting.columns
     common = random.normal(size=(rows, 1)) * random.choice([-1.0, 1.0], p)
     own = random.normal(size=(rows, p))
     latent = math.sqrt(setting.correlation) * common + math.sqrt(1 - setting.correlation) * own
-    numeric = round(p * (1 - setting.categories))
+    numeric = setting.numbers
     widths = setting.width * np.exp(0.5 * random.normal(size=numeric))
     values = latent[:, :numeric] / widths
     amounts = random.random(numeric) < setting.skewed
     values[:, amounts] = 2 * np.exp(latent[:, :numeric][:, amounts]) / (3 * widths[amounts]) - 1
     numbers = np.clip(values, -1, 1)
-    parts = [_categories(column, setting.levels, random) for column in latent[:, numeric:].T]
-    encoded = np.column_stack([numbers, *parts])
+    parts = [*numbers.T[:, :, None], *(_categories(each, setting.levels, random) for each in latent[:, numeric:].T)]
+    encoded = np.column_stack(parts)
     weights = random.normal(size=(encoded.shape[1], setting.outputs))
     effects = (1.0 + random.permutation(numeric)) ** -setting.decay / np.maximum(numbers.std(axis=0), 1e-3)
     weights[:numeric] *= effects[:, None]
     linear = _standard(encoded @ weights)
     bent = _standard(linear**2 + 0.5 * np.roll(linear, 1, axis=1) * latent[:, :1])
     effects = _standard(math.sqrt(1 - setting.bend) * linear + math.sqrt(setting.bend) * bent)
-    return np.column_stack([encoded, np.ones(rows)]) / math.sqrt(p + 1), effects
+    return parts, effects
 
 
 def _categories(column: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
@@ -177,10 +212,10 @@ def _probabilities(setting: Setting, effects: np.ndarray, n: int) -> np.ndarray:
 # --- trainings ------------------------------------------------------------------------------------------------
 
 
-def measured(setting: Setting) -> dict[str, Any]:
+def measured(setting: Setting, *, curves: bool = False) -> dict[str, Any]:
     """Return the figures of the private model, of one without privacy, and of a constant, on the tested rows."""
-    table = generated(setting)
-    facts = Facts(*table.features.shape, setting.outputs, setting.kind != NUMBERS)
+    table, plain = generated(setting, curves=curves), generated(setting)
+    facts = Facts(*table.features.shape, setting.outputs, setting.kind != NUMBERS, blocks=table.blocks)
     planned = plan(Request(setting.epsilon, setting.delta), facts)
     models = planned.run(Rows(table.features.copy(), table.labels)).models
     figures = _of_numbers if setting.kind == NUMBERS else _of_classes
@@ -189,7 +224,7 @@ def measured(setting: Setting) -> dict[str, Any]:
         "dimension": facts.dimension,
         "algorithm": planned.request.algorithm,
         "private": figures(table, table.tested @ models.T),
-        "reference": figures(table, _reference(setting, table)),
+        "reference": figures(table, _reference(setting, plain)),
         "constant": figures(table, _constant(setting, table)),
         "plan": {name: planned.explain().get(name) for name in ("warning", "predicted_loss")},
     }
@@ -237,13 +272,15 @@ def _constant(setting: Setting, table: Table) -> np.ndarray:
     return np.tile(logs, (len(table.tested), 1))
 
 
-def train(path: Path, kind: str, seeds: range, *, pure: bool) -> None:
-    """Append a line for each training."""
+def train(path: Path, kind: str, seeds: range, *, pure: bool, curves: bool) -> None:
+    """Append a line for each training; of curves only where there are numbers, and a signal of FEWEST_SIGNAL."""
     with path.open("a", encoding="utf-8") as lines:
         for seed in seeds:
             setting = Setting.drawn(kind, seed, pure=pure)
+            if curves and not (setting.numbers and setting.signal_of_rows > FEWEST_SIGNAL):
+                continue
             try:
-                lines.write(json.dumps(measured(setting)) + "\n")
+                lines.write(json.dumps(measured(setting, curves=curves)) + "\n")
             except ValueError as error:
                 print(setting, error, file=sys.stderr)
             lines.flush()
@@ -300,17 +337,24 @@ def _quantile(design: np.ndarray, target: np.ndarray, share: float) -> np.ndarra
 def families(folder: Path) -> Iterator[tuple[tuple[str, bool, str], list[dict[str, Any]]]]:
     """Yield the results of each algorithm and kind of label; the majority class has no forecast."""
     for kind in (BINARY, CLASSES, NUMBERS):
-        for pure, algorithm in ((False, "preconditioned_gd"), (True, "objective_perturbation")):
-            path = named(folder, kind, pure=pure)
+        for algorithm, how in FAMILIES.items():
+            path = named(folder, kind, **how)
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
             results = [each for each in map(json.loads, lines) if each["algorithm"] == algorithm]
             if results:
-                yield (algorithm, pure, kind), results
+                yield (algorithm, how["pure"], kind), results
 
 
-def named(folder: Path, kind: str, *, pure: bool) -> Path:
+FAMILIES = {
+    "preconditioned_gd": {"pure": False, "curves": False},
+    "private_splines": {"pure": False, "curves": True},
+    "objective_perturbation": {"pure": True, "curves": False},
+}
+
+
+def named(folder: Path, kind: str, *, pure: bool, curves: bool) -> Path:
     """Return the file of a family."""
-    return folder / f"{kind}{'-pure' if pure else ''}.jsonl"
+    return folder / f"{kind}{'-pure' if pure else ''}{'-curves' if curves else ''}.jsonl"
 
 
 def fit(folder: Path) -> None:
@@ -339,7 +383,8 @@ class Checked:
         """Return a training with the forecast of the present constants."""
         request = Request(result["epsilon"], result["delta"], algorithm=result["algorithm"])
         facts = facts_of(result)
-        return cls(result, forecast.ranges(request, facts), "warning" in plan(request, facts).explain())
+        is_warned = bool(result["plan"]["warning"]) or "warning" in forecast.forecast(request, facts)
+        return cls(result, forecast.ranges(request, facts), is_warned)
 
     def is_right(self, measure: str) -> bool:
         """Return whether a cost is in its range; one that is not clearly above 0 is in a range that begins there."""
@@ -367,6 +412,30 @@ def test(folder: Path) -> None:
         print(f"| {algorithm} | {kind} | {len(every)} | {right} | {shown} |")
 
 
+def compare(folder: Path) -> None:
+    """Print what curves gained over straight lines on the same tables, by n·μ: in log loss, or in R²."""
+    found = {key: {each["seed"]: each for each in results} for key, results in families(folder)}
+    print("| label | n·μ | tables | mean gain | median | least | most |\n|" + "---|" * 7)
+    for kind in (BINARY, NUMBERS):
+        curved, straight = (found.get((each, False, kind), {}) for each in ("private_splines", "preconditioned_gd"))
+        pairs = [(straight[seed], each) for seed, each in curved.items() if seed in straight]
+        for low, high in pairwise((FEWEST_SIGNAL, 150, 300, 500, 1000, 3000, math.inf)):
+            gains = [_gain(*pair) for pair in pairs if low <= Setting.of(pair[0]).signal_of_rows < high]
+            if gains:
+                shown = " | ".join(
+                    f"{each:+.4f}" for each in (np.mean(gains), np.median(gains), min(gains), max(gains))
+                )
+                print(f"| {kind} | {low:g} to {high:g} | {len(gains)} | {shown} |")
+
+
+def _gain(straight: dict[str, Any], curved: dict[str, Any]) -> float:
+    """Return by how much curves predict better: in log loss, or in R²."""
+    if curved["kind"] != NUMBERS:
+        return float(straight["private"]["log_loss"] - curved["private"]["log_loss"])
+    squares = [each["private"]["rmse"] ** 2 / each["constant"]["rmse"] ** 2 for each in (straight, curved)]
+    return float(squares[0] - squares[1])
+
+
 def _percent(values: Iterable[bool]) -> str:
     found = list(values)
     return f"{100 * sum(found) / len(found):.1f} %" if found else "–"
@@ -375,9 +444,10 @@ def _percent(values: Iterable[bool]) -> str:
 def main() -> int:
     """Train, fit or test."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.forecast", description=__doc__)
-    parser.add_argument("action", choices=("train", "fit", "test"))
+    parser.add_argument("action", choices=("train", "fit", "test", "compare"))
     parser.add_argument("--kind", choices=(BINARY, CLASSES, NUMBERS), default=BINARY)
     parser.add_argument("--pure", action="store_true", help="δ = 0")
+    parser.add_argument("--curves", action="store_true", help="private splines")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=300, help="tables")
     parser.add_argument("--folder", type=Path, default=Path("build/forecast"), help="of results")
@@ -385,9 +455,10 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.action == "train":
         seeds = range(options.first, options.first + options.count)
-        train(named(options.folder, options.kind, pure=options.pure), options.kind, seeds, pure=options.pure)
+        how = {"pure": options.pure, "curves": options.curves}
+        train(named(options.folder, options.kind, **how), options.kind, seeds, **how)
     else:
-        (fit if options.action == "fit" else test)(options.folder)
+        {"fit": fit, "test": test, "compare": compare}[options.action](options.folder)
     return 0
 
 

@@ -23,6 +23,7 @@ DICTIONARIES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("d
 BINARY, CLASSES, REGRESSION = "binary", "classes", "regression"
 PIXELS, BRIGHTEST = 784, 255
 TEST_SHARE = 0.2
+OF_NUMBERS = (0.1, 0.4, 1, 4)  # ε
 GENERATED = "generated:"
 
 
@@ -39,7 +40,7 @@ class Data:
     declared: Mapping[str, Any]  # of the label, as register_dataset takes it
     features: Mapping[str, Any]
     rows: pd.DataFrame
-    epsilons: tuple[float, ...] = (0.1, 0.4, 1.6)
+    epsilons: tuple[float, ...] = (0.1, 0.4, 1.6, 4)
     delta: float = 1e-8
 
     @property
@@ -125,6 +126,12 @@ def load_bank() -> Data:
     return Data("bank", "y", {"positive": "yes"}, DICTIONARIES["bank"], read_csv("bank"))
 
 
+def load_credit_card() -> Data:
+    """Return Default of Credit Card Clients of UCI (Yeh & Lien 2009)."""
+    label, declared = "default_payment_next_month", DICTIONARIES["creditcard"]
+    return Data("creditcard", label, {"positive": "1"}, declared, read_csv("creditcard").astype({label: str}))
+
+
 def load_covertype() -> Data:
     """Return a sixth of Covertype of UCI (Blackard 1998), class 2 against the rest."""
     rows = read_csv("covertype_part")
@@ -137,13 +144,13 @@ def load_covertype() -> Data:
 def load_wine() -> Data:
     """Return Wine Quality of UCI (Cortez et al. 2009)."""
     declared = {"label_bounds": [0, 10]}
-    return Data("wine", "quality", declared, DICTIONARIES["wine"], read_csv("wine"), (0.1, 1), 1e-6)
+    return Data("wine", "quality", declared, DICTIONARIES["wine"], read_csv("wine"), OF_NUMBERS, 1e-6)
 
 
 def load_bike() -> Data:
     """Return Bike Sharing of UCI by the hour (Fanaee-T & Gama 2013)."""
     declared = {"label_bounds": [0, 1000]}
-    return Data("bike", "cnt", declared, DICTIONARIES["bike"], read_csv("bike"), (0.1, 1), 1e-6)
+    return Data("bike", "cnt", declared, DICTIONARIES["bike"], read_csv("bike"), OF_NUMBERS, 1e-6)
 
 
 def load_mnist() -> Data:
@@ -171,6 +178,7 @@ def of_family(name: str, family: "generated.Family") -> Data:
 LOADERS = {
     "adult": load_adult,
     "bank": load_bank,
+    "creditcard": load_credit_card,
     "covertype_part": load_covertype,
     "wine": load_wine,
     "bike": load_bike,

@@ -102,5 +102,7 @@ class InDatabase:
 
 def kind(data: Data, name: str) -> str:
     """Return the type of a column in the database."""
-    number = data.task == REGRESSION if name == data.label else not is_text(data.features[name])
-    return "float8" if number else "text"
+    is_number = data.task == REGRESSION if name == data.label else not is_text(data.features[name])
+    if not is_number:
+        return "text"
+    return "bigint" if data.rows[name].dtype.kind in "iu" else "float8"

@@ -191,6 +191,9 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
         reason = f"{facts.dimension} coordinates are above {MOST_DIMENSION}, the limit of preconditioned_gd"
         return {"objective_perturbation": reason}
     signal = signal_of(request, facts)
+    if facts.blocks is not None:
+        total = signal * facts.dimension
+        return {"private_splines": f"n·μ = {total:.3g} is enough for a curve for each number"}
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: least noise, in the coordinates of a noisy second moment"}
     is_hidden = facts.is_classifier and signal < LEAST_SIGNAL
     if is_hidden and _refused_option(replace(request, algorithm="majority"), facts) is None:

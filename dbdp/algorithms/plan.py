@@ -127,6 +127,8 @@ class Request:
         Pairs of columns with their cells as features too: `auto`, `none`, a number, or pairs such as `age*education`.
     pair_cells : int | None
         The most cells of a pair.
+    monotone : str | None
+        Numbers that may only raise a score (1), or only lower it (-1), as JSON or as a mapping of columns.
     """
 
     epsilon: float
@@ -158,12 +160,14 @@ class Request:
     name: str | None = None
     pairs: str | None = None
     pair_cells: int | None = None
+    monotone: str | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             object.__setattr__(self, each.name, plain(getattr(self, each.name)))
-        if isinstance(self.settings, Mapping):
-            object.__setattr__(self, "settings", json.dumps(self.settings))
+        for name in ("settings", "monotone"):
+            if isinstance(getattr(self, name), Mapping):
+                object.__setattr__(self, name, json.dumps(getattr(self, name)))
         if self.pairs is not None:
             object.__setattr__(self, "pairs", pairs.as_text(self.pairs))
 

@@ -5,16 +5,22 @@ from dataclasses import replace
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import signal_of
-from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
+from dbdp.algorithms.combined.groups import GroupsRequest
+from dbdp.algorithms.combined.tuning import TuningRequest
+from dbdp.algorithms.families.preconditioned.private_splines import KNOTS, enough_signal
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
+from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.monotone import directions
 from dbdp.learning.rows.pairs import CELLS_OF_NAMED, NONE, USUAL_CELLS, Names
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import row_blocks
 
+SPLINES = "private_splines"
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
 MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
@@ -39,9 +45,17 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         reach=declaration.reach,
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
-        blocks=row_blocks(declaration) if request.algorithm == "private_splines" else None,
+        blocks=_blocks(declaration, request),
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
+
+
+def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
+    """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
+    if request.algorithm != SPLINES and not declaration.curves:
+        return None
+    named = directions(request.monotone, declaration.parts, declaration.pairs)
+    return row_blocks(declaration, named)
 
 
 def _label_half(bounds: tuple[float, float] | None) -> float | None:
@@ -61,9 +75,31 @@ def check_regression(dataset: RegisteredDataset) -> None:
 def coded(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
     """Return the dataset with the pairs of columns and the knots of a request, and the request that names each pair."""
     dataset, request = paired(dataset, request)
-    if request.algorithm == "private_splines" and not dataset.declaration.vector:
-        dataset = replace(dataset, declaration=dataset.with_knots(KNOTS))
-    return dataset, request
+    return (_curved(dataset) if _has_curves(dataset, request) else dataset), request
+
+
+def _curved(dataset: RegisteredDataset) -> RegisteredDataset:
+    return replace(dataset, declaration=dataset.with_knots(KNOTS))
+
+
+def _has_curves(dataset: RegisteredDataset, request: Request) -> bool:
+    if dataset.declaration.vector:
+        return False
+    return request.algorithm == SPLINES or (request.algorithm == AUTO and _bears_curves(dataset, request))
+
+
+def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
+    """Return whether `auto` learns a curve for each number, by public facts: where n·μ is enough for each."""
+    check_epsilon_delta(request.epsilon, request.delta)
+    declaration, others = dataset.declaration, (request.network, request.projection, request.summary)
+    if not request.delta or others != (None, None, None) or declaration.outputs > 1 or not declaration.intercept:
+        return False
+    curved = _curved(dataset)
+    public, curves = facts(curved, request), curved.declaration.curves
+    if not curves or public.dimension > MOST_DIMENSION:
+        return False
+    enough = enough_signal(curves + len(declaration.pairs), is_classifier=public.is_classifier)
+    return signal_of(request, public) * public.dimension >= enough
 
 
 def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
@@ -80,13 +116,25 @@ def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredData
     return replace(dataset, declaration=declaration), named
 
 
-def coded_for_several(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredDataset, Request]:
-    """As `coded`, for several trainings; raise ValueError for `auto`, which decides by the rows of one."""
-    if request.pairs == AUTO:
+def coded_for_several(
+    dataset: RegisteredDataset, request: TuningRequest | GroupsRequest
+) -> tuple[RegisteredDataset, Request]:
+    """As `coded`, for several trainings of one encoding.
+
+    Raise ValueError for pairs = 'auto', which decides by the rows of one, and if only some runs learn curves.
+    """
+    if request.base.pairs == AUTO:
         raise ValueError(
             "pairs = 'auto' needs one training run, and this call has several; name pairs, or give a number"
         )
-    return coded(dataset, request)
+    dataset, base = paired(dataset, request.base)
+    runs = [replace(base, algorithm=each) for each in request.algorithms]
+    are_curved = {_has_curves(dataset, run) for run in runs}
+    if len(are_curved) > 1:
+        raise ValueError(
+            f"only some candidates learn a curve for each number, as {SPLINES} does; name one algorithm for all of them"
+        )
+    return (_curved(dataset) if are_curved == {True} else dataset), base
 
 
 def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:
@@ -125,9 +173,12 @@ def _is_affordable(dataset: RegisteredDataset, request: Request, chosen: Sequenc
     """Return whether pairs leave `preconditioned_gd` a signal n·μ/d of LEAST_SIGNAL, by public facts.
 
     Nothing was measured for other algorithms, for several classes, and with a projection or a summary: they have none.
+    Nor have curves, which `auto` learns first.
     """
     check_epsilon_delta(request.epsilon, request.delta)
     is_measured = request.algorithm in (AUTO, "preconditioned_gd") and request.delta > 0
+    if _has_curves(dataset, request):
+        return False
     is_plain = request.summary is None and request.projection is None and dataset.declaration.outputs == 1
     if not (is_measured and is_plain):
         return False

@@ -48,7 +48,7 @@ class Planned:
             dataset, request = coded(dataset, request)
             plan = algorithms.plan(request, known(session, dataset, request))
             return cls(dataset, request, plan, plan.request, plan.explain() | request.naming)
-        dataset, base = coded_for_several(dataset, request.base)
+        dataset, base = coded_for_several(dataset, request)
         facts, request = known(session, dataset, base), replace(request, base=base)
         if isinstance(request, TuningRequest):
             choice = tuning.tuning_plan(request, facts)

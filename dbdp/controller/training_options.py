@@ -48,16 +48,21 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "or auto, which decides by public facts; default none. For linear models of columns.",
     "pair_cells": "Most cells of a pair; default 20, or 64 of named pairs. Numbers are cut into bins, and categories "
     "merged in the declared order.",
+    "monotone": 'Columns that may only raise a score, or only lower it, as JSON, such as {"age": 1, "hours": -1}.',
     "name": "Name of the model, such as readmission; each further training run under it is a new version.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
 
 
 def check_without_columns(request: Request) -> None:
-    """Raise ValueError for a request with pairs, where only numbers of rows and features are known."""
+    """Raise ValueError for a request that names columns, where only numbers of rows and features are known."""
     if request.pairs not in (None, NONE):
         raise ValueError(
             f"pairs = {request.pairs!r} need the columns of a dataset; leave them out, or call dbdp.dp_explain"
+        )
+    if request.monotone is not None:
+        raise ValueError(
+            f"monotone = {request.monotone!r} needs the columns of a dataset; leave it out, or call dbdp.dp_explain"
         )
 
 

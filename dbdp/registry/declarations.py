@@ -125,6 +125,11 @@ class Declaration:
         return replace(self, numeric=tuple(numeric), encoding=CENTRED if self.kind == "real" else SCALED)
 
     @property
+    def curves(self) -> int:
+        """How many numbers have knots."""
+        return sum(bool(each.knots) for each in self.numeric)
+
+    @property
     def parts(self) -> tuple[Numeric | Categorical, ...]:
         """The feature columns, in the order of a record; none for an array."""
         return (*self.numeric, *self.categorical)

@@ -216,7 +216,7 @@ as $body$
 @refusing functions.dp_tune@
 $body$;
 comment on function dbdp.dp_tune is
-'choose privately among candidates, [{"settings": {"clip": 0.2}}, …], and store the chosen model: shared_moment for preconditioned_gd, else disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
+'choose privately among candidates, [{"settings": {"clip": 0.2}}, …], and store the chosen model: shared_moment for preconditioned_gd and private_splines, else disjoint_portions (Algorithm 3 of Wu et al. 2017) or random_repetition';
 
 create or replace function dbdp.dp_explain_tuning(
   dataset text,

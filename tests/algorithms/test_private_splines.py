@@ -15,14 +15,17 @@ from dbdp.algorithms.families.preconditioned.column_bases import additive_precon
 from dbdp.algorithms.families.preconditioned.flattening import CutMomentRelease, flattened
 from dbdp.algorithms.rows import silent
 from dbdp.algorithms.stages.column_moments import ColumnRelease, nearest_shares
+from dbdp.algorithms.stages.label_window import LabelWindow, WindowRelease
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.block_moments import PARTS, BlockMoments
 from dbdp.learning.counts.cut_moments import MOST_ROWS, STEPS, CutMoment
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder
 from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.monotone import monotone_models
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 
+RANDOM = np.random.default_rng()
 KNOTS = 8
 BLOCKS = RowBlocks((ColumnBlock(CURVE, KNOTS), ColumnBlock(CATEGORY, 3), ColumnBlock(INDICATOR, 1)), 2.0)
 DIMENSION = KNOTS + 3 + 1 + 1
@@ -118,7 +121,7 @@ def test_nearest_shares_are_shares(noisy):
 def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
     descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
     square = descent.columns.multiplier**-2 + descent.passes * descent.step_multiplier**-2
-    square += descent._multiplier_of(descent.cross_share) ** -2 if descent.cross_share else 0
+    square += sum(descent._multiplier_of(each) ** -2 for each in (descent.cross_share, descent.label_share) if each)
     square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
     square += 2 * descent.residuals.multiplier**-2 if descent.residuals else 0
     assert 1 - 1e-9 < square * analytic_noise_multiplier(epsilon, 1e-6) ** 2 <= 1
@@ -243,6 +246,21 @@ def test_columns_that_say_the_same_are_no_steep_direction(copies):
     assert starts[1] == pytest.approx(0.3, abs=0.01)
 
 
+@pytest.mark.parametrize("is_number", [False, True])
+def test_little_signal_leaves_no_coordinate_far_from_its_mean(is_number):
+    """The noise of a mean that is on no simplex, or of the number of rows, made coordinates of thousands."""
+    features, blocks, _ = together(4)
+    labels = np.where(RANDOM.random(len(features)) < 0.5, 1.0, -1.0)
+
+    def is_short():
+        release = ColumnRelease(blocks, is_number, features.shape[1], 10_000.0)
+        found = release.released(RowsInMemory(features, labels))
+        way, _ = additive_preconditioner(blocks, found, 3.0, 0.0, is_number=is_number)
+        return np.square(features @ way.matrix.T * way.scale).sum(axis=1).max() < 500
+
+    assert usually(lambda: all(is_short() for _ in range(10)))
+
+
 def test_noise_flattens_no_direction():
     """What is not clear of the noise stays as it was thought."""
     features, blocks, labels = together(1)
@@ -250,8 +268,12 @@ def test_noise_flattens_no_direction():
     way, variances = additive_preconditioner(
         blocks, ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows), 1e9, 0.0, is_number=False
     )
-    flat = flattened(rows, way, variances, len(features), 1e5)
-    assert np.linalg.norm(flat.matrix * flat.scale - way.matrix * way.scale, 2) < 0.5 * way.scale
+
+    def stays():
+        flat = flattened(rows, way, variances, len(features), 1e5)
+        return np.linalg.norm(flat.matrix * flat.scale - way.matrix * way.scale, 2) < 0.5 * way.scale
+
+    assert usually(stays, 0.2)  # one run in 11 has noise beyond its usual largest eigenvalue
 
 
 # --- the training ---------------------------------------------------------------------------------------------
@@ -305,8 +327,9 @@ def test_a_release_evaluates_itself():
 
 
 @pytest.mark.parametrize("scale", [1, 2, 4, 8, 50])
-def test_residuals_shorten_the_clip_of_splines_much_or_not(scale):
-    """Labels in a small part of their bounds have short residuals; a clip that is a little shorter gains nothing."""
+def test_residuals_shorten_the_clip_of_splines_much_or_not(scale, monkeypatch):
+    """Labels in a small part of their window have short residuals; a clip that is a little shorter gains nothing."""
+    monkeypatch.setattr(WindowRelease, "released", lambda *_: LabelWindow(0.0, 1.0))
     features, labels = curved(False)
     made = plan(
         Request(8.0, 1e-6, algorithm="private_splines"), Facts(20_000, DIMENSION, is_classifier=False, blocks=BLOCKS)
@@ -315,6 +338,62 @@ def test_residuals_shorten_the_clip_of_splines_much_or_not(scale):
     part = figures["clip_norm"] / math.sqrt(figures["effective_dimension"]) / made.method.clip
     assert part <= 0.4 or part > 1 - 1e-9
     assert part < 0.4 or scale < 50
+
+
+# --- monotone columns -----------------------------------------------------------------------------------------
+
+
+def with_directions(*directions):
+    columns = zip(BLOCKS.blocks, directions, strict=True)
+    return RowBlocks(tuple(replace(block, direction=each) for block, each in columns), BLOCKS.radius)
+
+
+@pytest.mark.parametrize("is_classifier", [True, False])
+@pytest.mark.parametrize("direction", [1, -1])
+def test_a_monotone_curve_is_learned_calibrated_and_evaluated(is_classifier, direction):
+    """The truth rises, then falls: of it only one half can be learned, and the rest is flat; control: no direction."""
+    features, labels = curved(is_classifier)
+    facts = Facts(20_000, DIMENSION, is_classifier=is_classifier, blocks=with_directions(direction, 0, 0))
+    constrained = plan(Request(1.0, 1e-6, algorithm="private_splines"), facts).run(RowsInMemory(features, labels))
+    free = planned(is_classifier=is_classifier).run(RowsInMemory(features, labels))
+    steps = direction * np.diff(constrained.models[0, :KNOTS])
+    assert (steps >= 0).all()
+    assert usually(lambda: steps.max() > 0.02)
+    assert (direction * np.diff(free.models[0, :KNOTS]) < 0).any()
+    scores = features @ constrained.models[0]
+    if is_classifier:  # calibrated as it is released
+        assert abs(np.mean(1 / (1 + np.exp(-scores))) - np.mean(labels > 0)) < 0.05
+    found = constrained.figures["evaluation"]["accuracy" if is_classifier else "rmse"]
+    truth = np.mean((scores > 0) == (labels > 0)) if is_classifier else np.sqrt(np.mean((labels - scores) ** 2))
+    assert abs(found["value"] - truth) < 6 * found["plus_minus"] + 0.01
+
+
+@pytest.mark.parametrize(("direction", "is_kept"), [(1, True), (-1, False)])
+def test_a_flag_in_the_wrong_direction_adds_to_the_intercept(direction, is_kept):
+    random = np.random.default_rng()
+    features = encoded(random.random(5000), random.choice(3, 5000), random.random(5000) < 0.3)
+    shares = features.mean(axis=0)[:-1] * BLOCKS.radius
+    model = random.normal(size=(1, DIMENSION))
+    model[0, KNOTS + 3] = 0.7
+    found = monotone_models(model, with_directions(0, 0, direction), shares)
+    assert found[0, KNOTS + 3] == (0.7 if is_kept else 0)
+    assert (features @ found[0]).mean() == pytest.approx((features @ model[0]).mean())
+    assert found[0, : KNOTS + 3].tolist() == model[0, : KNOTS + 3].tolist()
+
+
+@given(st.lists(st.floats(-3, 3), min_size=KNOTS, max_size=KNOTS), st.sampled_from([1, -1]))
+def test_a_curve_keeps_its_mean_and_what_is_in_order(values, direction):
+    random = np.random.default_rng()
+    features = encoded(random.beta(1, 3, 5000), random.choice(3, 5000), random.random(5000) < 0.3)
+    shares = features.mean(axis=0)[:-1] * BLOCKS.radius
+    model = np.array([[*values, *[0.5] * (DIMENSION - KNOTS)]])
+    found = monotone_models(model, with_directions(direction, 0, 0), shares)
+    assert (direction * np.diff(found[0, :KNOTS]) >= 0).all()
+    assert (features @ found[0]).mean() == pytest.approx((features @ model[0]).mean(), abs=0.01)
+    assert found[0, KNOTS:].tolist() == model[0, KNOTS:].tolist()
+    ordered = np.sort(values)[::direction]
+    model[0, :KNOTS] = ordered
+    assert monotone_models(model, with_directions(direction, 0, 0), shares)[0, :KNOTS] == pytest.approx(ordered)
 
 
 # --- pairs of columns -----------------------------------------------------------------------------------------
@@ -402,6 +481,7 @@ def test_a_step_beyond_the_floats_is_refused(size):
 REFUSED = {
     "a pure guarantee": ({}, {"delta": 0.0}, "it adds Gaussian noise"),
     "an array": ({"blocks": None}, {}, "it has a curve for each column, and the feature is an array"),
+    "a projection": ({}, {"projection_dimension": 3, "projection_seed": 1}, "a projection mixes its columns"),
     "no intercept": ({"intercept": False}, {}, "the dataset has no intercept"),
     "several classes": ({"outputs": 3}, {}, "the label has 3 classes"),
 }

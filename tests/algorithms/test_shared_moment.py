@@ -109,7 +109,7 @@ REFUSED = {
     "two second moments": (
         ({}, {"settings": '{"moment_share": 0.2}'}),
         {},
-        "share one second moment .* give moment_share",
+        "share one noisy moment .* give moment_share",
     ),
     "a method of others": (CLIPS, {"method": "disjoint_portions"}, "does not tune preconditioned_gd; leave method out"),
     "this method for others": (

@@ -21,8 +21,9 @@ from generate_series(1, {ROWS}) j;
 update t set u = null where j = 5; update t set c = null where j = 6"""
 FEATURES: dict[str, Any] = {"u": [0, 100], "b": [0, 1], "c": ["a", "b", "c"]}
 OPTIONS: dict[str, Any] = {"features": FEATURES, "negative": "0", "epsilon": 1e6, "delta": 0.1}
-TRAIN = "dbdp.dp_logreg(%s, epsilon => %s, delta => 1e-6, pairs => %s)"
-EXPLAIN = "select dbdp.dp_explain(%s, epsilon => %s, delta => 1e-6, pairs => %s)"
+STRAIGHT = "algorithm => 'preconditioned_gd'"
+TRAIN = f"dbdp.dp_logreg(%s, epsilon => %s, delta => 1e-6, pairs => %s, {STRAIGHT})"
+EXPLAIN = f"select dbdp.dp_explain(%s, epsilon => %s, delta => 1e-6, pairs => %s, {STRAIGHT})"
 
 
 def trained(connection, parameters):
@@ -55,7 +56,7 @@ def test_a_pair_learns_what_no_single_column_says(connection, dataset):
 
 def test_private_splines_learn_a_pair_too(connection, dataset):
     """The model predicts alike from rows and from jsonb; without the pair it says no more than its columns."""
-    splines = TRAIN.removesuffix(")") + ", algorithm => 'private_splines')"
+    splines = TRAIN.replace(STRAIGHT, "algorithm => 'private_splines'")
     plain, model = (released(connection, splines, (dataset, 20, each))[0] for each in ("none", "u*b"))
     plain, model, receipt = plain["model"], model["model"], model["receipt"]
     assert (receipt["knots"], receipt["pairs"], receipt["features"]) == (8, "u*b", 8 + 1 + 3 + 1 + 16)
@@ -68,7 +69,7 @@ def test_private_splines_learn_a_pair_too(connection, dataset):
 
 
 def test_arrays_names_scores_and_weights_have_the_same_cells(connection, dataset):
-    more = "pairs => 'u*b, c * u', pair_cells => 20, name => 'crossed'"
+    more = f"pairs => 'u*b, c * u', pair_cells => 20, name => 'crossed', {STRAIGHT}"
     sql = f"select model from dbdp.dp_logreg(%s, epsilon => 20, delta => 1e-6, {more})"
     (model,) = connection.execute(sql, (dataset,)).fetchone()
     same = "select bool_and(dbdp.predict(%s, t) is not distinct from dbdp.predict(%s, {})) from t"
@@ -94,6 +95,8 @@ def test_auto_decides_by_public_facts(connection, dataset, epsilon, chosen):
     (plan,) = connection.execute(EXPLAIN, (dataset, epsilon, "auto")).fetchone()
     assert plan["pairs"].count("*") == chosen
     assert plan["features"] == 6 + (0 if not chosen else 16 + 6 + 18)
+    curved = EXPLAIN.replace(STRAIGHT, "algorithm => 'auto'")
+    assert connection.execute(curved, (dataset, 50, "auto")).fetchone()[0]["pairs"] == "none"
     connection.execute("update t set u = 50, b = 1, c = 'a'")
     assert connection.execute(EXPLAIN, (dataset, epsilon, "auto")).fetchone()[0]["pairs"] == plan["pairs"]
 
@@ -110,7 +113,7 @@ def test_a_number_is_of_the_pairs_with_the_fewest_cells(connection, dataset):
 
 
 def test_without_the_option_nothing_changes(connection, dataset):
-    (plan,) = connection.execute("select dbdp.dp_explain(%s, epsilon => 1, delta => 1e-6)", (dataset,)).fetchone()
+    (plan,) = connection.execute(f"select dbdp.dp_explain(%s, 1, 1e-6, {STRAIGHT})", (dataset,)).fetchone()
     assert plan["features"] == 6
     assert "pairs" not in plan
 
@@ -215,7 +218,7 @@ def test_a_label_that_is_a_number_and_several_classes_have_pairs(connection, sch
 def test_python_takes_lists_of_pairs_and_predicts_as_sql_does(connection, dataset):
     database = dbdp.connect(connection)
     estimator = dbdp.LogisticRegression(epsilon=20.0, delta=1e-6, pairs=[("u", "b")], database=database).fit(dataset)
-    assert len(estimator.feature_names_) == 5 + 16
+    assert len(estimator.feature_names_) == 8 + 1 + 3 + 16
     rows = connection.execute(
         "select u, b, c, dbdp.predict(%s, t) from t where j > 6", (estimator.model_id_,)
     ).fetchall()
@@ -229,4 +232,4 @@ def test_the_command_line_trains_with_pairs(server_url, dataset):
     options = ["--epsilon", "20", "--delta", "1e-6", "--pairs", "u*b", "--pair-cells", "8", "--json"]
     done = CliRunner().invoke(app, ["train", dataset, *options, "--url", server_url])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["receipt"]["features"] == 6 + 8
+    assert json.loads(done.stdout)["receipt"]["features"] == 8 + 1 + 3 + 1 + 8

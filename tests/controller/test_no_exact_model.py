@@ -209,12 +209,14 @@ def test_only_packed_rows_request_exact_sums():
         "noisy_scores": 1,
         "column_moments": 1,
         "flattening": 1,
+        "label_window": 1,
         "self_evaluation": 1,
         "residual_clip": 2,
     }
     assert sorted(module for module, _ in calls("tally")) == [
         "column_moments",
         "flattening",
+        "label_window",
         "noisy_scores",
         *["residual_clip"] * 2,
         "self_evaluation",

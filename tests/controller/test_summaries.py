@@ -375,7 +375,7 @@ def test_a_training_with_a_summary_spends_all_on_steps(database, summarized, spe
     assert np.subtract(spent(name), before).tolist() == [2 * CHARGE_UNITS, 2 * round(1e-6 * LEAK_UNITS)]
     assert model.receipt["moment_share"] == 0.0 < own.receipt["moment_share"]
     for receipt in (model.receipt, own.receipt):
-        shares = sum(receipt.get(f"{part}_share", 0.0) for part in ("moment", "evaluation", "residual"))
+        shares = sum(receipt.get(f"{part}_share", 0.0) for part in ("moment", "evaluation", "residual", "label"))
         steps = receipt["noise_multiplier"] * math.sqrt((1 - shares) / receipt["steps"])
         assert steps == pytest.approx(analytic_noise_multiplier(1.0, 1e-6))
     assert "noise_scale" not in model.receipt

@@ -30,7 +30,9 @@ def rings(rows: int = 600) -> tuple[np.ndarray, np.ndarray]:
 def test_it_learns_what_no_linear_model_does():
     features, labels = rings()
     stated = {"bounds": [-1, 1], "classes": [False, True]}
-    linear = dbdp.LogisticRegression(epsilon=1e5, delta=1e-3, progress=False, **stated).fit(features, labels)
+    linear = dbdp.LogisticRegression(
+        epsilon=1e5, delta=1e-3, algorithm="preconditioned_gd", progress=False, **stated
+    ).fit(features, labels)
     options = NEAR_EXACT | {"hidden_layer_sizes": (32,), "epochs": 60}
     model = dbdp.MLPClassifier(**options, **stated).fit(features, labels)
     assert model.score(features, labels) > linear.score(features, labels) + 0.1

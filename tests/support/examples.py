@@ -29,6 +29,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "summary": {"summary": 7},
     "pairs": {"pairs": "none"},
     "pair_cells": {"pair_cells": 12, "pairs": "none"},
+    "monotone": {"monotone": '{"u": 1}'},
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dbdp.algorithms import catalogue
-from dbdp.algorithms.plan import Facts, Plan, Request
+from dbdp.algorithms.plan import AUTO, Facts, Plan, Request
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.settings import check_numbers, check_request, objective_of
 from dbdp.privacy.accounting.events import REPLACE_ONE, DisjointDpEvent, Release, SelfComposedDpEvent
@@ -26,6 +26,11 @@ class GroupsRequest:
     base: Request  # the request of every group; its ε and δ hold for each model, and for all together
     group_by: str  # a public column of the dataset, or a categorical feature of a dataset with a capacity
     groups: tuple[str, ...]  # the values for which models are trained; the user declares them
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The one by which the encoding is chosen: `auto` learns no curves of groups, as nothing was measured there."""
+        return (catalogue.USUAL if self.base.algorithm == AUTO else self.base.algorithm,)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A private choice among settings of preconditioned_gd: the descents share one second moment (privacy.md §6)."""
+"""A private choice among settings: the descents share one noisy preconditioner (privacy.md §6)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import PreconditionedPlan, preconditioned_gd_plan
+from dbdp.algorithms.families.preconditioned.private_splines import private_splines_plan
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Pace, Progress, Rows, silent
@@ -16,6 +16,7 @@ from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 METHOD = "shared_moment"
+PLANS = {"preconditioned_gd": preconditioned_gd_plan, "private_splines": private_splines_plan}
 CHOICE_SHARE = 0.1  # of what the steps would have of μ², for the counts of errors by which one is chosen
 WORTH = 30  # of nμ/d that each candidate's steps should have: with less, more noise costs more than settings gain
 
@@ -84,7 +85,7 @@ class SharedTuning:
     def _warning(self) -> dict[str, str]:
         """Return a sentence if tuning is expected to cost more than it gains; else nothing."""
         descent = self.plans[0].method
-        signal = preconditioned_gd.signal_of(descent.multiplier, descent.facts) / self.price
+        signal = descent.facts.rows / descent.multiplier / descent.learned / self.price
         if signal >= WORTH:
             return {}
         return {
@@ -96,21 +97,21 @@ class SharedTuning:
 def shared_plan(
     base: Request, candidates: tuple[Mapping[str, Any], ...], requests: Sequence[Request], facts: Facts
 ) -> SharedTuning:
-    """Return the plan of a tuning of checked requests for preconditioned_gd, from public facts only.
+    """Return the plan of a tuning of checked requests of one of PLANS, from public facts only.
 
-    Proof (privacy.md §6, §16.1, §21.1). The second moment, the steps of k descents, the k counts of errors of their
+    Proof (privacy.md §6, §16.1, §21.1). The moments, the steps of k descents, the k counts of errors of their
     models and the chosen one's table of scores are Gaussian releases of fixed quotients, each given those before: the
     choice follows from noisy counts. Adaptively composed they are one Gaussian (§13) of
     μ² = μ_A² + Σ_i T_i·μ_gi² + μ_c² + μ_h². The parts of 1/z², z the multiplier of (ε, δ), add up to it: m for the
     moment, e for the table, and of the rest r = 1 - m - e the tenth for the counts and (9/10)·r/k for each descent. ∎
     """
-    plans = [preconditioned_gd_plan(each, facts) for each in requests]
+    plans = [PLANS[each.algorithm](each, facts) for each in requests]
     first = plans[0].method
     shares = {(each.method.moment_share, each.method.evaluation_share) for each in plans}
     if len(shares) > 1:
         raise ValueError(
-            "candidates of preconditioned_gd share one second moment and one table of scores; give moment_share and "
-            "evaluation_share the same value in all of them, or leave them out"
+            f"candidates of {requests[0].algorithm} share one noisy moment and one table of scores; give moment_share "
+            "and evaluation_share the same value in all of them, or leave them out"
         )
     rest = 1 - first.moment_share - first.evaluation_share
     own = rest * (1 - CHOICE_SHARE) / len(plans)

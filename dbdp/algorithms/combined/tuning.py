@@ -50,11 +50,10 @@ METHODS = ("disjoint_portions", "random_repetition")  # of algorithms that add n
 SHAPES = {"geometric": 1.0, "poisson": math.inf}
 MOST_CANDIDATES = 100
 HOLDOUT = 5  # one row in this many scores the repetitions
-SHARING = "preconditioned_gd"
-TUNABLE = (SHARING, *catalogue.PERTURBED_ONCE)
+TUNABLE = (*shared_moment.PLANS, *catalogue.PERTURBED_ONCE)
 FIXED = (
     *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
-    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "summary", "name"),
+    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "monotone", "summary", "name"),
 )
 _NEAR = 1 + 1e-6  # relative precision of the choice's default ε
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap
@@ -92,6 +91,11 @@ class TuningRequest:
         object.__setattr__(self, "candidates", tuple(map(plain, parsed(self.candidates))))
         object.__setattr__(self, "repetitions", plain(self.repetitions))
         object.__setattr__(self, "selection_epsilon", plain(self.selection_epsilon))
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The algorithm of each candidate, `auto` for one that names none."""
+        return tuple(str(each.get("algorithm", self.base.algorithm)) for each in self.candidates)
 
 
 @dataclass(frozen=True)
@@ -244,17 +248,21 @@ def _check_losses(requests: Sequence[Request]) -> None:
 
 
 def _share_a_moment(request: TuningRequest, requests: Sequence[Request]) -> bool:
-    """Return whether all candidates are of preconditioned_gd; raise ValueError if some are, or for another method."""
-    own = [each.algorithm == SHARING for each in requests]
-    if any(own) and not all(own):
-        raise ValueError(f"only some candidates are of {SHARING}; give all of them one algorithm")
-    if all(own) and request.method not in (None, shared_moment.METHOD):
-        raise ValueError(f"method {request.method!r} does not tune {SHARING}; leave method out, or choose bolt_on")
-    if not all(own) and request.method == shared_moment.METHOD:
-        raise ValueError(f"method {request.method!r} tunes only {SHARING}; leave method out, or choose that algorithm")
-    if all(own) and (request.repetitions, request.distribution, request.selection_epsilon) != (None, None, None):
-        raise ValueError(f"{SHARING} is tuned without repetitions, distribution and selection_epsilon; leave them out")
-    return all(own)
+    """Return whether candidates share a noisy moment; raise ValueError if only some do, or for another method."""
+    algorithms, method = {each.algorithm for each in requests}, request.method
+    sharing = sorted(algorithms & set(shared_moment.PLANS))
+    if sharing and len(algorithms) > 1:
+        raise ValueError(f"only some candidates are of {sharing[0]}; give all of them one algorithm")
+    if sharing and method not in (None, shared_moment.METHOD):
+        raise ValueError(f"method {method!r} does not tune {sharing[0]}; leave method out, or choose bolt_on")
+    if not sharing and method == shared_moment.METHOD:
+        listed = " and ".join(shared_moment.PLANS)
+        raise ValueError(f"method {method!r} tunes only {listed}; leave method out, or choose one of them")
+    if sharing and (request.repetitions, request.distribution, request.selection_epsilon) != (None, None, None):
+        raise ValueError(
+            f"{sharing[0]} is tuned without repetitions, distribution and selection_epsilon; leave them out"
+        )
+    return bool(sharing)
 
 
 def _read_on(plan: PerturbedOnce, rows: Rows, passes: int) -> None:
@@ -291,8 +299,8 @@ def _candidate(base: Request, settings: Mapping[str, Any]) -> Request:
 def _planned(request: Request, facts: Facts, rows: int) -> PerturbedOnce:
     if request.algorithm in tuple(catalogue.NOISY_WHILE_TRAINING):  # a tuple, as JSON may contain an unhashable value
         raise ValueError(
-            f"algorithm {request.algorithm!r} adds noise while it trains, and only {SHARING} of such algorithms is "
-            f"tuned; choose one of {', '.join(TUNABLE)}"
+            f"algorithm {request.algorithm!r} adds noise while it trains, and of such algorithms only "
+            f"{' and '.join(shared_moment.PLANS)} are tuned; choose one of {', '.join(TUNABLE)}"
         )
     own = replace(facts, rows=rows)
     catalogue.check(request, own)

@@ -76,7 +76,7 @@ class ColumnRelease:
         described, no_model = tallies.described(tally, outputs=1, dimension=self.dimension), np.zeros(self.dimension)
         noisy = self.noise.release(rows.tally(no_model, described) / PARTS * self._weights) / self._weights
         *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])
-        found = max(labels.sum(), 1.0)
+        found = max(labels.sum(), self.noise.noise_scale * math.sqrt(len(labels)))  # rows, above the noise of a sum
         columns = [
             _curve_moment(part / found, block.width) if block.kind == CURVE else nearest_shares(part / found)
             for block, part in zip(self.rows_of.blocks, parts, strict=True)

@@ -129,6 +129,7 @@ class _OfLinearModels(_OfEstimators, total=False):
     summary: int | None
     pairs: str | int | Sequence[Sequence[str]] | None
     pair_cells: int | None
+    monotone: str | Mapping[str, int] | None
 
 
 class OfNetworks(_OfEstimators, total=False):

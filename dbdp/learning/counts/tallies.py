@@ -163,7 +163,22 @@ class Scores:
         return np.append(table, score_tables.parts(scores[valid, -1]).sum()) if self.has_constant else table
 
 
-OCTAVES = 13  # of residuals in packed labels: (1, 2], (1/2, 1], …, [0, 2⁻¹¹]
+@dataclass(frozen=True)
+class NumberCells:
+    """Rows by a label that is a number, in equal cells of [low, high]; a label beyond them is in the nearest cell."""
+
+    low: float
+    high: float
+    cells: int
+
+    def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the tally (cells,); rows without a label are not counted."""
+        present = labels[~np.isnan(labels)].astype(np.float64)
+        places = (np.clip(present, self.low, self.high) - self.low) * (self.cells / (self.high - self.low))
+        return np.bincount(np.clip(places, 0, self.cells - 1).astype(np.int64), minlength=self.cells)
+
+
+OCTAVES = 20  # of residuals in packed labels: (1, 2], (1/2, 1], …, [0, 2⁻¹⁸]
 
 
 @dataclass(frozen=True)
@@ -245,7 +260,9 @@ class ResidualsAndLabels:
         return np.concatenate([residual_tables.of_residuals(residuals, STEPS), *of_labels[: 1 + self.partial]])
 
 
-ScoreTally = Confusion | Correct | Labels | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
+ScoreTally = (
+    Confusion | Correct | Labels | NumberCells | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
+)
 Tally = ScoreTally | BlockMoments | CutMoment
 _KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), BlockMoments, CutMoment)}
 

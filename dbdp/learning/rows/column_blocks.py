@@ -23,6 +23,7 @@ class ColumnBlock:
     size: float = 1.0  # the coordinate of a category that is there, or of an indicator that is 1
     prior: float = 1.0  # how many times the prior variance of a column's categories these have
     groups: int = 0  # of a pair's first column, if the categories are the cells of a pair
+    direction: int = 0  # 1 if a score may only rise with the column's number, -1 if only fall: `monotone`
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown kind, or more coordinates than a row may have."""

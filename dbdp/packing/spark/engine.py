@@ -30,6 +30,7 @@ ALGORITHMS = (
     "output_perturbation_gd",
     "objective_perturbation",
     "preconditioned_gd",
+    "private_splines",
     "dp_blgd",
     "majority",
 )

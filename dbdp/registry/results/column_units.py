@@ -3,6 +3,7 @@
 Shapes: models (outputs, dimension), coefficients (outputs, features), intercepts (outputs,).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -151,15 +152,19 @@ def _of_columns(declaration: Declaration, models: np.ndarray) -> tuple[np.ndarra
     return coefficients, intercepts - coefficients @ origins
 
 
-def row_blocks(declaration: Declaration) -> RowBlocks | None:
-    """Return the coordinates of each column of a row; None of an array, and where a number has one coordinate."""
+def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBlocks | None:
+    """Return the coordinates of each column of a row; None of an array, and where a number has one coordinate.
+
+    Directions are those of `monotone`, of some of the numbers.
+    """
     if declaration.vector or any(not each.is_shared and not _is_indicator(each) for each in declaration.numeric):
         return None
     blocks = []
     for each in declaration.numeric:
         width, low = each.width - each.indicator, -1.0 if declaration.encoding == CENTRED else 0.0
         kind = CURVE if each.knots else CATEGORY if each.bins else INDICATOR
-        blocks.append(ColumnBlock(kind, width, low if kind == INDICATOR else 0.0))
+        least, direction = low if kind == INDICATOR else 0.0, directions.get(each.column, 0)
+        blocks.append(ColumnBlock(kind, width, least, direction=direction))
         blocks += [ColumnBlock(INDICATOR, 1)] * each.indicator
     blocks += [ColumnBlock(CATEGORY, each.width) for each in declaration.categorical]
     for pair in declaration.products:

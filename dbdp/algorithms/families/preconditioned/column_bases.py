@@ -39,7 +39,7 @@ def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number:
     if block.kind == CURVE:
         mean = moment.sum(axis=0)
         if mean[1:-1].sum() < max(FEW, CLEAR * noise * math.sqrt(_BETWEEN_ENTRIES)):
-            return _straight(mean)
+            return _straight(on_simplex(mean))
         mean = on_simplex(mean)
         return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
     points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
@@ -128,4 +128,5 @@ def additive_preconditioner(
     first[0] = start * scale
     counted = [basis.variances / (basis.variances + ridge) for basis in bases]
     variances = np.concatenate([[1.0], *counted])
-    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first), variances
+    shares = np.concatenate([basis.mean for basis in bases])
+    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first, shares=shares), variances

@@ -16,6 +16,7 @@ import numpy as np
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
+from dbdp.algorithms.families.preconditioned.momentum import MOMENTUM, accumulated_noise, last_half
 from dbdp.algorithms.families.preconditioned.preconditioning import (
     Preconditioner,
     moment_noise,
@@ -26,6 +27,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
+from dbdp.algorithms.stages.label_window import WindowRelease
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import GaussianTable
@@ -39,10 +41,10 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
 RESIDUAL_SHARE = 0.06  # of μ², for the residuals of numbers
+LABEL_SHARE = 0.02  # of μ², for where the labels of numbers are
 RESIDUAL_SIGNAL = 20  # of nμ/d: with less, the passes of a second descent cost more than its clip gains
 LEAST_PASSES = 8  # that two descents share
 MOST_SHARED = 0.99  # of μ², for everything but the steps
-MOMENTUM = 0.5  # of the step before that each step takes along: half as many passes come as far
 FAIR = 10  # of nμ/d: from there on more steps and longer clips gain more than their noise costs
 STRONG = 20  # … longer steps too
 STRONG_OF_SEVERAL = 40  # … for several classes, which share each step's clip
@@ -63,7 +65,7 @@ class Settings(OwnSettings):
         0.0, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05 or .02"
     )
     clip: float | None = automatic(
-        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to .4, or to 1.5"
+        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .1 to 1.5, of numbers in their spread"
     )
 
 
@@ -79,6 +81,7 @@ OPTIONS = Options(
         "clip_norm": 'give clip in settings, such as {"clip": 0.4}',
         "regularisation": "leave it out: the coordinates regularise, and radius limits the norm of the model",
         "shards": "leave it out: each step reads all rows",
+        "monotone": "leave it out, or choose algorithm => 'private_splines', which has it",
     },
     Settings,
     least_signal=0.1,
@@ -140,32 +143,18 @@ def usual_evaluation_share(facts: Facts) -> float:
     return 0.05 if facts.outputs == 1 else 0.02
 
 
-def accumulated_noise(passes: int, averaged: int) -> float:
-    """Return the deviation of the mean of the last iterates, for steps of 1 with noise of 1 alone, and momentum β.
-
-    Noise in step t moves iterate t + k by r_k = 1 + β + … + β^(k-1), and the mean of the last A of T by the mean of
-    their r. With a curvature of 0 ≤ h ≤ 2(1 + β) of steps of 1, which pulls back, it is at most as much. Proof. Then
-    r_k = β^((k-1)/2)·U_(k-1)(x), U Chebyshev's polynomial of the second kind and x = (1 + β - h)/2√β, and |x| is at
-    most its value at h = 0, which is at least 1: there |U| is largest. ∎
-    """
-    moved = np.concatenate([np.zeros(passes), (1 - MOMENTUM ** np.arange(1, passes + 1)) / (1 - MOMENTUM)])
-    last = np.arange(passes - averaged, passes)[:, None]  # iterate s has the noise of steps t ≤ s, both from 0
-    means = moved[passes + last - np.arange(passes)].mean(axis=0)
-    return float(np.linalg.norm(means))
-
-
 # --- the plan --------------------------------------------------------------------------------------------
 
 
 def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPlan":
     """Return the plan of a privately preconditioned descent.
 
-    Proof (privacy.md §16.1, §16.3, §21.1). Given what was released before, the second moment, each of the T sums of
-    clipped gradients and the table of scores are Gaussian releases, whose sums move by at most √2, 2C and √(2K) where
-    one record is replaced. C may depend on what was released before, since the quotients of sensitivity and deviation,
-    μ_A, μ_g and μ_h, do not. Adaptively composed, Gaussians of fixed quotients are one of μ² = μ_A² + Tμ_g² + μ_h²
-    (§13), and that is at most 1/z², z the analytic multiplier of (ε, δ). With a summary, which was released and
-    charged before, μ_A = 0. ∎
+    Proof (privacy.md §16.1, §16.3, §21.1, §24.6). Given what was released before, the second moment, each of the T sums
+    of clipped gradients, the table of scores and, of numbers, two counts of the labels are Gaussian releases, whose
+    sums move by at most √2, 2C, √(2K) and √2 where one record is replaced. C may depend on what was released before,
+    since the quotients of sensitivity and deviation, μ_A, μ_g, μ_h and μ_L, do not. Adaptively composed, Gaussians of
+    fixed quotients are one of μ² = μ_A² + Tμ_g² + μ_h² + 2μ_L² (§13), and that is at most 1/z², z the analytic
+    multiplier of (ε, δ). With a summary, which was released and charged before, μ_A = 0. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -191,6 +180,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         moment_share=_moment_share(request, facts, own),
         evaluation_share=_evaluation_share(request, facts, own),
         residual_share=_residual_share(signal, request, facts, own),
+        label_share=_label_share(request, facts, own),
         passes=own.passes or usual_passes(signal, facts),
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else step_given(request.step_size),
@@ -235,14 +225,15 @@ def _residual_share(signal: float, request: Request, facts: Facts, own: Settings
     return min(RESIDUAL_SHARE, (MOST_SHARED - _moment_share(request, facts, own)) / 2)
 
 
+def _label_share(request: Request, facts: Facts, own: Settings) -> float:
+    """Return the share of μ² for where labels are: of numbers, if no clip is given and rows have a known constant."""
+    has_constant = facts.intercept and facts.reach >= 2 and request.projection is None
+    return LABEL_SHARE if has_constant and not facts.is_classifier and own.clip is None else 0.0
+
+
 def has_residuals(facts: Facts, clip: float | None, passes: int | None) -> bool:
     """Return whether a descent with this clip and number of passes, if they are given, has a table of residuals."""
     return clip is None and not facts.is_classifier and (passes is None or passes >= LEAST_PASSES)
-
-
-def last_half(passes: int) -> int:
-    """Return how many of a descent's iterates, the last ones, are averaged."""
-    return -(-passes // 2)
 
 
 def first_passes(passes: int) -> int:
@@ -295,6 +286,7 @@ class PreconditionedDescent:
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
     spared: ClassVar[float] = 1.0  # a clip for the second descent of numbers between this part of c and c is left at c
+    label_share: float = 0.0  # share of μ² for where the labels of numbers are, 0 if they are not looked for
     reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
     @property
@@ -310,7 +302,13 @@ class PreconditionedDescent:
     @property
     def steps_share(self) -> float:
         """The share of μ² for all steps together."""
-        return 1 - self.moment_share - self.evaluation_share - self.residual_share - self.reserved
+        others = self.evaluation_share + self.residual_share + self.label_share + self.reserved
+        return 1 - self.moment_share - others
+
+    @property
+    def learned(self) -> float:
+        """The dimension that the steps learn."""
+        return self.facts.dimension
 
     @property
     def averaged(self) -> int:
@@ -348,8 +346,7 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        descended = self._descended(rows, way, self.clip, self.passes, pace)
-        return self.evaluated(rows, way, self._in_rows(way, *descended, self.clip), pace)
+        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
         """Pack the rows, and change to the coordinates of their noisy second moment."""
@@ -360,8 +357,8 @@ class PreconditionedDescent:
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
-        descended = self._descended(rows, way, self.clip, self.passes, pace)
-        return self._in_rows(way, *descended, self.clip)
+        clip = self.clip * way.unit
+        return self._in_rows(way, *self._descended(rows, way, clip, self.passes, pace), clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
         """Return models that a table of their scores calibrates and evaluates, if it has a share."""
@@ -373,21 +370,18 @@ class PreconditionedDescent:
 
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
-        passes = first_passes(self.passes)
-        start, before = self._descended(rows, way, self.clip, passes, pace)
-        table = residuals.table(rows, self._in_rows(way, start, before, self.clip).models)
+        passes, usual = first_passes(self.passes), self.clip * way.unit
+        start, before = self._descended(rows, way, usual, passes, pace)
+        table = residuals.table(rows, self._in_rows(way, start, before, usual).models)
         pace()
         later = self.passes - passes
-        clip = table.clip(self._noise_of_prediction(way, later), self.clip)
-        clip = self.clip if self.spared * self.clip < clip < self.clip else clip
+        clip = table.clip(self._noise_of_prediction(way, later), usual)
+        clip = usual if self.spared * usual < clip < usual else clip
         model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
         evaluation = residuals.evaluation(rows, released.models, table.bound)
         pace()
         return replace(released, figures={**released.figures, "evaluation": evaluation})
-
-    def _start(self, way: Preconditioner) -> np.ndarray:
-        return np.zeros(self.objective.parameters) if way.start is None else way.start
 
     def _descended(
         self, rows: Rows, way: Preconditioner, clip: float, passes: int, pace: Pace, start: np.ndarray | None = None
@@ -400,7 +394,8 @@ class PreconditionedDescent:
         noise, step = self._step_noise(largest), self.step_size * way.scale**2 / self.facts.rows
         averaged = last_half(passes)
         moved, total = np.zeros((2, self.objective.parameters))
-        model = self._start(way) if start is None else start
+        begun = way.start if start is None else start
+        model = np.zeros(self.objective.parameters) if begun is None else begun
         for done in range(passes):
             gradients = noisy_gradient_sum(rows, self.objective, model, clip=largest, noise=noise)
             moved = MOMENTUM * moved - step * gradients
@@ -449,11 +444,11 @@ class PreconditionedDescent:
 
     @property
     def _passes_before(self) -> int:
-        """Passes before the first step: the second moment, if it has a share, and the change of coordinates."""
-        return 2 if self.moment_share else 1
+        """Passes before the first step: moment and two counts of labels, if they have shares, and a change of rows."""
+        return 1 + bool(self.moment_share) + 2 * bool(self.label_share)
 
     def _shares_before(self) -> dict[str, float]:
-        return {"moment_share": self.moment_share}
+        return {"moment_share": self.moment_share, **({"label_share": self.label_share} if self.label_share else {})}
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
@@ -465,6 +460,15 @@ class PreconditionedDescent:
         return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
+        """Return the coordinates, and where the descent begins if the labels are looked for."""
+        way = self._coordinates(rows)
+        if not self.label_share:
+            return way
+        multiplier = self.multiplier * math.sqrt(2 / self.label_share) * ROOM
+        window = WindowRelease(self.facts.rows, self.facts.dimension, multiplier).found(rows)
+        return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
+
+    def _coordinates(self, rows: Rows) -> Preconditioner:
         """Return what follows from a second moment that is released now, or that a summary has released before."""
         if not self.moment_share:
             if self.facts.moment is None:

@@ -3,11 +3,12 @@
 privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
 second moments of each column's coordinates and a histogram of the label; from these, W maps a row to coordinates that
 are uncorrelated within a column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates
-and evaluates the model.
+and evaluates the model. Of numbers a second histogram shows where most labels are: there the descent begins, and clips
+are in units of how wide they lie.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from dbdp.algorithms.declared_options import Options, OwnSettings, anything, aut
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner
 from dbdp.algorithms.families.preconditioned.flattening import flattened
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
+    LABEL_SHARE,
     MOST_PASSES,
     RESIDUAL_SHARE,
     PreconditionedDescent,
@@ -26,14 +28,15 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     step_given,
 )
 from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
-from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Rows
-from dbdp.algorithms.stages.column_moments import ColumnRelease
+from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.learning.counts.block_moments import LABEL_CELLS
+from dbdp.algorithms.stages.label_window import WindowRelease, coarse_window
 from dbdp.learning.counts.cut_moments import MOST_ROWS
-from dbdp.learning.objectives import Linear
+from dbdp.learning.objectives import Linear, projected
 from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.monotone import monotone_models
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -44,9 +47,9 @@ COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column
 ROWS_PER_DIMENSION, OF_NUMBERS = 80, 50  # nμ that pay for a dimension
 PASSES, MORE_PASSES = 16, 40  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
+ENOUGH, FOR_A_CURVE = 300, 30  # nμ from which curves pay, in all and for each: below, straight lines cost less
 FEWEST = 0.3  # of a dimension for each column, below which RMSE was above the constant's on wine
 LEAST_SIGNAL_OF_RESIDUALS = 500  # nμ
-LEAST_START = 2000  # of nμ, from which the mean of a label that is a number is where the descent begins
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,12 @@ class SplineSettings(OwnSettings):
         0.0, 0.8, "fraction of μ² for the table of scores that calibrates and evaluates classes; by default .05"
     )
     clip: float | None = automatic(
-        1e-6, 100.0, "c: a row's gradient is clipped to c·√d_eff; by default .25, or .13 to .26 for numbers"
+        1e-6, 100.0, "c: gradients are clipped to c·√d_eff, of numbers in units of their spread; by default .13 to .26"
     )
 
 
 OPTIONS = Options(
-    {**anything("huber_width", "positive_weight", "step_size", "radius"), "mechanism": (Gaussian.name,)},
+    {**anything("huber_width", "positive_weight", "step_size", "radius", "monotone"), "mechanism": (Gaussian.name,)},
     {
         "epochs": "give passes in settings",
         "clip_norm": "give clip in settings",
@@ -75,15 +78,21 @@ OPTIONS = Options(
 )
 
 
+def enough_signal(curves: int, *, is_classifier: bool) -> float:
+    """Return the n·μ from which so many curves and pairs pay: by experiments, on real and generated tables (§24.8)."""
+    return max(ENOUGH if is_classifier else LEAST_SIGNAL_OF_RESIDUALS, FOR_A_CURVE * curves)
+
+
 def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
-    and given them that of cut rows by √2. Then W, the clip C and the start are fixed: each of the T sums of clipped
-    gradients moves by at most 2C, and the table of scores of the released model by √2. Of numbers there are a table of
-    residuals and sums (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation
-    do not: adaptively composed, these Gaussians are one of μ² = μ_A² + μ_B² + Tμ_g² + μ_s² (§13), which is at most
-    1/z², z the analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎
+    and given them that of cut rows by √2, and the labels' second histogram by √2. Then W, the clip C and the start are
+    fixed: each of the T sums of clipped gradients moves by at most 2C, and the table of scores of the released model by
+    √2. Of numbers there are a table of residuals and sums (§16.3) instead. C depends on what was released, but the
+    quotients of sensitivity and deviation do not: adaptively composed, these Gaussians are one of
+    μ² = μ_A² + μ_B² + μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the analytic multiplier of (ε, δ). Curves and
+    calibration are post-processing. ∎
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -94,6 +103,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
     is_free = facts.is_classifier and affordable > facts.dimension
     step = (2 if facts.is_classifier else 1) / loss.smoothness
     cross = _cross_share(affordable, facts, blocks)
+    labels = 0.0 if facts.is_classifier else LABEL_SHARE
     moments = COLUMN_SHARE + cross
     descent = SplineDescent(
         objective=Linear(loss, facts.dimension, 1),
@@ -101,6 +111,7 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         multiplier=multiplier,
         moment_share=moments,
         cross_share=cross,
+        label_share=labels,
         evaluation_share=share_for_scores(own.evaluation_share, facts, moments),
         residual_share=_residual_share(signal, facts, own),
         passes=own.passes or (MORE_PASSES if is_free else PASSES),
@@ -141,6 +152,7 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
     obstacles = {
         "delta = 0, and it adds Gaussian noise": request.delta == 0,
         "it has a curve for each column, and the feature is an array": facts.blocks is None,
+        "a projection mixes its columns": request.projection_dimension is not None,
         "the dataset has no intercept": not facts.intercept,
         f"the label has {facts.outputs} classes, and it learns two classes or a number": facts.outputs > 1,
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
@@ -161,6 +173,11 @@ class SplineDescent(PreconditionedDescent):
     spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
 
     @property
+    def learned(self) -> float:
+        """The most dimension that the noise leaves, or all coordinates."""
+        return min(self.affordable, self.facts.dimension)
+
+    @property
     def columns(self) -> ColumnRelease:
         """The release of the columns' moments."""
         is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
@@ -173,26 +190,33 @@ class SplineDescent(PreconditionedDescent):
     def _preconditioner(self, rows: Rows) -> Preconditioner:
         """Return what follows from the columns' moments, which are released now."""
         found, is_number = self.columns.released(rows), not self.facts.is_classifier
-        first = self._first(found.labels)
+        first, unit = self._first(rows, found)
         way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
+        way = replace(way, unit=unit)
         if not self.cross_share:
             return way
         return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
 
+    def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
+        """Return models over packed rows, which keep the directions of monotone columns; their noise is that before."""
+        released = super()._in_rows(way, model, noise, clip)
+        if way.shares is None or not any(block.direction for block in self.blocks.blocks):
+            return released
+        models = monotone_models(released.models, self.blocks, way.shares)
+        return replace(released, models=projected(models, self.radius))
+
     @property
     def _passes_before(self) -> int:
-        """Passes before the first step: two releases of moments, or one, and the change of coordinates."""
-        return 3 if self.cross_share else 2
+        """Passes before the first step: one to three releases of moments and labels, and the change of coordinates."""
+        return 2 + bool(self.cross_share) + bool(self.label_share)
 
-    def _first(self, labels: np.ndarray) -> float:
-        """Return the constant at which the descent begins: the log-odds of the classes, or the mean of a number."""
-        if self.facts.is_classifier:
-            return math.log(labels[1] / labels[0])
-        middles = (2 * np.arange(LABEL_CELLS) + 1) / LABEL_CELLS - 1
-        return float(labels @ middles) if self.facts.rows / self.multiplier > LEAST_START else 0.0
-
-    def _shares_before(self) -> dict[str, float]:
-        return {"moment_share": self.moment_share}
+    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[float, float]:
+        """Return the constant at which the descent begins, log-odds or a mean of numbers, and the unit of its clips."""
+        if not self.label_share:
+            return math.log(found.labels[1] / found.labels[0]), 1.0
+        release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
+        window = release.released(rows, *coarse_window(found.labels, found.deviation))
+        return window.mean, window.width
 
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the columns' moments and the mechanism."""

@@ -98,7 +98,13 @@ class StatisticCalls(Calls):
         margins: bool = False,
         bins: int = 10,
     ) -> dict[str, Any]:
-        """Return plan, noise and charge of `table`, without reading or spending; parameters as there."""
+        """Return plan, noise and charge of `table`, without reading or spending.
+
+        Parameters
+        ----------
+        dataset, by, epsilon, delta, measures, cohort, margins, bins
+            As in `table`.
+        """
         given = self._table(dataset, by, epsilon, delta, measures, cohort, margins, bins)
         plan: dict[str, Any] = self.query(_EXPLAIN_TABLE, *given)[0]["plan"]
         return plan
@@ -137,7 +143,13 @@ class StatisticCalls(Calls):
     def explain_quantiles(
         self, dataset: str, column: str, *, epsilon: float, delta: float, cohort: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return plan, noise and charge of `quantiles`, without reading or spending; parameters as there."""
+        """Return plan, noise and charge of `quantiles`, without reading or spending.
+
+        Parameters
+        ----------
+        dataset, column, epsilon, delta, cohort
+            As in `quantiles`.
+        """
         query = "select dbdp.dp_explain_quantiles($1, $2, $3, $4, $5::pg_catalog.jsonb) as plan"
         plan: dict[str, Any] = self.query(query, dataset, column, float(epsilon), float(delta), _stated(cohort))[0][
             "plan"
@@ -155,7 +167,13 @@ class StatisticCalls(Calls):
         return Figures(self.query("select * from dbdp.statistic_describe($1)", statistic), statistic)
 
     def tabled(self, statistic: int) -> Figures:
-        """Show a released table again, for free; `statistic` is its number in dbdp.statistics."""
+        """Show a released table again, for free.
+
+        Parameters
+        ----------
+        statistic : int
+            Its number in dbdp.statistics.
+        """
         return Figures(self.query("select * from dbdp.statistic_table($1)", statistic), statistic)
 
     def quantiles_of(self, statistic: int, quantiles: Sequence[float], column: str | None = None) -> Figures:

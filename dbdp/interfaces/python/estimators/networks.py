@@ -26,7 +26,7 @@ _OF_NETWORKS = OF_CLASSES | {
 }
 _LINEAR_ONLY = (
     *("huber_width", "positive_weight", "projection_dimension", "projection_seed", "summary"),
-    *("pairs", "pair_cells"),
+    *("pairs", "pair_cells", "monotone"),
 )
 
 
