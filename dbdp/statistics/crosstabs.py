@@ -108,6 +108,8 @@ class TablePlan:
     def __post_init__(self) -> None:
         """Check ε, δ, the number of cells, and that noise leaves something to be seen."""
         check_epsilon_delta(self.epsilon, self.delta)
+        if not self.codes:
+            raise ValueError("by is empty, and so are the means; name a column in by: the row (all) has all rows")
         if self.cells > MOST_CELLS:
             raise ValueError(
                 f"the tables have {self.cells} cells, above the limit of {MOST_CELLS}; name fewer columns in by, or "

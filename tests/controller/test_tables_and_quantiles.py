@@ -95,6 +95,13 @@ def test_people_are_weighed_in_tables(connection, schema, register, name):
     assert found["(all)", "count"] == (3001, 0)
 
 
+def test_a_mean_of_all_rows_needs_no_groups(connection, name):
+    found = rows_of(connection, f"dp_table(%s, '{{}}', {EXACT}, measures => '{{mean age}}', margins => true)", name)
+    (mean,) = connection.execute("select avg(age) from t").fetchone()
+    assert found["count",][0] == 6000
+    assert found["mean age",][0] == pytest.approx(float(mean), abs=0.01)
+
+
 @pytest.mark.parametrize("column", ["age", "cost", "dose"])
 def test_quantiles_are_those_of_the_rows(connection, name, column):
     levels = [0.1, 0.5, 0.9]

@@ -38,6 +38,8 @@ TEXTS = (
     '{"a": ' * 900 + "1" + "}" * 900,
 )
 ARRAYS = ("'{}'", "'{NULL}'", "'{{1,2},{3,4}}'", "'[5:6]={1,2}'", "array_fill('a'::text, '{100000}')")
+ARRAYS_OF_NUMBERS = ("'{}'", "'{NULL}'", "'{{.1,.2},{.3,.4}}'", "'[5:6]={.1,.2}'", "'{NaN}'", "'{-Infinity}'")
+ARRAYS_OF_NUMBERS += ("array_fill(.5::float8, '{100000}')",)
 FLOOD = 12_000  # characters of an error, with the lines of where it arose
 USUAL = {
     "dataset": "'{name}'",
@@ -50,6 +52,9 @@ USUAL = {
     "metric": "'accuracy'",
     "group_by": "'g'",
     "groups": "array['a']",
+    "by": "array['y']",
+    "column_name": "'y'",
+    "quantiles": "array[.5]::float8[]",
     "candidates": """'[{{"epochs": 1}}, {{"epochs": 2}}]'""",
 }
 
@@ -83,7 +88,9 @@ def odd_values(session: psycopg.Connection, kind: str, name: str) -> list[str]:
     texts = [text for (text,) in session.execute(sql, ([text.replace("{victim}", name) for text in TEXTS],))]
     if kind == "text[]":
         return [*ARRAYS, *(f"array[{text}, 'a']" for text in texts)]
-    assert kind in ("text", "json"), kind
+    if kind == "double precision[]":
+        return [f"{array}::float8[]" for array in ARRAYS_OF_NUMBERS]
+    assert kind in ("text", "json", "jsonb"), kind
     return [f"{text}::{kind}" for text in texts]
 
 
@@ -107,7 +114,7 @@ def test_odd_arguments_are_refused_in_clear_words(arena, admin, analyst, dataset
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '120s'; select dbdp.dp_summarize('" + dataset + "', 1, 1e-6)")
-    if interface == "dp_linreg":
+    if interface in ("dp_linreg", "dp_quantiles", "dp_explain_quantiles"):
         register_numbers(arena, dataset)
     analyst.execute(call(interface, signature(analyst, interface), dataset, model, {}))  # the usual arguments are taken
     for each, statement in odd_calls(analyst, interface, dataset, model):

@@ -214,6 +214,7 @@ def test_tables_with_twice_the_noise_would_be_seen(name):
         ({"delta": 0.0, "margins": True, "axes": (WARD, SEX, DECADE)}, "delta = 0 with 7 tables has more noise"),
         ({"axes": (Axis(AGE), Axis(COST), SEX)}, "above the limit of 100000; name fewer columns in by"),
         ({"epsilon": -1.0}, "epsilon"),
+        ({"axes": ()}, "by is empty, and so are the means; name a column in by"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused(given, message):

@@ -85,7 +85,7 @@ def table_plan(
 ) -> TablePlan:
     """Return the plan of tables, from public facts only; raise ValueError if there is none."""
     whole("bins", bins, 2, MAX_BINS, "10 suit most columns")
-    if len(set(by)) != len(by) or not all(isinstance(column, str) for column in by):
+    if not all(isinstance(column, str) for column in by) or len(set(by)) != len(by):
         raise ValueError(f"by = {list(by)!r} has NULL, or names a column twice; name each column once")
     coarse, fine = coded_rows.codes_of(dataset, bins), coded_rows.codes_of(dataset)
     axes = tuple(Axis(code_of(coarse, column, dataset.name)) for column in by)
