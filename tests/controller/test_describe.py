@@ -99,6 +99,9 @@ def test_a_describe_is_charged_once_and_shown_again_for_free(connection, visits,
     assert spent(name)[0] == 0
     rows = described(connection, name, (1, 1e-6))
     once, number = spent(name), rows["(all)", None]["statistic"]
+    assert "stored" not in plan
+    (plan,) = connection.execute("select dbdp.dp_explain_score(%s, 'describe', 1, 1e-6)", (name,)).fetchone()
+    assert plan["stored"] == number
     assert once[0] > 0
     again = connection.execute("select * from dbdp.statistic_describe(%s)", (number,)).fetchall()
     assert [row[2] for row in again] == [row["count"] for row in rows.values()]

@@ -158,6 +158,10 @@ def test_a_table_is_shown_again_for_free(connection, name, spent):
     again = connection.execute("select * from dbdp.statistic_table(%s)", (rows[0][4],)).fetchall()
     assert [row[:3] for row in rows] == [row[:3] for row in again]
     assert spent(name) == once
+    plan = "select dbdp.dp_explain_table(%s, %s, 1, margins => %s) ->> 'stored'"
+    asked = [(["ward"], True), (["ward"], False), (["ward", "sex"], True)]
+    found = [connection.execute(plan, (name, *each)).fetchone()[0] for each in asked]
+    assert found == [str(rows[0][4]), None, None]
     kinds = connection.execute("select kind from dbdp.statistics where id = %s", (rows[0][4],)).fetchall()
     assert kinds == [("table",)]
 

@@ -54,10 +54,12 @@ def released(
 
 
 def explained(session: Session, name: str, planned: Callable[[RegisteredDataset], StatisticPlan]) -> dict[str, Any]:
-    """Return the plan of a statistic, and its charge; spend nothing."""
+    """Return the plan of a statistic, its charge, and a stored one that answers the same question; spend nothing."""
     dataset = datasets.load(session, name)
     plan = planned(dataset)
-    return charging.explained(dataset, plan.explain(), plan.guarantee)
+    shown = plan.explain()
+    stored = stored_statistics.answering(session, dataset, shown)
+    return charging.explained(dataset, shown, plan.guarantee) | stored
 
 
 def describe_plan(dataset: RegisteredDataset, epsilon: float, delta: float, cohort: Any = None) -> DescribePlan:

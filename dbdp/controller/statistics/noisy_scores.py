@@ -6,6 +6,7 @@ backend. Where a client trains on an engine these three run there, and the exact
 are.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,11 +97,12 @@ def bounds(
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return the plan of a metric, or of another score or statistic of a dataset, and its charge; spend nothing."""
+    if request.metric == DescribePlan.algorithm:
+        plan_of = partial(column_statistics.describe_plan, epsilon=request.epsilon, delta=request.delta)
+        return column_statistics.explained(session, name, plan_of) | {"metric": request.metric}
     dataset = datasets.load(session, name)
     if request.metric == SummaryPlan.algorithm:
-        plan: CountPlan | SummaryPlan | DescribePlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)
-    elif request.metric == DescribePlan.algorithm:
-        plan = column_statistics.describe_plan(dataset, request.epsilon, request.delta)
+        plan: CountPlan | SummaryPlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)
     elif request.metric == ClassBalancePlan.algorithm:
         plan = _balance_plan(dataset, request.epsilon, request.delta)
     elif request.metric == BoundsPlan.algorithm:

@@ -30,6 +30,26 @@ def record(
     return StoredStatistic(stored["id"], noisy, stored["receipt"])
 
 
+_QUESTION = ("algorithm", "columns", "by", "measures", "margins", "cohort")  # entries of a plan that say what is asked
+_OF_DATASET = """
+select m.id, m.receipt::pg_catalog.text as receipt
+from dbdp.model as m
+where m.dataset_id = $1
+and m.is_summary
+order by m.id desc
+"""
+
+
+def answering(session: Session, dataset: RegisteredDataset, plan: dict[str, Any]) -> dict[str, int]:
+    """Return the newest statistic that answers the question of a plan and that the caller may use, as an entry."""
+    asked = json.loads(json.dumps({name: plan.get(name) for name in _QUESTION}))
+    for row in session.query(_OF_DATASET, dataset.id):
+        receipt = json.loads(row["receipt"])
+        if {name: receipt.get(name) for name in _QUESTION} == asked:
+            return {"stored": row["id"]}
+    return {}
+
+
 _LOAD = """
 select m.receipt::pg_catalog.text as receipt, dbdp_internal.array_bytes(m.parameters) as numbers
 from dbdp.model as m
