@@ -92,13 +92,13 @@ def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     """Return whether `auto` learns a curve for each number, by public facts: where n·μ is enough for each."""
     check_epsilon_delta(request.epsilon, request.delta)
     declaration, others = dataset.declaration, (request.network, request.projection, request.summary)
-    if not request.delta or others != (None, None, None) or declaration.outputs > 1 or not declaration.intercept:
+    if not request.delta or others != (None, None, None) or not declaration.intercept:
         return False
     curved = _curved(dataset)
     public, curves = facts(curved, request), curved.declaration.curves
     if not curves or public.dimension > MOST_DIMENSION:
         return False
-    enough = enough_signal(curves + len(declaration.pairs), is_classifier=public.is_classifier)
+    enough = enough_signal(curves + len(declaration.pairs), public.outputs)
     return signal_of(request, public) * public.dimension >= enough
 
 

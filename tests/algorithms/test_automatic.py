@@ -10,8 +10,10 @@ from dbdp.algorithms.catalogue import OptionRefused
 from dbdp.algorithms.combined.groups import GroupsRequest, groups_plan
 from dbdp.algorithms.declared_options import COMMON
 from dbdp.algorithms.settings import NOISE_WINS
+from dbdp.learning.rows.column_blocks import CURVE, ColumnBlock, RowBlocks
 
 FACTS = Facts(10_000, 20)
+CURVED = Facts(10_000, 17, blocks=RowBlocks((ColumnBlock(CURVE, 8), ColumnBlock(CURVE, 8)), 2.0))
 ORDINARY = {  # a value of each option that says how to learn
     "huber_width": 0.5,
     "positive_weight": 2.0,
@@ -32,10 +34,12 @@ ORDINARY = {  # a value of each option that says how to learn
     "clip_norm": 0.5,
     "settings": '{"passes": 20}',
     "summary": 7,
+    "monotone": '{"u": 1}',
 }
 SITUATIONS = {
     "classes": (FACTS, {}, "preconditioned_gd"),
     "numbers": (Facts(10_000, 20, is_classifier=False), {}, "preconditioned_gd"),
+    "curves": (CURVED, {}, "private_splines"),
     "a pure guarantee": (FACTS, {"delta": 0.0}, "objective_perturbation"),
     "long rows": (Facts(100_000, 5000), {}, "objective_perturbation"),
     "a network": (FACTS, {"network": "mlp:8"}, "dp_adam"),

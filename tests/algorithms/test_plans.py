@@ -241,7 +241,7 @@ SEVERAL_MODELS = ("dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac", "privgene")  #
 NOT_PLANNED |= {("sixteen million features", name) for name in SEVERAL_MODELS}
 MANY = ("a hundred thousand features", "sixteen million features")  # whose second moment is no value of the server
 NOT_PLANNED |= {(many, "preconditioned_gd") for many in MANY} | {("large steps", "preconditioned_gd")}  # no regulariser
-NOT_PLANNED |= {(case, "private_splines") for case in (*MANY, "large steps", "tiny steps", "ten thousand classes")}
+NOT_PLANNED |= {(case, "private_splines") for case in (*MANY, "large steps", "tiny steps")}
 
 
 @IN_THIRDS

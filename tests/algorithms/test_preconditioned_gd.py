@@ -218,6 +218,14 @@ def test_one_clip_holds_the_gradients_of_all_classes_together():
     assert objective.gradient_sum(model, rows, clip=0.1) == pytest.approx(clipped.sum(axis=0))
 
 
+@pytest.mark.parametrize(("loss", "is_centred"), [("logistic", True), ("huber_svm", False)])
+def test_models_of_a_softmax_have_no_noise_in_common(loss, is_centred):
+    """Their mean is 0; control: models of each class against the rest have another."""
+    made = planned(Facts(300, 3, 4), loss=loss)
+    models = made.run(RowsInMemory(*some_rows(300, 3, classes=4)), SILENT).models
+    assert (np.abs(models.mean(axis=0)).max() < 1e-9 * np.abs(models).max()) == is_centred
+
+
 def test_softmax_has_the_gradient_of_its_loss():
     objective, rows = Softmax(3, 4), packed(*some_rows(50, 3, classes=4))
     model, direction, step = RANDOM.normal(size=12), RANDOM.normal(size=12), 1e-6

@@ -45,8 +45,9 @@ def encoded(number, category, flag):
     return np.hstack(parts) / BLOCKS.radius
 
 
-def counted(features, labels, *, is_number=False):
-    tally = BlockMoments([(each.kind, each.width, each.least, each.size) for each in BLOCKS.blocks], 2.0, is_number)
+def counted(features, labels, *, is_number=False, outputs=1):
+    parts = [(each.kind, each.width, each.least, each.size) for each in BLOCKS.blocks]
+    tally = BlockMoments(parts, 2.0, is_number, outputs)
     described = tallies.described(tally, outputs=1, dimension=DIMENSION)
     return RowsInMemory(features, labels).tally(np.zeros(DIMENSION), described) / PARTS
 
@@ -71,6 +72,8 @@ def test_every_number_is_the_sum_over_the_rows():
     assert found[2 * KNOTS - 1 :].tolist() == [1, 2, 0, 2, 2, 1, 3]
     assert counted(encoded(0.2, 0, 0), np.array([np.nan])).sum() == 0  # a zero row is none
     assert counted(encoded(0.2, 0, 0), np.array([0.999]), is_number=True)[-1] == 1
+    several = counted(encoded([0.2, 0.3, 0.4], [0, 0, 0], [0, 0, 0]), np.array([3, 1, 3]), outputs=4)
+    assert several[-4:].tolist() == [1, 0, 2, 0]
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
@@ -82,18 +85,19 @@ def test_a_curve_adds_a_vector_that_is_no_longer_than_1(one, other):
     assert np.linalg.norm(added[0] - added[1]) <= math.sqrt(2)
 
 
-def test_records_without_a_common_cell_attain_the_bound():
+@pytest.mark.parametrize(("outputs", "names"), [(1, (-1.0, 1.0)), (5, (1.0, 2.0, 5.0))])
+def test_records_without_a_common_cell_attain_the_bound(outputs, names):
     """One record replaced by another: at most the bound for any of them, and the bound for these."""
-    release = ColumnRelease(BLOCKS, False, DIMENSION, 1.0)
+    release = ColumnRelease(BLOCKS, False, DIMENSION, 1.0, outputs)
     some = [
         (encoded(number, category, flag), label)
         for number in (0.0, 0.43, 1.0)
         for category in (-1, 0, 2)
         for flag in (0, 1)
-        for label in (-1.0, 1.0)
+        for label in names
     ]
     some.append((np.zeros((1, DIMENSION)), 1.0))
-    tables = [counted(row, np.array([label])) * release._weights for row, label in some]
+    tables = [counted(row, np.array([label]), outputs=outputs) * release._weights for row, label in some]
     furthest = max(float(np.linalg.norm(one - other)) for one in tables for other in tables)
     assert furthest == pytest.approx(math.sqrt(2 * (3 + 1)))
     assert furthest <= release.sensitivity <= furthest * (1 + 1e-9)
@@ -117,9 +121,9 @@ def test_nearest_shares_are_shares(noisy):
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
-@pytest.mark.parametrize("is_classifier", [True, False])
-def test_the_parts_of_the_noise_add_up(epsilon, is_classifier):
-    descent = planned(epsilon=epsilon, is_classifier=is_classifier).method
+@pytest.mark.parametrize(("is_classifier", "outputs"), [(True, 1), (True, 3), (False, 1)])
+def test_the_parts_of_the_noise_add_up(epsilon, is_classifier, outputs):
+    descent = planned(epsilon=epsilon, is_classifier=is_classifier, outputs=outputs).method
     square = descent.columns.multiplier**-2 + descent.passes * descent.step_multiplier**-2
     square += sum(descent._multiplier_of(each) ** -2 for each in (descent.cross_share, descent.label_share) if each)
     square += descent.evaluation.noise.multiplier**-2 if descent.evaluation else 0
@@ -143,7 +147,7 @@ def test_coordinates_have_the_variances_of_their_prior(is_number, spread):
     rows = 200_000
     category = random.choice(3, rows, p=[0.6, 0.3, 0.1])
     features = encoded(0.4 + spread * (random.beta(1, 2, rows) - 0.4), category, random.random(rows) < 0.2)
-    way, variances = additive_preconditioner(BLOCKS, found_of(features), 1e9, 0.0, is_number=is_number)
+    way, variances = additive_preconditioner(BLOCKS, found_of(features), 1e9, np.zeros(1), is_number=is_number)
     moved = features @ way.matrix.T * way.scale
     variance = np.cov(moved.T)
     assert moved.mean(axis=0) == pytest.approx(np.eye(DIMENSION)[0], abs=0.02)
@@ -235,15 +239,16 @@ def test_columns_that_say_the_same_are_no_steep_direction(copies):
     features, blocks, labels = together(copies)
     rows = RowsInMemory(features, labels)
     found = ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows)
-    way, variances = additive_preconditioner(blocks, found, 1e9, 0.3, is_number=False)
+    way, variances = additive_preconditioner(blocks, found, 1e9, np.array([0.3, -0.3]), is_number=False)
     flat = flattened(rows, way, variances, len(features), 0.01)
     before, after = (np.linalg.eigvalsh(np.cov((features @ each.matrix.T * each.scale).T))[-1] for each in (way, flat))
     assert (before > 5) == (copies > 1)
     assert after < 1.5
     assert flat.effective_dimension < way.effective_dimension + 0.1
-    starts = [each.start / each.scale @ (features @ each.matrix.T * each.scale).T for each in (way, flat)]
-    assert starts[0] == pytest.approx(0.3)
-    assert starts[1] == pytest.approx(0.3, abs=0.01)
+    for each in (way, flat):
+        moved = features @ each.matrix.T * each.scale
+        for start, constant in zip(each.start.reshape(2, -1), (0.3, -0.3), strict=True):
+            assert moved @ start / each.scale == pytest.approx(np.full(len(moved), constant), abs=0.01)
 
 
 @pytest.mark.parametrize("is_number", [False, True])
@@ -255,7 +260,7 @@ def test_little_signal_leaves_no_coordinate_far_from_its_mean(is_number):
     def is_short():
         release = ColumnRelease(blocks, is_number, features.shape[1], 10_000.0)
         found = release.released(RowsInMemory(features, labels))
-        way, _ = additive_preconditioner(blocks, found, 3.0, 0.0, is_number=is_number)
+        way, _ = additive_preconditioner(blocks, found, 3.0, np.zeros(1), is_number=is_number)
         return np.square(features @ way.matrix.T * way.scale).sum(axis=1).max() < 500
 
     assert usually(lambda: all(is_short() for _ in range(10)))
@@ -266,7 +271,7 @@ def test_noise_flattens_no_direction():
     features, blocks, labels = together(1)
     rows = RowsInMemory(features, labels)
     way, variances = additive_preconditioner(
-        blocks, ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows), 1e9, 0.0, is_number=False
+        blocks, ColumnRelease(blocks, False, features.shape[1], 1e-7).released(rows), 1e9, np.zeros(1), is_number=False
     )
 
     def stays():
@@ -279,8 +284,8 @@ def test_noise_flattens_no_direction():
 # --- the training ---------------------------------------------------------------------------------------------
 
 
-def planned(rows=20_000, *, epsilon=1.0, is_classifier=True, **more):
-    facts = Facts(rows, DIMENSION, is_classifier=is_classifier, blocks=BLOCKS)
+def planned(rows=20_000, *, epsilon=1.0, is_classifier=True, outputs=1, **more):
+    facts = Facts(rows, DIMENSION, outputs, is_classifier=is_classifier, blocks=BLOCKS)
     return plan(Request(epsilon, 1e-6, algorithm="private_splines", **more), facts)
 
 
@@ -315,6 +320,52 @@ def test_the_preconditioned_line_does_not_say_it():
     made = plan(Request(1.0, 1e-6, algorithm="preconditioned_gd"), Facts(20_000, line.shape[1]))
     model = made.run(RowsInMemory(line, labels), silent).models[0]
     assert np.mean((line @ model > 0) == (labels > 0)) < 0.65
+
+
+def of_several():
+    """Rows of three classes, of which the second is the one in the middle of the number, as no lines say."""
+    random = np.random.default_rng()
+    number, category = random.random(20_000), random.choice(3, 20_000)
+    heights = np.column_stack([0.5 * category, np.where(np.abs(number - 0.5) < 0.25, 4.0, -1.0), 2 - 0.5 * category])
+    labels = (heights + random.gumbel(size=heights.shape)).argmax(axis=1) + 1.0
+    return encoded(number, category, random.random(20_000) < 0.5), labels
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
+def test_curves_of_several_classes_are_learned(loss):
+    """About as well as by the true heights, and better than by the larger class of each half of the number."""
+    features, labels = of_several()
+    made = planned(outputs=3, loss=loss)
+
+    def learns():
+        models = made.run(RowsInMemory(features, labels), silent).models
+        return np.mean((features @ models.T).argmax(axis=1) + 1 == labels) > 0.75
+
+    assert usually(learns)
+    lines = np.column_stack([features[:, :KNOTS] @ np.arange(KNOTS) / (KNOTS - 1), features[:, KNOTS:]])
+    line = plan(Request(1.0, 1e-6, loss=loss, algorithm="preconditioned_gd"), Facts(20_000, lines.shape[1], 3))
+    models = line.run(RowsInMemory(lines, labels), silent).models
+    assert np.mean((lines @ models.T).argmax(axis=1) + 1 == labels) < 0.65
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber_svm"])
+def test_several_classes_begin_at_their_shares(loss):
+    """With steps of nearly 0 the model is the constant; softmax has the shares as probabilities."""
+    features, labels = of_several()
+    shares = np.bincount(labels.astype(int))[1:] / len(labels)
+    found = planned(epsilon=50.0, outputs=3, loss=loss, step_size=1e-6, settings='{"evaluation_share": 0}')
+    scores = features @ found.run(RowsInMemory(features, labels), silent).models.T
+    expected = np.log(shares) - np.log(shares).mean() if loss == "logistic" else np.log(shares / (1 - shares))
+    assert scores == pytest.approx(np.tile(expected, (len(labels), 1)), abs=0.02)
+
+
+def test_the_noise_pays_for_fewer_dimensions_of_several_classes():
+    two, three = (planned(outputs=outputs).method for outputs in (1, 3))
+    assert two.affordable == 2 * three.affordable
+    clips = [planned(rows, outputs=3).method.clip for rows in (500, 20_000, 10**6, 10**8)]
+    assert clips == sorted(clips)
+    assert clips[0] == two.clip
+    assert clips[-1] == 1.5
 
 
 def test_a_release_evaluates_itself():
@@ -478,12 +529,16 @@ def test_a_step_beyond_the_floats_is_refused(size):
         planned(step_size=size)
 
 
+def test_a_weight_of_one_of_several_classes_is_refused():
+    with pytest.raises(ValueError, match=r"several classes together, does not support positive_weight .*huber_svm"):
+        planned(outputs=3, positive_weight=2.0)
+
+
 REFUSED = {
     "a pure guarantee": ({}, {"delta": 0.0}, "it adds Gaussian noise"),
     "an array": ({"blocks": None}, {}, "it has a curve for each column, and the feature is an array"),
     "a projection": ({}, {"projection_dimension": 3, "projection_seed": 1}, "a projection mixes its columns"),
     "no intercept": ({"intercept": False}, {}, "the dataset has no intercept"),
-    "several classes": ({"outputs": 3}, {}, "the label has 3 classes"),
 }
 
 

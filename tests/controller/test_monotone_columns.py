@@ -70,6 +70,14 @@ def test_the_plan_shows_it_and_costs_no_more(connection, dataset):
     assert shown == plain
 
 
+def test_several_classes_have_no_direction(connection, schema, register):
+    connection.execute(TABLE)
+    options = {"label": "c", "positive": None, "classes": ["a", "b", "c"], "features": {"u": [0, 100]}}
+    name = register("t", epsilon=1e6, delta=0.1, **options)
+    with pytest.raises(Exception, match=r"3 classes, none of which has a direction, .* monotone .* leave it out"):
+        connection.execute(f"""select dbdp.dp_explain(%s, 1, 1e-6, {SPLINES}, monotone => '{{"u": 1}}')""", (name,))
+
+
 REFUSED = {
     "unknown": (SPLINES + """, monotone => '{"w": 1}'""", "monotone names 'w'; use declared numbers: u, b, v"),
     "category": (SPLINES + """, monotone => '{"c": 1}'""", "'c', a column of categories, which have no order"),

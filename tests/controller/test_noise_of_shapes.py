@@ -14,16 +14,18 @@ pytestmark = pytest.mark.statistical
 
 ALPHA, RUNS = 1e-9, 60
 TABLE = """
-create table t as select g.a, g.b, (array['u', 'v', 'w'])[i % 3 + 1] as c, g.flag,
+create table t as select g.a, g.b, g.flag,
+case when rare then 3 + 10 * d else 0 end as d, (array['u', 'v', 'w'])[i % 3 + 1] as c,
 ({label}) as y from (select i, random() * 10 as a, random() * 10 as b, random() < .5 as flag,
-random() as r, random() as s from generate_series(1, 6000) as i) as g"""
+d, d < .2 as rare, random() as r, random() as s
+from (select i, random() as d from generate_series(1, 6000) as i) as h) as g"""
 LABELS = {
-    "binary": ("(r < 1 / (1 + exp(1 - a / 3 + (i % 3)))::int)::int", {"positive": "1"}),
-    "real": ("a * a / 20 + (i % 3) + r + s", {"positive": None, "label_bounds": [0, 9]}),
+    "binary": ("(r < 1 / (1 + exp(1 - a / 3 + (i % 3) - 4 * rare::int)))::int", {"positive": "1"}),
+    "real": ("a * a / 20 + (i % 3) + r + s - 2 * rare::int", {"positive": None, "label_bounds": [0, 9]}),
 }
 # Upper limits of the median width, relative to what 95 % needs: noise added once is known, the rest is bounded.
-WIDEST = {"bolt_on": 1.5, "private_splines": 6, "preconditioned_gd": 12}
-FEATURES = {"a": [0, 10], "b": [0, 10], "c": ["u", "v", "w"], "flag": [0, 1]}
+WIDEST = {"bolt_on": 1.5, "private_splines": 8, "preconditioned_gd": 12}
+FEATURES = {"a": [0, 10], "b": [0, 10], "d": [0, 10], "c": ["u", "v", "w"], "flag": [0, 1]}
 
 
 @pytest.fixture(params=LABELS)

@@ -215,6 +215,19 @@ def test_each_class_has_shapes(connection, database: Database, schema, register)
     assert {row["upper"] for row in rows} == {None}
 
 
+def test_curves_of_all_classes_add_up_to_nothing(connection, database: Database, schema, register):
+    """What speaks for one class speaks against another; and the plan's curves have bands."""
+    connection.execute(TABLE)
+    name = register("t", features={"a": [0, 2], "b": ["u", "v"]}, positive=None, classes=["0", "1"])
+    rows = database.shapes(trained(connection, name, "algorithm => 'private_splines'"))
+    by_class = [np.array([row["contribution"] for row in rows if row["class"] == label]) for label in "01"]
+    assert len(by_class[0]) == 8 + 2 + 1 + 1  # knots, categories, any other and the intercept
+    assert by_class[0] == pytest.approx(-by_class[1])
+    assert np.abs(by_class[0][:8]).max() > 0
+    known = [row for row in rows if row["x"] is not None or row["category"] is not None]
+    assert all(row["lower"] < row["contribution"] < row["upper"] for row in known)
+
+
 def test_other_models_have_no_shapes(connection, dataset, schema, register):
     network = trained(connection, dataset, "network => 'mlp:2'", "epochs => 1")
     connection.execute(

@@ -43,6 +43,7 @@ KINDS = {  # rows, and what is declared of them
     "numbers": (1500, "label => 'z', label_bounds => '{0,1}'"),
     "many rows": (4500, f"{LABELLED}, public_columns => '{{g}}'"),  # beyond the least memory
     "columns": (1500, LABELLED),
+    "classes": (1500, "label => 'g', classes => '{a,b}'"),
 }
 GROWING = {  # rows of the two tables, below and above the capacity, and what is declared of them
     "rows": ((1400, 2100), f"{LABELLED}, public_columns => '{{g}}', capacity => 1500"),
@@ -50,6 +51,7 @@ GROWING = {  # rows of the two tables, below and above the capacity, and what is
     "numbers": ((1400, 2100), "label => 'z', label_bounds => '{0,1}', capacity => 1500"),
     "many rows": ((4100, 5200), f"{LABELLED}, public_columns => '{{g}}', capacity => 4500"),
     "columns": ((1400, 2100), f"{LABELLED}, capacity => 1500"),
+    "classes": ((1400, 2100), "label => 'g', classes => '{a,b}', capacity => 1500"),
 }
 
 
@@ -67,6 +69,7 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
             sql = train.format(named) if options else train.replace(", {}", "")
             key = f"{name} of mini-batches" if sampled else name
             found[key] = (sql, (EPSILON, DELTA, name, *options.values()))
+    found["private_splines of several classes"] = found["private_splines"]
     stages = (EPSILON, DELTA, "objective_perturbation", 0.005)  # rows by themselves, and not all of them in each step
     found["objective_perturbation in stages"] = (train.format("regularisation => %s"), stages)
     pairs = '[{"epochs": 1}, {"epochs": 2}]'
@@ -121,7 +124,11 @@ def growing(arena: Arena) -> Pairs:
 
 
 VECTOR = {"x": {"length": LENGTH, "norm": 1}}
-FEATURES = {"columns": {"z": [-1, 1], "g": ["a", "b"]}}  # by kind, for what does not train on an array
+FEATURES = {  # by kind, for what does not train on an array
+    "columns": {"z": [-1, 1], "g": ["a", "b"]},
+    "classes": {"z": [-1, 1], "y": ["0", "1"]},
+}
+KIND_OF = {**dict.fromkeys(OF_COLUMNS, "columns"), "private_splines of several classes": "classes"}  # of a call's key
 
 
 def made(
@@ -279,14 +286,14 @@ def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
 @pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::2]))
 @pytest.mark.attack("counters")
 def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key):
-    one, other, again = runs(arena, pairs("columns" if key in OF_COLUMNS else "rows"), key)
+    one, other, again = runs(arena, pairs(KIND_OF.get(key, "rows")), key)
     assert one == other == again
 
 
 @pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::3]))
 @pytest.mark.attack("row-count")
 def test_no_counter_depends_on_the_number_of_rows_of_a_capacity(arena, growing, key):
-    one, other, again = runs(arena, growing("columns" if key in OF_COLUMNS else "rows"), key)
+    one, other, again = runs(arena, growing(KIND_OF.get(key, "rows")), key)
     assert one == other == again
 
 

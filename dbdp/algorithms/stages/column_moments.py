@@ -12,7 +12,7 @@ import numpy as np
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
-from dbdp.learning.counts.block_moments import LABEL_CELLS, PARTS, BlockMoments
+from dbdp.learning.counts.block_moments import PARTS, BlockMoments, label_cells
 from dbdp.learning.rows.column_blocks import CURVE, RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
@@ -37,6 +37,7 @@ class ColumnRelease:
     is_number: bool  # whether the label is a number
     dimension: int  # coordinates of a packed row
     multiplier: float
+    outputs: int = 1  # K, of several classes
 
     @property
     def sensitivity(self) -> float:
@@ -53,7 +54,8 @@ class ColumnRelease:
     @property
     def sizes(self) -> list[int]:
         """How many numbers each part has, the label's last."""
-        return [block.moments for block in self.rows_of.blocks] + [LABEL_CELLS if self.is_number else 2]
+        labels = label_cells(self.outputs, is_number=self.is_number)
+        return [*(block.moments for block in self.rows_of.blocks), labels]
 
     @cached_property
     def noise(self) -> Gaussian:
@@ -72,7 +74,7 @@ class ColumnRelease:
     def released(self, rows: Rows) -> NoisyColumns:
         """Return the noisy moments and shares: one pass over the packed rows."""
         blocks = [(block.kind, block.width, block.least, block.size) for block in self.rows_of.blocks]
-        tally = BlockMoments(blocks, self.rows_of.radius, self.is_number)
+        tally = BlockMoments(blocks, self.rows_of.radius, self.is_number, self.outputs)
         described, no_model = tallies.described(tally, outputs=1, dimension=self.dimension), np.zeros(self.dimension)
         noisy = self.noise.release(rows.tally(no_model, described) / PARTS * self._weights) / self._weights
         *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])

@@ -26,7 +26,8 @@ class BlockMoments:
 
     blocks: list[tuple[str, int, float, float]]
     radius: float
-    is_number: bool  # whether the label is a number in [-1, 1]; otherwise it is -1 or 1
+    is_number: bool  # whether the label is a number in [-1, 1]; otherwise it is -1 or 1, or a class from 1 to K
+    outputs: int = 1  # K, of several classes
 
     def of_rows(self, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally of packed rows (n, stride), int64, in 1/PARTS: `ColumnBlock.moments` numbers for each."""
@@ -38,9 +39,14 @@ class BlockMoments:
         return np.concatenate([*sums, self._of_labels(labels[present].astype(np.float64))])
 
     def _of_labels(self, labels: np.ndarray) -> np.ndarray:
-        cells = LABEL_CELLS if self.is_number else 2
-        places = (np.clip(labels, -1.0, 1.0) + 1.0) * (cells / 2)
+        cells = label_cells(self.outputs, is_number=self.is_number)
+        places = labels - 1.0 if self.outputs > 1 else (np.clip(labels, -1.0, 1.0) + 1.0) * (cells / 2)
         return PARTS * np.bincount(np.clip(places, 0, cells - 1).astype(np.int64), minlength=cells)
+
+
+def label_cells(outputs: int, *, is_number: bool) -> int:
+    """Return how many cells the histogram of the label has: one for each class, or equal parts of a number's range."""
+    return LABEL_CELLS if is_number else max(2, outputs)
 
 
 def moments_of(block: ColumnBlock, features: np.ndarray) -> np.ndarray:

@@ -25,6 +25,16 @@ _BETWEEN_ENTRIES = 17  # variances of noise in the sum of the means between the 
 _HALVINGS = 50
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdditivePreconditioner(Preconditioner):
+    """The map of rows to the coordinates of all columns, and what was released of each."""
+
+    found: NoisyColumns
+    ridge: float  # κ
+    is_number: bool  # whether the label is a number
+    shares: np.ndarray  # (d - 1,): the noisy mean of each coordinate, times the radius
+
+
 @dataclass(frozen=True)
 class Basis:
     """The coordinates of a column."""
@@ -37,11 +47,8 @@ class Basis:
 def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number: bool) -> Basis:
     """Return the coordinates of a column with this second moment, or these shares; see `NoisyColumns`."""
     if block.kind == CURVE:
-        mean = moment.sum(axis=0)
-        if mean[1:-1].sum() < max(FEW, CLEAR * noise * math.sqrt(_BETWEEN_ENTRIES)):
-            return _straight(on_simplex(mean))
-        mean = on_simplex(mean)
-        return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
+        short = _short_of_a_curve(moment, noise)
+        return _straight(on_simplex(moment.sum(axis=0))) if short > 0 else _curve(moment, noise, is_number=is_number)
     points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
     mean = moment @ points
     covariance = (points * moment[:, None]).T @ points - np.outer(mean, mean)
@@ -51,6 +58,25 @@ def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number:
     kept = values > _LEAST_VARIANCE * square
     scaled = values[kept] / square * block.prior
     return Basis(mean, scaled, plane @ vectors[:, kept] * np.sqrt(scaled / values[kept]))
+
+
+def _short_of_a_curve(moment: np.ndarray, noise: float) -> float:
+    """Return by how much too few rows are between the bounds, as far as noise shows, to make a number a curve."""
+    between = math.sqrt(_BETWEEN_ENTRIES) * noise
+    return float(max(FEW, CLEAR * between) - moment.sum(axis=0)[1:-1].sum())
+
+
+def other_basis(moment: np.ndarray, noise: float, *, is_number: bool) -> Basis | None:
+    """Return the curve of a number that is a line, or the line of one that is a curve, if other noise might show it."""
+    short = _short_of_a_curve(moment, noise)
+    if abs(short) >= CLEAR * math.sqrt(_BETWEEN_ENTRIES) * noise:
+        return None
+    return _curve(moment, noise, is_number=is_number) if short > 0 else _straight(on_simplex(moment.sum(axis=0)))
+
+
+def _curve(moment: np.ndarray, noise: float, *, is_number: bool) -> Basis:
+    mean = on_simplex(moment.sum(axis=0))
+    return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
 
 
 def _interactions(block: ColumnBlock, shares: np.ndarray) -> np.ndarray:
@@ -90,6 +116,12 @@ def _smooth(mean: np.ndarray, covariance: np.ndarray, noise: float, power: int) 
     return Basis(mean, variances[kept], (directions * scales)[:, kept])
 
 
+def positive_part(matrix: np.ndarray) -> np.ndarray:
+    """Return the nearest symmetric matrix without negative eigenvalues."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
 def ridge_for(variances: np.ndarray, dimension: float) -> float:
     """Return the least κ, from LEAST_RIDGE, with which Σ λ/(λ + κ) is at most a dimension."""
     low, high = LEAST_RIDGE, MOST_RIDGE
@@ -103,12 +135,13 @@ def ridge_for(variances: np.ndarray, dimension: float) -> float:
 
 
 def additive_preconditioner(
-    rows_of: RowBlocks, found: NoisyColumns, dimension: float, start: float, *, is_number: bool
-) -> tuple[Preconditioner, np.ndarray]:
+    rows_of: RowBlocks, found: NoisyColumns, dimension: float, start: np.ndarray, *, is_number: bool
+) -> tuple[AdditivePreconditioner, np.ndarray]:
     """Return the map to the coordinates of all columns, from what was released of each, and their variances (a,).
 
-    `dimension` is the most Σ v, and `start` the constant's coefficient at which the descent begins. The matrix has a
-    row for each coordinate and zeros below, so that it is square; divided by its norm it makes packed rows of them.
+    `dimension` is the most Σ v, and `start` (K,) are the constant's coefficients at which the descent begins, one for
+    each model. The matrix has a row for each coordinate and zeros below, so that it is square; divided by its norm it
+    makes packed rows of them.
     """
     pairs = zip(rows_of.blocks, found.columns, strict=True)
     bases = [basis_of(block, each, found.deviation, is_number=is_number) for block, each in pairs]
@@ -124,9 +157,19 @@ def additive_preconditioner(
         row, column = end, column + width
     norm = float(np.linalg.norm(matrix, 2)) * ABOVE
     scale = norm * rows_of.radius
-    first = np.zeros(len(matrix))
-    first[0] = start * scale
+    first = np.zeros((len(start), len(matrix)))
+    first[:, 0] = start * scale
     counted = [basis.variances / (basis.variances + ridge) for basis in bases]
     variances = np.concatenate([[1.0], *counted])
-    shares = np.concatenate([basis.mean for basis in bases])
-    return Preconditioner(matrix / norm, scale, variances.sum(), 1 / rows_of.radius, first, shares=shares), variances
+    way = AdditivePreconditioner(
+        matrix / norm,
+        scale,
+        variances.sum(),
+        1 / rows_of.radius,
+        first.ravel(),
+        found=found,
+        ridge=ridge,
+        is_number=is_number,
+        shares=np.concatenate([basis.mean for basis in bases]),
+    )
+    return way, variances

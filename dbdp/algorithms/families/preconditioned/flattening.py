@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Preconditioner, matrix_of
+from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Coordinates, matrix_of
 from dbdp.algorithms.noisy_sums import UNIT, gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
@@ -69,7 +69,7 @@ class CutMomentRelease:
         return math.sqrt(2 * self.coordinates) * self.noise.noise_scale / self.rows
 
 
-def flattened(rows: Rows, way: Preconditioner, variances: np.ndarray, count: int, multiplier: float) -> Preconditioner:
+def flattened(rows: Rows, way: Coordinates, variances: np.ndarray, count: int, multiplier: float) -> Coordinates:
     """Return coordinates in which no direction varies more than 1, as far as a released moment shows it.
 
     `variances` (a,) are those of the coordinates of `way`, as they were thought of, `count` is n, and `multiplier`
@@ -88,7 +88,7 @@ def flattened(rows: Rows, way: Preconditioner, variances: np.ndarray, count: int
     return _turned(way, shorter, float(np.sum(np.minimum(spread, 1.0))))
 
 
-def _turned(way: Preconditioner, matrix: np.ndarray, effective: float) -> Preconditioner:
+def _turned(way: Coordinates, matrix: np.ndarray, effective: float) -> Coordinates:
     """Return the coordinates Az of coordinates z; the descent begins at the same model."""
     count = len(matrix)
     moved = np.zeros_like(way.matrix)
@@ -96,6 +96,7 @@ def _turned(way: Preconditioner, matrix: np.ndarray, effective: float) -> Precon
     norm = float(np.linalg.norm(moved, 2)) * ABOVE
     start = way.start
     if start is not None:
-        turned = np.linalg.solve(matrix, start[:count]) * norm
-        start = np.concatenate([turned, start[count:]])
+        models = start.reshape(-1, len(moved)).copy()
+        models[:, :count] = np.linalg.solve(matrix, models[:, :count].T).T * norm
+        start = models.ravel()
     return replace(way, matrix=moved / norm, scale=way.scale * norm, effective_dimension=effective, start=start)

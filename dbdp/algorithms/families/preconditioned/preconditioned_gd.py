@@ -170,7 +170,7 @@ def preconditioned_gd_plan(request: Request, facts: Facts) -> "PreconditionedPla
 
 
 def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDescent":
-    objective = _objective(request, facts)
+    objective = objective_of(request, facts)
     multiplier = analytic_noise_multiplier(request.epsilon, request.delta)
     signal = signal_of(multiplier, facts)
     return PreconditionedDescent(
@@ -247,7 +247,7 @@ def step_given(size: float) -> float:
     return size
 
 
-def _objective(request: Request, facts: Facts) -> Linear | Softmax:
+def objective_of(request: Request, facts: Facts) -> Linear | Softmax:
     """Return the objective: one model, K by softmax, or K of Huber SVM against the rest with one clip."""
     loss = settings.loss_of(request, facts)
     if facts.outputs == 1 or loss.name == HuberSvm.name:
@@ -406,8 +406,13 @@ class PreconditionedDescent:
         return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows, with noise of that deviation in x̃/s."""
+        """Return models over packed rows, with noise of that deviation in x̃/s.
+
+        What all models of a softmax have in common is noise alone, and changes no probability: their mean is 0.
+        """
         models = model.reshape(-1, self.facts.dimension) @ way.matrix
+        if isinstance(self.objective, Softmax):
+            models -= models.mean(axis=0)
         figures = {"effective_dimension": way.effective_dimension}
         figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)
         return Released(projected(models, self.radius), figures, noise * way.matrix)

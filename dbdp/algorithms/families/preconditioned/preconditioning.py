@@ -6,6 +6,7 @@ above it, so that its Frobenius norm is the vector's length. Shapes: matrices (d
 
 import math
 from dataclasses import dataclass, replace
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -24,15 +25,17 @@ class Preconditioner:
     scale: float  # s
     effective_dimension: float  # Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
-    start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (d,); None is 0
+    start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (P,); None is 0
     unit: float = 1.0  # of the clips: how wide the labels lie, where it was released
-    shares: np.ndarray | None = None  # of columns (d - 1,): the noisy mean of each coordinate, times the radius
 
-    def begun(self, intercept: float, unit: float) -> "Preconditioner":
+    def begun(self, intercept: float, unit: float) -> Self:
         """Return it with a descent that begins at the model that has only an intercept, and with clips in that unit."""
         model = np.zeros(len(self.matrix))
         model[-1] = intercept
         return replace(self, start=np.linalg.solve(self.matrix.T, model), unit=unit)
+
+
+Coordinates = TypeVar("Coordinates", bound=Preconditioner)
 
 
 def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:

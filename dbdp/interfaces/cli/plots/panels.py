@@ -68,7 +68,8 @@ def _may_be_noise(values: list[Row]) -> bool:
 def _measure(receipt: dict[str, Any]) -> str:
     if receipt.get("loss") in ("squared", "huber_regression"):
         return "adds to the prediction"
-    return "adds to the log-odds" if "knots" in receipt else "adds to the score"
+    are_log_odds = "knots" in receipt and receipt.get("loss") == "logistic" and "classes" not in receipt
+    return "adds to the log-odds" if are_log_odds else "adds to the score"
 
 
 @pictures.styled
