@@ -84,7 +84,7 @@ as $body$
 @refusing functions.dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
-'plan, noise and charge of dp_score with the same arguments. metric may be evaluation, bounds, class_balance or summary too. Reads no row and spends nothing';
+'plan, noise and charge of dp_score with the same arguments. metric may be evaluation, bounds, class_balance, summary or describe too. Reads no row and spends nothing';
 
 create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001

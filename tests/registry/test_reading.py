@@ -211,6 +211,7 @@ ANSWERS = {
     "class balance": "select dbdp.dp_class_balance(%s, epsilon => 1)",
     "bounds": "select dbdp.dp_bounds(%s, 'y', epsilon => 1)",
     "summary": "select dbdp.dp_summarize(%s, epsilon => 1, delta => 1e-6)",
+    "describe": "select * from dbdp.dp_describe(%s, epsilon => 9, delta => 1e-6)",
     "tuning": "select model "
     "from dbdp.dp_tune(%s, '[{\"regularisation\": 0.1}, {\"regularisation\": 1}]', 10, algorithm => 'bolt_on')",
 }

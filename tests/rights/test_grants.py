@@ -28,6 +28,11 @@ INTERFACES = {
         algorithm => 'bolt_on')""",
     "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
     "summarizing": "select dbdp.dp_summarize('{}', 1, 1e-6)",
+    "counting by groups": "select * from dbdp.dp_table('{}', '{{y}}', 1)",
+    "explaining a table": "select dbdp.dp_explain_table('{}', '{{y}}', 1)",
+    "estimating quantiles": "select * from dbdp.dp_quantiles('{}', 'y', '{{.5}}', 1, 1e-6)",
+    "explaining quantiles": "select dbdp.dp_explain_quantiles('{}', 'y', 1, 1e-6)",
+    "describing": "select * from dbdp.dp_describe('{}', 1, 1e-6)",
 }
 INTERFACES_OF_OWNERS = {
     "charging": "select dbdp_internal.charge('{}', '{{}}')",

@@ -81,6 +81,9 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
         found[f"groups by {name}"] = (f"{groups}, epochs => 1)", (EPSILON, DELTA, name))
     found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
     found["summary"] = ("select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found["describe"] = ("select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    table = "select * from dbdp.dp_table(%s, '{y}', epsilon => %s, delta => %s, measures => '{count}', margins => true)"
+    found["table"] = (table, (EPSILON, DELTA))
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 
@@ -88,7 +91,7 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
 CALLS = calls()
 SLOW, BATCHED = pytest.mark.slow, ("dp_sgd", "dp_blsgd")
 BUCKETED = ("bolt_on", "groups by bolt_on", "objective_perturbation in stages")
-UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary")
+UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary", "describe")
 CALLER = {"bounds": "owner"}  # who else may call it
 CALLED: list[tuple[psycopg.Connection, str]] = []
 

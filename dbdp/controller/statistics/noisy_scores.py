@@ -6,6 +6,7 @@ backend. Where a client trains on an engine these three run there, and the exact
 are.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.statistics import summary_requests
+from dbdp.controller.statistics import column_statistics, summary_requests
 from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
 from dbdp.learning.counts import tallies
 from dbdp.registry import datasets, register
@@ -30,6 +31,7 @@ from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import names, rights
 from dbdp.registry.tables import records
 from dbdp.sessions.session import LedgerCharge, Row, Session
+from dbdp.statistics.describing import DescribePlan
 
 
 def score(session: Session, model: int | str, name: str, request: ScoreRequest) -> dict[str, Any]:
@@ -94,7 +96,10 @@ def bounds(
 
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
-    """Return the plan of a metric, evaluation, class_balance, bounds or summary, and its charge; spend nothing."""
+    """Return the plan of a metric, or of another score or statistic of a dataset, and its charge; spend nothing."""
+    if request.metric == DescribePlan.algorithm:
+        plan_of = partial(column_statistics.describe_plan, epsilon=request.epsilon, delta=request.delta)
+        return column_statistics.explained(session, name, plan_of) | {"metric": request.metric}
     dataset = datasets.load(session, name)
     if request.metric == SummaryPlan.algorithm:
         plan: CountPlan | SummaryPlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)

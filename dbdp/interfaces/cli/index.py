@@ -9,7 +9,8 @@ _MODULES = {
     ),
     "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
-    "scores": (
+    "results.figures": ("describe", "table", "quantiles"),
+    "results.scores": (
         "score",
         "evaluate",
         "weights",
@@ -67,6 +68,10 @@ SUMMARIES = {
     "free.",
     "fake": "Make synthetic rows from a released summary, for developing and exploring, not for results. It is free.",
     "summary": "Describe a released summary, or list a table of it, each figure with its noise. It is free.",
+    "describe": "Describe all declared columns for one charge: NULLs, mean, deviation, quartiles, counts of "
+    "categories.",
+    "table": "Count the rows of each group, and average numbers in it, with noise, for one charge.",
+    "quantiles": "Estimate quantiles of a number, with noise; one charge covers all of them.",
     "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
     "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",
 }

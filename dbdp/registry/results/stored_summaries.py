@@ -182,6 +182,7 @@ select m.dataset_id,
 from dbdp.model as m
 where m.id = $1
 and m.is_summary
+and m.receipt ->> 'algorithm' = 'summary'
 """
 
 

@@ -66,7 +66,7 @@ class Calls:
         """
         return self._session.query(sql, *parameters)
 
-    def table(self, name: str) -> str | None:
+    def qualified_table(self, name: str) -> str | None:
         """Return a table's name with its schema, quoted if SQL requires it.
 
         Parameters

@@ -91,7 +91,7 @@ class ScoringCalls(Calls):
             answer=_answer(_PREDICTORS[declaration.kind], declaration.kind),
             probabilities=_answer("probabilities", "probabilities") if has_probabilities else sql.SQL("null"),
         )
-        rows = self.query(statement.as_string(), self.table(table) or table, vector, most, found["id"])
+        rows = self.query(statement.as_string(), self.qualified_table(table) or table, vector, most, found["id"])
         probabilities = [row["probabilities"] and row["probabilities"].get(row["answer"]) for row in rows]
         return Predictions(
             declaration.kind,
@@ -193,7 +193,7 @@ class ScoringCalls(Calls):
         dataset, epsilon, delta, bins, positive
             As in `score`.
         metric : str
-            A metric of `score`, or "evaluation", "class_balance", "bounds" or "summary".
+            A metric of `score`, or "evaluation", "class_balance", "bounds", "summary" or "describe".
         """
         query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
         return self.query(query, dataset, metric, float(epsilon), float(delta), _whole(bins), positive)[0]["plan"]
