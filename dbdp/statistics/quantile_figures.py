@@ -67,4 +67,4 @@ def _place(code: NumberCode, sums: np.ndarray, level: float) -> float:
     begin, end = code.edges[cell - 1 : cell + 1].tolist()
     before, after = sums[cell - 1], sums[cell]
     place = begin + (end - begin) * (level - before) / (after - before) if after > before else begin
-    return round(float(place), 2 - math.floor(math.log10(end - begin)))
+    return round(float(place), 2 - math.floor(math.log10(end - begin))) if end > begin else float(place)

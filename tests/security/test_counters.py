@@ -55,6 +55,14 @@ GROWING = {  # rows of the two tables, below and above the capacity, and what is
 }
 
 
+STATISTICS = {  # of columns, by key
+    "describe of columns": "select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)",
+    "quantiles": "select * from dbdp.dp_quantiles(%s, 'z', '{.1,.5}', epsilon => %s, delta => %s)",
+    "table of a cohort": """select * from dbdp.dp_table(%s, '{g,y}', epsilon => %s, delta => %s,
+    measures => '{count,mean z}', cohort => '{"z": [0, 0.3]}', bins => 2)""",
+}
+
+
 def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     """Every call that reads rows, by a name: its SQL, with the dataset as %s, and its other arguments."""
     train = "select * from dbdp.dp_train(%s, epsilon => %s, delta => %s, algorithm => %s, {})"
@@ -82,8 +90,8 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
     found["summary"] = ("select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
     found["describe"] = ("select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
-    table = "select * from dbdp.dp_table(%s, '{y}', epsilon => %s, delta => %s, measures => '{count}', margins => true)"
-    found["table"] = (table, (EPSILON, DELTA))
+    found["table"] = ("select * from dbdp.dp_table(%s, '{y}', epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found |= {key: (sql, (EPSILON, DELTA)) for key, sql in STATISTICS.items()}
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 
@@ -128,7 +136,10 @@ FEATURES = {  # by kind, for what does not train on an array
     "columns": {"z": [-1, 1], "g": ["a", "b"]},
     "classes": {"z": [-1, 1], "y": ["0", "1"]},
 }
-KIND_OF = {**dict.fromkeys(OF_COLUMNS, "columns"), "private_splines of several classes": "classes"}  # of a call's key
+KIND_OF = {
+    **dict.fromkeys((*OF_COLUMNS, *STATISTICS), "columns"),
+    "private_splines of several classes": "classes",
+}  # of a call's key
 
 
 def made(

@@ -301,3 +301,17 @@ def test_quartiles_are_those_of_the_rows_at_little_noise():
         assert age[name] == np.percentile(ages, level, method="inverted_cdf")
     assert age["outside"] == (ages < 20).sum()
     assert number_reach(AGE)[0] < 8 < number_reach(COST)[0]
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1e300, np.nextafter(1e300, np.inf)), (-1e300, 1e300), (0.0, 1e-100), (1e18, 1e18 + 512)]
+)
+def test_bounds_at_the_ends_of_floats_have_figures(bounds):
+    for type_name in ("double precision", "bigint"):
+        code = NumberCode.of(Numeric("x", *map(float, bounds)), type_name)
+        plan = plan_of(code)
+        sums = sums_of(plan, [[value] for value in (*bounds, None, np.inf, -np.inf) * 200])
+        for _ in range(20):
+            [_, row] = column_figures.figures_of(plan, plan.release(sums))
+            assert row["q50"] is None or bounds[0] <= row["q50"] <= bounds[1]
+            assert np.isfinite(row["count"])

@@ -113,6 +113,9 @@ class World:
             "revoke-prediction": [["alice", "MODEL", "bob"]],
             "baseline": [["alice", "d"]],
             "check-declaration": [["alice", "d"]],
+            "describe": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
+            "table": [["alice", "d", "--by", "y", "--mean", "a", "--epsilon", 1, "--delta", 1e-6]],
+            "quantiles": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
             "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6, "--bins", 2]],
             "summary": [["alice", "MODEL"], ["alice", "MODEL", "--by", "y"]],
             "fake": [
