@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import psycopg
 
-from benchmarks import peer
+from benchmarks import peer, tables
 from benchmarks.harness import timed
 from benchmarks.tables import ADULT, Table
 from dbdp.algorithms import PERTURBED_ONCE, Facts, Request
@@ -90,16 +90,18 @@ def declared_array(table: Table) -> dict[str, str]:
     return {"source": table.array, "label": "y", "positive": "1", "negative": "-1", "features": features}
 
 
-def register(connection: psycopg.Connection, name: str, declaration: dict[str, str]) -> None:
+def register(
+    connection: psycopg.Connection, name: str, declaration: dict[str, str], *, intercept: bool = False
+) -> None:
     """Register a dataset with a budget that the runs do not exhaust."""
     statement = """
         select dbdp.register_dataset(
             %(name)s, %(source)s::regclass, label => %(label)s, positive => %(positive)s,
-            negative => %(negative)s, features => %(features)s, intercept => false,
+            negative => %(negative)s, features => %(features)s, intercept => %(intercept)s,
             epsilon => 300, delta => 1e-3, mode => 'basic')
     """
     connection.execute("select dbdp.drop_dataset(name) from dbdp.datasets where name = %s", (name,))
-    connection.execute(statement, {"name": name, **declaration})
+    connection.execute(statement, {"name": name, "intercept": intercept, **declaration})
 
 
 def name_of_blocks(table: Table) -> str:
@@ -157,8 +159,29 @@ def whole_run(connection: psycopg.Connection, table: Table, *, private: bool) ->
 
 def default_run(connection: psycopg.Connection, table: Table, algorithm: str = AUTO) -> float:
     """Return the seconds of a request of ε and δ alone: by the algorithm that is chosen then, or by the named one."""
+    return run_of(connection, dataset_of(table), algorithm)
+
+
+@contextmanager
+def with_columns(connection: psycopg.Connection, table: Table) -> Iterator[str]:
+    """Create and register within the block the table with one column for each number; yield the dataset's name."""
+    source = tables.columns_of(connection, table)
+    bounds = [-1, 1] if table.name != ADULT.name else [0, 1]
+    features = {f"x{place}": {"bounds": bounds} for place in range(1, table.features + 1)}
+    declaration = declared_array(table) | {"source": source, "features": json.dumps(features)}
+    name = dataset_of(table, source)
+    register(connection, name, declaration, intercept=True)
+    try:
+        yield name
+    finally:
+        connection.execute("select dbdp.drop_dataset(%s)", (name,))
+        tables.drop_one(connection, source)
+
+
+def run_of(connection: psycopg.Connection, dataset: str, algorithm: str) -> float:
+    """Return the seconds of a request of ε and δ only for a dataset."""
     session = ClientSession(connection)
-    return timed(lambda: requests.train(session, dataset_of(table), Request(EPSILON, DELTA, algorithm=algorithm)))
+    return timed(lambda: requests.train(session, dataset, Request(EPSILON, DELTA, algorithm=algorithm)))
 
 
 def trained(connection: psycopg.Connection, table: Table, source: str = "") -> int:

@@ -30,7 +30,9 @@ from benchmarks.accuracy.scores import LOSSES, Prediction
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.learning import kernels, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.objectives import Objective
+from dbdp.learning.objectives import Objective, additive
+from dbdp.learning.rows import blocks, placed
+from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.learning.rows.encoding import pack
 
 RULE = "rule"
@@ -70,7 +72,7 @@ class Rows:
         """Return Σ xxᵀ, shape (d, d)."""
         return second_moments.second_moment(self._packed, self._dimension)
 
-    def transform(self, matrix: np.ndarray) -> None:
+    def transform(self, matrix: np.ndarray, placed_by: Placed | None = None) -> None:
         """Replace each row x by Mx."""
         features, labels, _ = kernels.unpacked(self._packed, len(matrix))
         self._packed = pack(features @ matrix.T, labels)
@@ -102,6 +104,29 @@ class Rows:
     def tally(self, vectors: np.ndarray, tally: dict[str, Any]) -> np.ndarray:
         """Return the tally of all rows by a model's scores."""
         return tallies.tally_of_rows(np.ravel(vectors), self._all, tally)
+
+
+class PlacedRows(Rows):
+    """The same in places, from the coordinates (n, d) of curves and categories, which private splines reads."""
+
+    def __init__(self, features: np.ndarray, labels: np.ndarray, rows_of: RowBlocks) -> None:
+        """Pack the place of each column, and the constant."""
+        ends = np.cumsum([block.width for block in rows_of.blocks])[:-1]
+        parts = np.split(features[:, :-1] * rows_of.radius, ends, axis=1)
+        places = [part @ np.arange(part.shape[1]) for part in parts]
+        self._all = self._packed = blocks.encode(np.column_stack([np.ones(len(features)), *places]), labels)
+        self._rows_of = rows_of
+
+    def transform(self, matrix: np.ndarray, placed_by: Placed | None = None) -> None:
+        """Sum gradients at Mx for each row x from now on."""
+        self._matrix = matrix
+        self._lengths = placed.lengths(self._packed, matrix if placed_by is None else placed_by.factors, self._rows_of)
+
+    def gradient_sum(self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None) -> Any:
+        """Return the sum of clipped gradients, shape (P,), in the coordinates of the last `transform`."""
+        moved = (model.reshape(-1, len(self._matrix)) @ self._matrix).ravel()
+        sums = additive(objective, self._rows_of).gradient_sum(moved, self._packed, clip=clip, lengths=self._lengths)
+        return (sums.reshape(-1, len(self._matrix)) @ self._matrix.T).ravel()
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ from benchmarks import ours, peer, server, tables
 from benchmarks.harness import Memory, Samples, Side, Spread, alternate, backend_memory
 from benchmarks.tables import Table
 
+SPLINES, LINEAR = "private_splines", "preconditioned_gd"  # which is the default there
 BATCH_SIZES = (1, 50, 500)
 DEFAULT_RUNS = {
     "dp_sgd": "dp_sgd_default",
@@ -30,6 +31,7 @@ RATIOS = {
     "default_whole_run_ratio": ("whole_run", "ours by default", "c"),
     "numpy_ratio": ("whole_run", "ours", "numpy"),
     **{f"{ratio}_ratio": ("default_runs", algorithm, "c") for algorithm, ratio in DEFAULT_RUNS.items()},
+    "splines_ratio": ("splines", SPLINES, LINEAR),
     "classes_scan_ratio": ("classes", "ten classes", "one class"),
 }
 
@@ -62,6 +64,13 @@ def settled(
     """Time sides that write, each after the server's own writing."""
     repeats = repeats if most is None else min(repeats, most)
     return alternate(sides(connection, table), repeats, partial(peer.settle, connection))
+
+
+def splines(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time the default run, which is linear, and one of private splines, on one column for each number."""
+    with ours.with_columns(connection, table) as dataset:
+        sides = {name: partial(ours.run_of, connection, dataset, name) for name in (LINEAR, SPLINES)}
+        return alternate(sides, min(repeats, MOST_LONG), partial(peer.settle, connection))
 
 
 def prediction(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
@@ -166,8 +175,9 @@ GROUPS: dict[str, Callable[[psycopg.Connection, Table, int], Samples]] = {
     "default_runs": partial(settled, sides=default_sides, most=MOST_LONG),
     "classes": classes,
     "prediction": prediction,
+    "splines": splines,
 }
-WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction")]
+WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction", "splines")]
 
 
 def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:

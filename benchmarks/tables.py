@@ -60,6 +60,20 @@ def repeated(connection: psycopg.Connection, table: Table, times: int) -> Table:
     return larger
 
 
+def columns_of(connection: psycopg.Connection, table: Table) -> str:
+    """Create the table with one column for each number of its arrays, and return its name."""
+    name = f"{table.array}_columns"
+    drop_one(connection, name)
+    columns = sql.SQL(", ").join(
+        sql.SQL("x[{}] as {}").format(sql.Literal(place), sql.Identifier(f"x{place}"))
+        for place in range(1, table.features + 1)
+    )
+    statement = sql.SQL("create table {} as select {}, y from {}")
+    connection.execute(statement.format(sql.Identifier(name), columns, sql.Identifier(table.array)))
+    vacuum(connection, name)
+    return name
+
+
 def drop(connection: psycopg.Connection, table: Table) -> None:
     """Remove every form of a table."""
     for name in {table.raw, table.array, table.shuffled}:

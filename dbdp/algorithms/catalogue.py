@@ -132,7 +132,7 @@ def _automatic(request: Request, facts: Facts) -> AnyPlan:
             errors.append(error)
             continue
         if name == "majority":
-            planned = _warned(planned, _NO_FEATURES)
+            planned = _with_details(planned, {"warning": _NO_FEATURES})
         return _with_details(planned, {"chosen_because": reason or first})
     raise errors[0]
 
@@ -220,20 +220,14 @@ def _with_forecast(release: AnyPlan, found: dict[str, str]) -> AnyPlan:
     """Return a plan with its predicted loss, and the warning of it unless the plan has a stronger one."""
     warning, known = found.pop("warning", None), release.details.get("warning", "")
     release = _with_details(release, found)
-    return release if warning is None or NOISE_WINS in known else _warned(release, warning)
+    return release if warning is None or NOISE_WINS in known else _with_details(release, {"warning": warning})
 
 
-def _warned(release: AnyPlan, sentence: str) -> AnyPlan:
-    """Return a plan with a further sentence in its warning."""
-    sentences = [*filter(None, [release.details.get("warning")]), sentence]
-    return replace(release, details=release.details | {"warning": "; ".join(sentences)})
-
-
-def _with_details(release: AnyPlan, details: dict[str, str]) -> AnyPlan:
-    """Return a plan whose explanation has more entries, and the warnings of both."""
-    warnings = [each["warning"] for each in (details, release.details) if "warning" in each]
+def _with_details(release: AnyPlan, details: Mapping[str, str]) -> AnyPlan:
+    """Return a plan whose explanation has more entries, and after its own warning theirs."""
+    warnings = [each["warning"] for each in (release.details, details) if each.get("warning")]
     joined = {"warning": "; ".join(warnings)} if warnings else {}
-    return replace(release, details=details | release.details | joined) if details else release
+    return replace(release, details={**details, **release.details, **joined})
 
 
 def check(request: Request, facts: Facts) -> None:

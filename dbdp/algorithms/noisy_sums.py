@@ -76,7 +76,7 @@ def replaced_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> f
     return (2 * clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
 
 
-def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int) -> float:
+def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int, *, places: int | None = None) -> float:
     """Return 2C with its margin, for a sum of c_i ⊗ Mx_i over n rows that is computed as (Σc_i ⊗ x_i)Mᵀ.
 
     Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
@@ -84,10 +84,13 @@ def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int)
     4n/B + 1 of the blocks, one for each part on a cluster, have fewer: N ≤ 5n/B + 2. In any order within a block,
     and the blocks one after the other, the sum errs by γ_{B+N+1}·nL; M makes that no longer. The last product errs by
     γ_d·‖M‖_F·nL ≤ γ_d√d·nL. There are two sums: 2.02(min(n, B + N) + d√d + 5)u·nL. ∎
+
+    In `places` (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
+    as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
     """
-    block = blocks.rows_per_block(dimension)
+    block, worse = blocks.rows_per_block(places or dimension), 2 if places else 1
     depth = min(rows, block + 5 * rows // block + 3) + dimension**1.5
-    return (2 * clip + 2.02 * (depth + 5) * UNIT * rows * largest) * ROOM
+    return (2 * clip + 2.02 * worse * (depth + 5) * UNIT * rows * largest) * ROOM
 
 
 def sampled_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:

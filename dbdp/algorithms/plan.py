@@ -15,6 +15,7 @@ from dbdp.learning.rows import pairs
 from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.learning.rows.features import SCALED
+from dbdp.learning.rows.products import Candidate
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import REPLACE_ONE, REPLACE_ONE_UNIT, Release
 
@@ -53,6 +54,7 @@ class Facts:
     # The second moment in the summary that the request names.
     moment: Moment | None = field(default=None, compare=False)
     blocks: RowBlocks | None = None  # the coordinates of each column, for an additive model; None of an array
+    candidates: tuple[Candidate, ...] = ()  # pairs of columns that a training may choose
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -239,6 +241,7 @@ class Released:
     # R, shape (m, dimension): the noise for privacy in each model has a covariance of at most RᵀR, which public facts
     # and released values determine. None where they do not, or the models are too long.
     noise_root: np.ndarray | None = None
+    chosen: tuple[tuple[str, str], ...] = ()  # pairs that the training chose; their cells follow the columns
 
 
 class Plan(Protocol):

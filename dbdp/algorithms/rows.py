@@ -13,6 +13,7 @@ import numpy as np
 from dbdp.checks import between, whole
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.rows.column_blocks import Placed
 from dbdp.learning.rows.encoding import RandomProjection
 from dbdp.privacy.accounting.padding import PoissonSamples
 
@@ -54,6 +55,7 @@ class Layout:
     # them; None is the dataset's own.
     coding: Mapping[str, Any] | None = None
     marks: bool = False  # whether rows with a label that a model has no answer for are marked, for scores
+    in_places: bool = False  # whether the rows are in places, see `learning.rows.placed`
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Rows(Protocol):
     def second_moment(self) -> np.ndarray:
         """Return Σ xxᵀ over the packed rows x, shape (d, d)."""
 
-    def transform(self, matrix: np.ndarray) -> None:
+    def transform(self, matrix: np.ndarray, placed: Placed | None = None) -> None:
         """Sum gradients at Mx for each packed row x until the next `shuffle`; M is public, (d, d), of norm below 1."""
 
     def label_counts(self, classes: int) -> np.ndarray:

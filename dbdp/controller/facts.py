@@ -7,18 +7,20 @@ from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import signal_of
 from dbdp.algorithms.combined.groups import GroupsRequest
 from dbdp.algorithms.combined.tuning import TuningRequest
-from dbdp.algorithms.families.preconditioned.private_splines import KNOTS, enough_signal
+from dbdp.algorithms.families.preconditioned.private_splines import enough_signal
+from dbdp.algorithms.families.preconditioned.spline_descent import KNOTS
 from dbdp.checks import whole
 from dbdp.learning.rows import pairs
 from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.rows.monotone import directions
-from dbdp.learning.rows.pairs import CELLS_OF_NAMED, NONE, USUAL_CELLS, Names
+from dbdp.learning.rows.pairs import BINS_OF_CHOSEN, CELLS_OF_CHOSEN, CELLS_OF_NAMED, CHOSEN, NONE, USUAL_CELLS, Names
+from dbdp.learning.rows.products import Candidate
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.results.column_units import row_blocks
+from dbdp.registry.results.column_units import pair_candidates, row_blocks
 
 SPLINES = "private_splines"
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
@@ -46,16 +48,30 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         unit_rows=dataset.unit_rows,
         budget=dataset.budget,
         blocks=_blocks(declaration, request),
+        candidates=_candidates(declaration, request),
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
 
 
 def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
     """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
-    if request.algorithm != SPLINES and not declaration.curves:
+    if request.algorithm != SPLINES and not _curves(declaration):
         return None
     named = directions(request.monotone, declaration.parts, declaration.pairs)
     return row_blocks(declaration, named)
+
+
+def _candidates(declaration: Declaration, request: Request) -> tuple[Candidate, ...]:
+    """Return the pairs that a training may choose: none of a column with a direction, as cells have no order."""
+    if request.pairs != CHOSEN or not _curves(declaration):
+        return ()
+    named = directions(request.monotone, declaration.parts, ())
+    return pair_candidates(declaration, request.pair_cells or CELLS_OF_CHOSEN, BINS_OF_CHOSEN, without=named)
+
+
+def _curves(declaration: Declaration) -> int:
+    """Return how many numbers have knots."""
+    return sum(bool(each.knots) for each in declaration.numeric)
 
 
 def _label_half(bounds: tuple[float, float] | None) -> float | None:
@@ -95,7 +111,7 @@ def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     if not request.delta or others != (None, None, None) or not declaration.intercept:
         return False
     curved = _curved(dataset)
-    public, curves = facts(curved, request), curved.declaration.curves
+    public, curves = facts(curved, request), _curves(curved.declaration)
     if not curves or public.dimension > MOST_DIMENSION:
         return False
     enough = enough_signal(curves + len(declaration.pairs), public.outputs)
@@ -109,6 +125,9 @@ def paired(dataset: RegisteredDataset, request: Request) -> tuple[RegisteredData
     if request.pairs in (None, NONE):
         return dataset, request
     _check_pairs(dataset, request)
+    if request.pairs == CHOSEN:
+        _check_choice(dataset, request)
+        return dataset, replace(request, pair_cells=request.pair_cells or CELLS_OF_CHOSEN)
     cells = _usual_cells(request) if request.pair_cells is None else request.pair_cells
     plain = dataset.declaration.with_pairs((), cells)
     declaration = plain.with_pairs(_named(replace(dataset, declaration=plain), request), cells)
@@ -123,9 +142,10 @@ def coded_for_several(
 
     Raise ValueError for pairs = 'auto', which decides by the rows of one, and if only some runs learn curves.
     """
-    if request.base.pairs == AUTO:
+    if request.base.pairs in (AUTO, CHOSEN):
         raise ValueError(
-            "pairs = 'auto' needs one training run, and this call has several; name pairs, or give a number"
+            f"pairs = {request.base.pairs!r} needs one training run, and this call has several; name pairs, or "
+            "give a number"
         )
     dataset, base = paired(dataset, request.base)
     runs = [replace(base, algorithm=each) for each in request.algorithms]
@@ -146,6 +166,17 @@ def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:
         raise ValueError(
             f"dataset {dataset.name!r} has an array, and pairs are of columns with bounds or categories; leave them out"
         )
+
+
+def _check_choice(dataset: RegisteredDataset, request: Request) -> None:
+    """Raise ValueError unless the training learns curves, which choose pairs, and the cells are in range."""
+    if not _has_curves(dataset, request):
+        raise ValueError(
+            f"pairs = {CHOSEN!r} needs curves, and this training has none; choose algorithm => {SPLINES!r}, "
+            "or name pairs"
+        )
+    if request.pair_cells is not None:
+        whole("pair_cells", request.pair_cells, pairs.LEAST_CELLS, pairs.MOST_CELLS, f"default: {CELLS_OF_CHOSEN}")
 
 
 def _is_chosen(text: str) -> bool:

@@ -18,8 +18,9 @@ import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, RecursiveStages, silent
 from dbdp.learning.noisy import NoisyState
-from dbdp.learning.objectives import Linear, Objective
+from dbdp.learning.objectives import Linear, Objective, additive
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.column_blocks import Placed
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.progress import fill
 from dbdp.packing.shuffle_options import KEY_BYTES
@@ -73,6 +74,7 @@ class PackedRows:
     layout: Layout  # how the rows are packed
     batch_blocks: int = 1  # blocks of each mini-batch of the last draw
     matrix: np.ndarray | None = None  # the matrix of the last `transform`, shape (d, d); None since the last packing
+    placed: Placed | None = None  # of the last `transform` of rows in places
     tables: ExitStack = field(default_factory=ExitStack)  # drops the table of `copy`
     # A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
     copy: str | None = None
@@ -142,7 +144,8 @@ class PackedRows:
 
         A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
         """
-        how = json.dumps(objective.as_data()), float(clip)
+        own = additive(objective, self.placed.rows_of) if self.placed else objective
+        how = json.dumps(own.as_data()), float(clip)
         if self.matrix is None:
             call = "dbdp_internal.gradient_sum(block, $1, $2, $3)"
             return np.frombuffer(self._part(batch).value(call, model.tobytes(), *how), "<f8")
@@ -181,15 +184,17 @@ class PackedRows:
         total = self._part().value(call, self.layout.dimension, labels, weight)
         return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
 
-    def transform(self, matrix: np.ndarray) -> None:
+    def transform(self, matrix: np.ndarray, placed: Placed | None = None) -> None:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; store the lengths of these."""
         (rows,) = self.slices
         with rows.session.uncounted():
             if self.matrix is None:  # the table may have been another group's
                 rows.session.query(f"alter table {rows.table} add column if not exists lengths bytea")
                 rows.session.query(f"alter table {rows.table} alter column lengths set storage external")
-            rows.session.query(f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1)", matrix.tobytes())
-        self.matrix = matrix
+            call = f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1, $2::pg_catalog.text)"
+            factors = (matrix, None) if placed is None else (placed.factors, json.dumps(placed.rows_of.as_data()))
+            rows.session.query(call, factors[0].tobytes(), factors[1])
+        self.matrix, self.placed = matrix, placed
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -219,7 +224,7 @@ class PackedRows:
         first, *others = self.packings
         if self.matrix is not None:
             first.session.query(f"alter table {first.table} drop column lengths")
-            self.matrix = None
+            self.matrix = self.placed = None
         if not others:
             first.fill(options)
             return
@@ -286,7 +291,8 @@ def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     own = layout.coding or dataset.declaration.coding
     coding = {"coding": dict(own)} if own else {}
     projection = {"projection": asdict(layout.projection)} if layout.projection else {}
-    return {"rows": dataset.rows, "held": True, **({"marks": True} if layout.marks else {})} | coding | projection
+    flags = {name: True for name in ("marks", "in_places") if getattr(layout, name)}
+    return {"rows": dataset.rows, "held": True, **flags} | coding | projection
 
 
 class _InSession(Protocol):

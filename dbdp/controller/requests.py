@@ -104,8 +104,10 @@ def train(session: Session, name: str, request: Request, progress: Progress = si
     job = Planned.of(session, name, request)
     with job.charged(session) as (charge, receipt):
         with job.rows(session, charge, progress) as rows:
-            released = storing.with_standard_errors(job.dataset, job.request, job.plan.run(rows, progress))
-        return storing.store(session, job.dataset, job.request, released, receipt)
+            released = job.plan.run(rows, progress)
+            dataset = storing.with_chosen(job.dataset, job.request, released)
+            released = storing.with_standard_errors(dataset, job.request, released)
+        return storing.store(session, dataset, job.request, released, receipt)
 
 
 def tune(session: Session, name: str, request: TuningRequest, progress: Progress = silent) -> ReleasedModel:

@@ -10,7 +10,7 @@ from dbdp.algorithms import Request, settings
 from dbdp.algorithms.plan import Released
 from dbdp.controller.facts import facts
 from dbdp.controller.receipts import Receipt
-from dbdp.learning.rows.pairs import written
+from dbdp.learning.rows.pairs import BINS_OF_CHOSEN, CELLS_OF_CHOSEN, CHOSEN, written
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.results import network_models
 from dbdp.registry.results.column_units import in_column_units, standard_errors
@@ -29,6 +29,15 @@ def store(
     stored = session.store_network(dataset, data, vector, receipt.as_data())
     names = dataset.declaration.feature_names
     return ReleasedModel(stored["id"], dataset.name, names, None, None, None, stored["receipt"], data, vector)
+
+
+def with_chosen(dataset: RegisteredDataset, request: Request, released: Released) -> RegisteredDataset:
+    """Return the dataset with the pairs that a training chose."""
+    if not released.chosen:
+        return dataset
+    cells = request.pair_cells or CELLS_OF_CHOSEN
+    declaration = dataset.declaration.with_pairs(released.chosen, cells, bins=BINS_OF_CHOSEN)
+    return replace(dataset, declaration=declaration)
 
 
 def with_standard_errors(dataset: RegisteredDataset, request: Request, released: Released) -> Released:
@@ -55,16 +64,18 @@ def _store_linear(
     coefficients, intercepts = (each.tolist() for each in units)
     if dataset.declaration.kind != "classes":
         coefficients = coefficients[0]
-    stored = session.store_release(dataset, coefficients, intercepts, receipt | _paired(dataset))
+    stored = session.store_release(dataset, coefficients, intercepts, receipt | _paired(dataset, receipt))
     names = dataset.declaration.feature_names
     intercept = intercepts[0] if dataset.declaration.kind != "classes" else None
     return ReleasedModel(stored["id"], dataset.name, names, coefficients, intercept, intercepts, stored["receipt"])
 
 
-def _paired(dataset: RegisteredDataset) -> dict[str, Any]:
-    """Return the entries of a receipt from which the stored declaration has its pairs; empty without any."""
+def _paired(dataset: RegisteredDataset, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a receipt from which the stored declaration has its pairs; empty if it names none."""
     declaration = dataset.declaration
-    return declaration.paired and declaration.paired | {"pairs": written(declaration.pairs)}
+    if not declaration.pairs and receipt.get("pairs") != CHOSEN:
+        return {}
+    return declaration.paired | {"pairs": written(declaration.pairs)}
 
 
 def network_of(dataset: RegisteredDataset, request: Request) -> dict[str, Any]:

@@ -45,9 +45,10 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "settings": 'Settings that only this algorithm has, as JSON, such as {"splits": 60}.',
     "summary": "Number of a released summary of the dataset; the second moment then needs no budget.",
     "pairs": "Pairs of columns with their cells as further features, such as age*education, age*sex; or their number; "
-    "or auto, which decides by public facts; default none. For linear models of columns.",
-    "pair_cells": "Most cells of a pair; default 20, or 64 of named pairs. Numbers are cut into bins, and categories "
-    "merged in the declared order.",
+    "or auto, which decides by public facts; or chosen, by a part of the privacy budget, if curves are learned; "
+    "default none. For linear models of columns.",
+    "pair_cells": "Most cells of a pair; default 20, 64 of named pairs, 400 of chosen pairs. Numbers are cut in bins, "
+    "and categories merged in the declared order.",
     "monotone": 'Columns that may only raise a score, or only lower it, as JSON, such as {"age": 1, "hours": -1}.',
     "name": "Name of the model, such as readmission; each further training run under it is a new version.",
 }

@@ -27,6 +27,11 @@ def plain_lines(text: str) -> str:
     return "".join(each if each in "\n\t" else plain(each) for each in text)
 
 
+def beginning(text: str, longest: int) -> str:
+    """Return a text, or the beginning of a long one."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 class PlainStream(io.TextIOWrapper):
     """Writes text to a stream with its control characters escaped; it is no terminal, so that nobody adds colours.
 

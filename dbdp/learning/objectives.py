@@ -17,6 +17,8 @@ from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
 from dbdp.learning.losses import Loss, loss_with, of_class, softmax_losses, softmax_slopes
+from dbdp.learning.rows import placed
+from dbdp.learning.rows.column_blocks import RowBlocks, row_blocks_from
 
 MOST_OUTPUTS = 1000
 MOST_PARAMETERS = 1 << 27  # a gigabyte, the most that a value of PostgreSQL holds
@@ -118,6 +120,15 @@ class Linear:
         for target, one, own in zip(targets, model.reshape(shape), direction.reshape(shape), strict=True):
             kernels.recursive_steps(self.loss, target, one, own, rows, step=step, regularisation=regularisation)
 
+    def slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the slopes of several classes' losses in the scores, (n, K); any numbers where there is no label."""
+        return np.column_stack(
+            [
+                self.loss.derivative(each, np.where(labels == target, 1.0, -1.0))
+                for target, each in enumerate(scores.T, start=1)
+            ]
+        )
+
     def _losses(self, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
         losses = np.zeros((len(vectors), len(rows)))
         for output, (features, labels) in enumerate(self._labelled(rows)):
@@ -182,10 +193,11 @@ class Softmax:
         features, labels = self._labelled(rows)
         slopes = softmax_slopes(features @ model.reshape(self.outputs, -1).T, labels)
         slopes = kernels.valid_or_zero(slopes, labels != 0.0)
-        squares = _squares(features, lengths) * np.einsum("ij,ij->i", slopes, slopes)
-        with np.errstate(divide="ignore"):
-            slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
-        return (slopes.T @ features).ravel()
+        return (_clipped(slopes, _squares(features, lengths), clip).T @ features).ravel()
+
+    def slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the slopes of the losses in the scores, (n, K); any numbers where there is no label."""
+        return softmax_slopes(scores, labels)
 
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
@@ -208,6 +220,56 @@ class Softmax:
         return kernels.valid_or_zero(features, valid), kernels.valid_or_zero(labels, valid)
 
 
+@dataclass(frozen=True)
+class Additive:
+    """Linear models of the coordinates of rows in places, see `placed`, that the objective `of` has."""
+
+    of: Linear | Softmax
+    rows_of: RowBlocks
+
+    @property
+    def parameters(self) -> int:
+        """P = K·d."""
+        return self.of.parameters
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of a packed row."""
+        return self.rows_of.places
+
+    @flushed
+    def gradient_sum(self, model: np.ndarray, rows: np.ndarray, *, clip: float, lengths: np.ndarray) -> np.ndarray:
+        """Return the sum of the gradients, clipped by `lengths` (n,), shape (P,); see `Linear`."""
+        tables = placed.of_cells(model.reshape(self.of.outputs, -1), self.rows_of)
+        layout = placed.layout_of(self.rows_of)
+        if isinstance(self.of, Linear) and self.of.outputs == 1:
+            sums = layout.gradient_sums(self.of.loss, tables[0], rows, clip * SHRINK, lengths)
+            return placed.of_rows(sums, self.rows_of)
+        labels = np.where(of_class(rows[:, -1], self.of.outputs), rows[:, -1], 0.0).astype(np.float64)
+        slopes = self.of.slopes(layout.scores(tables, rows), labels)
+        slopes = kernels.valid_or_zero(slopes, labels > 0.0)
+        slopes = _clipped(slopes, _squares(rows, lengths), clip)
+        return np.concatenate([placed.of_rows(each, self.rows_of) for each in layout.sums(slopes, rows)])
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the objective as data, for `objective_from`."""
+        return self.of.as_data() | {"rows_of": self.rows_of.as_data()}
+
+
+def additive(objective: Objective, rows_of: RowBlocks) -> Additive:
+    """Return an objective over rows in places; raise ValueError for a network."""
+    if not isinstance(objective, (Linear, Softmax)):
+        raise ValueError("a network does not train on rows in places; choose a linear objective")
+    return Additive(objective, rows_of)
+
+
+def _clipped(slopes: np.ndarray, squares: np.ndarray, clip: float) -> np.ndarray:
+    """Return slopes c (n, K), shortened where ‖c‖ times the root of `squares` (n,) is above the clip."""
+    squares = squares * np.einsum("ij,ij->i", slopes, slopes)
+    with np.errstate(divide="ignore"):
+        return slopes * np.minimum(1.0, clip * SHRINK / np.sqrt(squares))[:, None]
+
+
 def _squares(features: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
     """Return the squared norms of rows (n, d), or of their lengths where these are given, shape (n,)."""
     return np.einsum("ij,ij->i", features, features) if lengths is None else lengths.astype(np.float64) ** 2
@@ -225,6 +287,9 @@ def projected(models: np.ndarray, radius: float) -> np.ndarray:
 def objective_from(text: str) -> Objective:
     """Return the objective that JSON of `as_data` describes."""
     data = json.loads(text)
+    if rows_of := data.pop("rows_of", None):
+        of, rows_of = objective_from(json.dumps(data)), row_blocks_from(**rows_of)
+        return additive(of, rows_of)  # type: ignore[return-value]  # it has gradients only
     if data["kind"] == "linear":
         _check_sizes(data["inputs"], data["outputs"], data["target"])
         return Linear(loss_with(data["loss"], tuple(data["settings"])), data["inputs"], data["outputs"], data["target"])

@@ -20,6 +20,7 @@ import numpy as np
 
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import Encoder
+from dbdp.learning.rows.placed_encoding import in_places
 from dbdp.packing import resident
 from dbdp.packing.memory import pack_memory
 from dbdp.packing.progress import ProgressReporter
@@ -70,6 +71,7 @@ def _packing(session: SpiSession, dataset: RegisteredDataset, table: str, share:
     if share.coding is not None:
         dataset = share.coding.of(dataset)
     encoder = replace(records.encoder_of(session, dataset, share.projection), marks=share.marks)
+    encoder = in_places(encoder) if share.in_places else encoder
     if share.group is not None:
         dataset = _group_of(session, dataset, Group(*share.group, table))
     check_share(session, dataset, share)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dbdp import checks
 from dbdp.learning.rows.encoding import RandomProjection
-from dbdp.learning.rows.pairs import EARLIER_WEIGHT, USUAL_CELLS
+from dbdp.learning.rows.pairs import EARLIER_WEIGHT, PAIRED, USUAL_CELLS
 from dbdp.packing.memory import MOST_STEPS, model_dimension, pack_memory, steps_bytes
 from dbdp.privacy.accounting.padding import GROUP, MOST_PACKED
 from dbdp.registry.datasets import RegisteredDataset
@@ -65,6 +65,7 @@ class Coding:
     pairs: Sequence[Sequence[str]] = ()  # pairs of columns whose cells are encoded beside them
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
+    pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
     label_bins: int = 0  # of a label that is a number, see `Declaration.label_bins`
 
     @property
@@ -75,9 +76,8 @@ class Coding:
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
         """Return the dataset with this encoding and these features."""
-        paired = self.pairs, self.pair_cells, self.pair_weight
-        recoded = dataset.declaration.recoded(self.encoding, self.features, *paired, self.label_bins)
-        return replace(dataset, declaration=recoded)
+        how = {name: getattr(self, name) for name in ("pairs", *PAIRED, "label_bins")}
+        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, **how))
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class Share:
     # else in a file. The blocks then refer to them.
     held: bool = False
     marks: bool = False  # whether rows with a label but without features are marked, see `encoding.UNANSWERED`
+    in_places: bool = False  # whether rows have one number for each column, see `learning.rows.placed`
     progress: bool = False  # whether progress is reported to the client
     rows: int | None = None  # slots of the dataset that the release was planned for; None for any number
 
@@ -110,6 +111,7 @@ class Share:
         checks.truth("progress", self.progress)
         checks.truth("held", self.held)
         checks.truth("marks", self.marks)
+        checks.truth("in_places", self.in_places)
         checks.truth("secret_order", self.secret_order)
         if self.group is not None and not (_is_place(self.group[0]) and str(self.group[1]).isidentifier()):
             raise ValueError(f"group = {self.group!r} must be a bucket and the name of a temporary table")
@@ -153,7 +155,9 @@ class Share:
             None if options.get("poisson") is None else _poisson(options["poisson"]),
             None if options.get("group") is None else _group(options["group"]),
             **{
-                name: options[name] for name in ("secret_order", "held", "marks", "progress", "rows") if name in options
+                name: options[name]
+                for name in ("secret_order", "held", "marks", "in_places", "progress", "rows")
+                if name in options
             },
         )
 
@@ -167,7 +171,7 @@ def _poisson(option: Any) -> Poisson:
 
 def _coding(option: Any) -> Coding:
     if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
-        more = '"features", "pairs", "pair_cells", "pair_weight" and "label_bins"'
+        more = '"features", "pairs", "pair_cells", "pair_weight", "pair_bins" and "label_bins"'
         raise ValueError(f'coding needs "encoding", and may have {more}')
     return Coding(**option)
 

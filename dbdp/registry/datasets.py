@@ -68,7 +68,7 @@ class RegisteredDataset:
         indicators = [
             each.column
             for each in self.declaration.numeric
-            if (each.lower, each.upper) == (0.0, 1.0) and self.column_types.get(each.column) in _WHOLE
+            if each.is_flag and self.column_types.get(each.column) in _WHOLE
         ]
         return self.declaration.with_knots(knots, indicators)
 

@@ -68,6 +68,7 @@ class Declaration:
     pairs: tuple[tuple[str, str], ...] = ()
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
+    pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
     # Bins of a label that is a number, in the rows of a summary, which then have an indicator of each; 0 is none.
     label_bins: int = 0
 
@@ -79,19 +80,9 @@ class Declaration:
         """
         return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
 
-    def recoded(
-        self,
-        encoding: str,
-        features: Mapping[str, Any] | None = None,
-        pairs: Sequence[Sequence[str]] = (),
-        pair_cells: int = USUAL_CELLS,
-        pair_weight: float = EARLIER_WEIGHT,
-        label_bins: int = 0,
-    ) -> "Declaration":
-        """Return the declaration with another encoding, pairs, and other bins, scales and meanings of NULL."""
-        coding = {"encoding": encoding, "pairs": pairs, "pair_cells": pair_cells, "pair_weight": pair_weight}
-        coding |= {"label_bins": label_bins}
-        stated = json.loads(self.to_json()) | coding
+    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None, **how: Any) -> "Declaration":
+        """Return the declaration with another encoding, bins, scales and NULLs, and pairs as `declare` has them."""
+        stated = json.loads(replace(self, pairs=()).to_json()) | {"encoding": encoding} | how
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
@@ -100,11 +91,11 @@ class Declaration:
             )
         return declaration
 
-    def with_pairs(self, pairs: Sequence[Sequence[str]], cells: int, weight: float | None = None) -> "Declaration":
+    def with_pairs(self, pairs: Any, cells: int, weight: float | None = None, bins: int = 0) -> "Declaration":
         """Return the declaration with valid pairs, else raise ValueError; by default of the weight of so many pairs."""
-        named = pairing.checked(self.parts, pairs, cells)
+        named = pairing.checked(self.parts, pairs, cells, bins)
         weight = pairing.weight_of(len(named)) if weight is None else pairing.checked_weight(weight)
-        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight)
+        return replace(self, pairs=named, pair_cells=cells, pair_weight=weight, pair_bins=bins)
 
     def with_knots(self, knots: int, indicators: Collection[str] = ()) -> "Declaration":
         """Return the declaration with so many knots for each number, in rows that are all divided by one number.
@@ -119,11 +110,6 @@ class Declaration:
         return replace(self, numeric=tuple(numeric), encoding=CENTRED if self.kind == "real" else SCALED)
 
     @property
-    def curves(self) -> int:
-        """How many numbers have knots."""
-        return sum(bool(each.knots) for each in self.numeric)
-
-    @property
     def parts(self) -> tuple[Numeric | Categorical, ...]:
         """The feature columns, in the order of a record; none for an array."""
         return (*self.numeric, *self.categorical)
@@ -131,12 +117,13 @@ class Declaration:
     @cached_property
     def products(self) -> tuple[Pair, ...]:
         """The pairs of columns, with their cells."""
-        return tuple(pairing.pair_of(self.parts, names, self.pair_cells, self.pair_weight) for names in self.pairs)
+        how = self.pair_cells, self.pair_weight, self.pair_bins
+        return tuple(pairing.pair_of(self.parts, names, *how) for names in self.pairs)
 
     @property
     def paired(self) -> dict[str, Any]:
         """The pairs as `declare` accepts them; empty without any."""
-        how = {"pair_cells": self.pair_cells, "pair_weight": self.pair_weight}
+        how = {name: getattr(self, name) for name in pairing.PAIRED if getattr(self, name)}
         return {"pairs": [list(names) for names in self.pairs], **how} if self.pairs else {}
 
     @property
@@ -264,6 +251,7 @@ def declare(
     pairs: Sequence[Sequence[str]] = (),
     pair_cells: int = USUAL_CELLS,
     pair_weight: float = EARLIER_WEIGHT,
+    pair_bins: int = 0,
     label_bins: int = 0,
     nulls: str = KEPT,
 ) -> Declaration:
@@ -295,7 +283,7 @@ def declare(
         public_columns=public,
         encoding=encoding,
         label_bins=label_bins,
-    ).with_pairs(pairs, pair_cells, pair_weight)
+    ).with_pairs(pairs, pair_cells, pair_weight, pair_bins)
 
 
 def _check_label_bins(label: str, bins: int, bounds: Sequence[float] | None) -> None:

@@ -388,14 +388,14 @@ create or replace aggregate dbdp_internal.joint_moment(block bytea, dimension in
 comment on aggregate dbdp_internal.joint_moment(bytea, int, int, float8) is
 'internal: second_moment of packed rows with their labels, in that number of coordinates of that weight, behind the features';
 
-create or replace function dbdp_internal.lengths(block bytea, matrix bytea) returns bytea
+create or replace function dbdp_internal.lengths(block bytea, matrix bytea, row_blocks text) returns bytea
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @plpython aggregates.lengths@
 $body$;
 comment on function dbdp_internal.lengths is
-'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8, both little-endian';
+'internal: upper bounds, float4, on the norms of a block''s packed rows times a matrix of float8, both little-endian. For rows in places row_blocks describes their columns, otherwise it is null';
 
 create or replace function dbdp_internal.measured_gradient_transition(
   total bytea,

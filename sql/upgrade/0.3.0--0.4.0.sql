@@ -4,9 +4,8 @@
 alter table dbdp.model_name add column if not exists folded text;
 create unique index if not exists model_name_folded on dbdp.model_name (folded);
 
--- dp_linreg has the option loss, evaluate a threshold, dp_summarize bins, and what has pairs the option monotone. As long
--- as the former functions are there too, a call of them
--- is ambiguous.
+-- dp_linreg has the option loss, evaluate a threshold, dp_summarize bins, and what has pairs has the option monotone too.
+-- As long as the former functions are there too, a call of them is ambiguous.
 do $regression$
 declare
   old regprocedure;
@@ -24,3 +23,6 @@ begin
   end loop;
 end
 $regression$;
+
+-- Rows in places: lengths has a third parameter.
+drop function if exists dbdp_internal.lengths(bytea, bytea);

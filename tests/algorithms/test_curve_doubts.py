@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from memory import RowsInMemory
+from memory import RowsInPlaces
 from test_private_splines import BLOCKS, DIMENSION, KNOTS, encoded, planned
 
 from dbdp.algorithms.families.preconditioned.column_bases import additive_preconditioner, other_basis
@@ -18,7 +18,7 @@ def released(number, multiplier):
     """Coordinates from moments with that noise, of rows with this number."""
     random = np.random.default_rng()
     features = encoded(number, random.choice(3, ROWS), random.random(ROWS) < 0.5)
-    found = ColumnRelease(BLOCKS, False, DIMENSION, multiplier).released(RowsInMemory(features, np.ones(ROWS)))
+    found = ColumnRelease(BLOCKS, False, multiplier).released(RowsInPlaces(features, np.ones(ROWS), BLOCKS))
     return additive_preconditioner(BLOCKS, found, 100.0, np.zeros(1), is_number=False)[0]
 
 
@@ -84,7 +84,7 @@ def test_a_line_in_doubt_has_the_noise_of_a_curve():
 def test_the_root_of_a_release_has_the_rows_of_its_moments():
     """Its standard errors are those of the steps and of the moments together."""
     features = encoded(rare(0.1), np.zeros(ROWS), np.zeros(ROWS))
-    found = planned(epsilon=0.5).run(RowsInMemory(features, np.where(features[:, 3] > 0.1, 1.0, -1.0)), silent)
+    found = planned(epsilon=0.5).run(RowsInPlaces(features, np.where(features[:, 3] > 0.1, 1.0, -1.0), BLOCKS), silent)
     assert len(found.noise_root) == DIMENSION + 2 * KNOTS - 1 + 2  # of the steps, of the curve, of the calibration
 
 

@@ -248,9 +248,9 @@ def test_a_row_without_a_class_is_in_no_sum_of_softmax(label):
 class Watched(RowsInMemory):
     """Rows that remember the matrix that they were transformed by."""
 
-    def transform(self, matrix):
+    def transform(self, matrix, placed=None):
         self.matrix = matrix
-        super().transform(matrix)
+        super().transform(matrix, placed)
 
 
 # --- the plan -------------------------------------------------------------------------------------------------

@@ -36,10 +36,10 @@ def test_opposite_labels_nearly_attain_the_bound_of_the_sums():
     assert moved <= RELEASE.sums_sensitivity
 
 
-@given(scores, labels, scores, labels, st.sampled_from(ENDS.tolist()))
-def test_no_record_moves_table_or_sums_further(one, label, other, second, bound):
+@given(scores, labels, scores, labels, st.sampled_from(ENDS.tolist()), st.sampled_from([(0.0, 1.0), (0.4, 0.01)]))
+def test_no_record_moves_table_or_sums_further(one, label, other, second, bound, part):
     table = of(Residuals(), one, label) - of(Residuals(), other, second)
-    sums = of(Squares(bound), one, label) - of(Squares(bound), other, second)
+    sums = of(Squares(bound, *part), one, label) - of(Squares(bound, *part), other, second)
     assert np.linalg.norm(table) <= RELEASE.table_sensitivity
     assert np.linalg.norm(sums) <= RELEASE.sums_sensitivity * STEPS
 

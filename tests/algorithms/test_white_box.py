@@ -11,7 +11,7 @@ from accountant import recomputed
 from chance import usually
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import RowsInMemory
+from memory import RowsInMemory, rows_for
 from pairs import each_value_quick
 from public_facts import facts_of
 from scipy.optimize import minimize
@@ -145,7 +145,7 @@ STRANGE = {
 def test_no_rows_make_it_fail(name):
     for place, (strange, changed) in enumerate(STRANGE.items(), start=NAMES.index(name)):
         release_plan = plan(request_for(name, (0.05, 20.0)[place % 2]), FACTS)
-        result = run(release_plan, RowsInMemory(*changed(*data())))
+        result = run(release_plan, rows_for(release_plan, *changed(*data())))
         assert result.shape == (FEATURES,)
         assert np.isfinite(result).all(), strange
 
@@ -166,7 +166,7 @@ def test_what_is_read_of_the_rows_is_bounded_by_the_plan(name, seed, epsilon):
     """However the run goes, it makes no more passes than it told."""
     random = np.random.default_rng(seed)
     release_plan = plan(request_for(name, epsilon), FACTS)
-    rows = RowsInMemory(random.normal(size=(ROWS, FEATURES)), random.choice([-1.0, 1.0], ROWS))
+    rows = rows_for(release_plan, random.normal(size=(ROWS, FEATURES)), random.choice([-1.0, 1.0], ROWS))
     run(release_plan, rows)
     passes = release_plan.details["expected_passes"]
     if name in ("dp_agd", "dp_blgd", "objective_perturbation", "privgene"):

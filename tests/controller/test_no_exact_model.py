@@ -14,7 +14,7 @@ import numpy as np
 import psycopg
 import pytest
 from acting import acting
-from memory import RowsInMemory
+from memory import rows_for
 from public_facts import facts_of
 
 import dbdp
@@ -212,14 +212,19 @@ def test_only_packed_rows_request_exact_sums():
         "label_window": 1,
         "self_evaluation": 1,
         "residual_clip": 2,
+        "pair_descent": 1,
+        "product_releases": 1,
     }
     assert sorted(module for module, _ in calls("tally")) == [
         "column_moments",
         "flattening",
         "label_window",
         "noisy_scores",
+        "pair_descent",
+        *["product_releases"] * 3,  # a gradient, a comparison, and rows in other coordinates
         *["residual_clip"] * 2,
         "self_evaluation",
+        "shared_moment",
     ]
     assert {module for module, _ in calls("errors")} - {"app"} == {
         "tuning",
@@ -264,9 +269,9 @@ def test_every_caller_of_an_exact_sum_is_listed():
 class OnlyPromised:
     """Rows in memory that answer what `Rows` promises and nothing else; they stay in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, made: NoisyWhileTraining) -> None:
         features = np.random.default_rng().normal(size=(300, 3))
-        self._rows = RowsInMemory(features, np.where(features[:, 0] > 0, 1.0, -1.0))
+        self._rows = rows_for(made, features, np.where(features[:, 0] > 0, 1.0, -1.0))
         self.requested: set[str] = set()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -279,8 +284,9 @@ class OnlyPromised:
 def test_an_algorithm_gets_exact_sums_by_its_access_only(algorithm):
     """Forty runs without two models are as rare as forty line searches without a step, or one class forty times."""
     epsilon = 1e-3 if algorithm == "majority" else 8.0
-    made, rows = plan(Request(epsilon, 1e-6, algorithm=algorithm), facts_of(300, 3)), OnlyPromised()
+    made = plan(Request(epsilon, 1e-6, algorithm=algorithm), facts_of(300, 3))
     assert isinstance(made, NoisyWhileTraining)
+    rows = OnlyPromised(made)
     models: set[bytes] = set()
     for _ in range(40):
         models.add(np.asarray(made.run(rows, lambda *_: None).models).tobytes())

@@ -115,11 +115,11 @@ def test_the_aggregates_are_those_of_the_rows_in_memory(database, neighbours):
         for each in (rows, beside):
             each.transform(matrix)
         sums = [each.gradient_sum(objective, np.ones(3), clip=0.2) for each in (rows, beside)]
-        assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+        assert sums[0] == pytest.approx(sums[1], rel=1e-5, abs=1e-4)
         for each in (rows, beside):
             each.shuffle()
         sums = [each.gradient_sum(objective, np.ones(3), clip=0.2) for each in (rows, beside)]
-        assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+        assert sums[0] == pytest.approx(sums[1], rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_the_aggregates_are_those_of_the_rows_in_memory(database, neighbours):
             "dimension = 1000000 must be a whole number between 1 and 2048",
         ),
         ("dbdp_internal.second_moment('\\x00'::bytea, 3)", "is not a multiple of the 32 bytes of a row"),
-        ("dbdp_internal.lengths('\\x00'::bytea, '\\x00')", "dimension of the matrix = 0"),
-        ("dbdp_internal.lengths('\\x'::bytea, '\\x00112233445566778899')", "10 bytes are not a matrix of 1 by 1"),
-        ("dbdp_internal.lengths('\\x'::bytea, '\\x0000000000000040')", "a matrix of norm 2.0 is above √1"),
+        ("dbdp_internal.lengths('\\x00'::bytea, '\\x00', null)", "dimension of the matrix = 0"),
+        ("dbdp_internal.lengths('\\x'::bytea, '\\x00112233445566778899', null)", "10 bytes are not a matrix of 1 by 1"),
+        ("dbdp_internal.lengths('\\x'::bytea, '\\x0000000000000040', null)", "a matrix of norm 2.0 is above √1"),
         (
             f"dbdp_internal.measured_gradient_sum('\\x', '\\x', '\\x', '{LINEAR}', 1)",
             "the model has 0 numbers, and its objective 3",

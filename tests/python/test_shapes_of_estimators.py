@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
+from letters import TABLE
 
 import dbdp
 
-TABLE = """
-create table t as select (i % 7) / 7.0::float8 as a, (array['u', 'v', 'w'])[i % 3 + 1] as b, i % 3 as y
-from generate_series(1, 300) as i"""
 FEATURES = {"a": [0, 1], "b": ["u", "v"]}
 LABELS = {
     "binary": {"positive": "1"},

@@ -94,7 +94,7 @@ def numbers(connection: psycopg.Connection, schema: str) -> str:
     return f"{schema}_numbers"
 
 
-DEFAULTS = [(1e-6, "preconditioned_gd"), (0.0, "objective_perturbation")]  # at a delta
+DEFAULTS = [(1e-6, "private_splines"), (0.0, "objective_perturbation")]  # at a delta
 
 
 @pytest.mark.parametrize(("delta", "expected"), others_slow(DEFAULTS, DEFAULTS[0]))
@@ -115,7 +115,7 @@ def test_every_interface_trains_a_regression_by_the_same_default(
 
 def test_ridge_has_the_good_default_and_warns_where_delta_is_0(database, numbers):
     ridge = dbdp.Ridge(epsilon=1, delta=1e-6, database=database, progress=False).fit(numbers)
-    assert ridge.receipt_["algorithm"] == "preconditioned_gd"
+    assert ridge.receipt_["algorithm"] == "private_splines"
     assert "warning" not in ridge.receipt_
     assert ridge.score(np.linspace(0, 1, 50)[:, None], np.linspace(0, 100, 50)) > 0.9
     with pytest.warns(UserWarning, match="the squared loss at delta = 0 has twice the noise"):

@@ -6,6 +6,7 @@ import numpy as np
 import psycopg
 import pytest
 from acting import acting
+from letters import TABLE
 
 from dbdp.interfaces.python.client.database import Database
 from dbdp.registry.declarations import Declaration, declare
@@ -162,11 +163,6 @@ def test_the_spread_of_a_curve_is_that_of_many_of_its_points():
     ]
     points = np.interp((np.arange(700000) + 0.5) / 100000, np.arange(8), knots)
     assert importance(rows)[0]["importance"] == pytest.approx(points.std(), rel=1e-6)
-
-
-TABLE = """
-create table t as select (i % 7) / 7.0::float8 as a, (array['u', 'v', 'w'])[i % 3 + 1] as b, i % 3 as y
-from generate_series(1, 300) as i"""
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ from itertools import product
 import psycopg
 import pytest
 from acting import acting
+from letters import TABLE
 from released import released
 
 from dbdp.interfaces.python.client.database import Database
 
 FEATURES = {"a": [0, 1], "b": ["u", "v"]}
-TABLE = """
-create table t as select (i % 7) / 7.0::float8 as a, (array['u', 'v', 'w'])[i % 3 + 1] as b, i % 3 as y
-from generate_series(1, 300) as i"""
 
 
 @pytest.fixture

@@ -228,7 +228,8 @@ def test_errors_after_the_charge_show_no_row(stage, dataset, kind):
     stage.connection.execute("insert into t values ('{4711, 4712, 4713}', 815)")
     with stage.acting(kind) as session, pytest.raises((psycopg.Error, ValueError)) as error:
         connect(session).train(dataset, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20))
-    assert not any(value in str(error.value) for value in ("4711", "4712", "815"))
+    shown = str(error.value).replace(dataset, "")  # whose random name may have these digits
+    assert not any(value in shown for value in ("4711", "4712", "815"))
     assert "61 rows" in str(error.value)
 
 

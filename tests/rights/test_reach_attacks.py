@@ -103,7 +103,7 @@ OF_THE_OWNER = {
     "the losses of a block": "select dbdp_internal.loss_transition(null, null, null, null, 1)",
     "a second moment": "select dbdp_internal.second_moment(null::bytea, 1)",
     "the second moment of a block": "select dbdp_internal.second_moment_transition(null, null, 1)",
-    "lengths in other coordinates": "select dbdp_internal.lengths(null, null)",
+    "lengths in other coordinates": "select dbdp_internal.lengths(null, null, null)",
     "a sum in other coordinates": "select dbdp_internal.measured_gradient_sum(null::bytea, null, null, null, 1)",
     "counts of labels": "select dbdp_internal.label_counts(null::bytea, 1, 1)",
     "the labels of a block": "select dbdp_internal.label_transition(null, null, 1, 1)",

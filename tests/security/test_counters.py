@@ -33,6 +33,7 @@ SETTLED: dict[str, dict[str, Any]] = {
     "dp_agd": {"settings": '{"splits": 1, "growth": 1.0}'},
     "rrpsgd": {"epochs": 1, "batch_size": 1100},  # one update: how many are made, it draws and publishes
 }
+EPSILON_OF_CHOICE = 10.0  # with less a choice does not begin
 SAMPLED = ("dp_agd", "privgene")  # read all rows unless they are given a batch_size
 CLOCKS = ("Time", "Timing")  # parts of the names of what EXPLAIN measures with a clock
 BEFORE = "Planning"  # pages of the catalogue that a plan is made from, before the call: what the session looked up last
@@ -78,6 +79,8 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
             key = f"{name} of mini-batches" if sampled else name
             found[key] = (sql, (EPSILON, DELTA, name, *options.values()))
     found["private_splines of several classes"] = found["private_splines"]
+    chosen = (EPSILON_OF_CHOICE, DELTA, "private_splines", "chosen")
+    found["private_splines of chosen pairs"] = (train.format("pairs => %s"), chosen)
     stages = (EPSILON, DELTA, "objective_perturbation", 0.005)  # rows by themselves, and not all of them in each step
     found["objective_perturbation in stages"] = (train.format("regularisation => %s"), stages)
     pairs = '[{"epochs": 1}, {"epochs": 2}]'
@@ -136,10 +139,10 @@ FEATURES = {  # by kind, for what does not train on an array
     "columns": {"z": [-1, 1], "g": ["a", "b"]},
     "classes": {"z": [-1, 1], "y": ["0", "1"]},
 }
-KIND_OF = {
-    **dict.fromkeys((*OF_COLUMNS, *STATISTICS), "columns"),
+KIND_OF = {  # of a call's key
+    **dict.fromkeys([*OF_COLUMNS, *STATISTICS, "private_splines of chosen pairs"], "columns"),
     "private_splines of several classes": "classes",
-}  # of a call's key
+}
 
 
 def made(
@@ -155,7 +158,9 @@ select array_fill((i % 7 - 3) / 20.0::float8, array[{LENGTH}]) as x, i % 2 as y,
        case i % 3 when 0 then 'a' else 'b' end as g, i / 2 as u
 from generate_series(0, {rows - 1}) as i;
 update {name} set x = array_fill({value}::float8, array[{LENGTH}]), y = 1 - y, z = {value}::float8 ^ 2 where u = 5""")
-        register = "select dbdp.register_dataset(name => %s, source => %s::regclass, features => %s, epsilon => 60, "
+        budget = 60 if features is VECTOR else 6000  # a choice of pairs needs more for each run
+        register = "select dbdp.register_dataset(name => %s, source => %s::regclass, features => %s, "
+        register += f"epsilon => {budget}, "
         declared = json.dumps(features)
         owner.execute(f"{register} delta => 1e-3, mode => 'basic', {more})", (name, f"{schema}.{name}", declared))
         allow(owner, name, arena.names["analyst"])
@@ -299,6 +304,15 @@ def runs(arena: Arena, pair: dict[str, str], key: str) -> list[Any]:
 def test_no_counter_differs_between_neighbours_or_between_runs(arena, pairs, key):
     one, other, again = runs(arena, pairs(KIND_OF.get(key, "rows")), key)
     assert one == other == again
+
+
+@pytest.mark.attack("counters")
+def test_the_choice_of_pairs_begins(arena, pairs):
+    """Guard: what is counted above is a run that chooses."""
+    sql, parameters = CALLS["private_splines of chosen pairs"]
+    explain = sql.replace("select * from dbdp.dp_train", "select dbdp.dp_explain")
+    (plan,) = arena.session("analyst").execute(explain, (pairs("columns")["one"], *parameters)).fetchone()
+    assert plan["pair_choice"]["candidates"] == 1
 
 
 @pytest.mark.parametrize("key", others_slow(list(CALLS), *list(CALLS)[::3]))

@@ -6,7 +6,9 @@ import numpy as np
 
 from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.rows import blocks
+from dbdp.learning.objectives import additive
+from dbdp.learning.rows import blocks, placed
+from dbdp.learning.rows.column_blocks import CATEGORY, CURVE
 from dbdp.learning.rows.encoding import pack
 from dbdp.privacy.noise import streams
 
@@ -71,7 +73,8 @@ class RowsInMemory:
         self.reads.append("second_moment")
         return second_moments.second_moment(self.packed, self.dimension)
 
-    def transform(self, matrix):
+    def transform(self, matrix, placed=None):
+        assert placed is None
         self.reads.append("transform")
         features, labels, _ = kernels.unpacked(self.packed, len(matrix))
         self.packed = blocks.encode(features @ matrix.T, labels)
@@ -93,3 +96,48 @@ class RowsInMemory:
         if batch is None:
             return self.packed
         return self.packed[batch * self.size : (batch + 1) * self.size]
+
+
+class RowsInPlaces(RowsInMemory):
+    """The same for rows in places, from their coordinates (n, d) of some blocks; a row of zeros is the zero row."""
+
+    def __init__(self, features, labels, rows_of):
+        super().__init__(features, labels)
+        valid = np.isfinite(labels) & np.any(features, axis=1)
+        self.all = self.packed = blocks.encode(
+            places_of(features, rows_of) * valid[:, None], np.where(valid, labels, 0)
+        )
+        self.matrix = self.rows_of = self.lengths = None
+
+    def transform(self, matrix, placed_by):
+        self.reads.append("transform")
+        self.matrix, self.rows_of = matrix, placed_by.rows_of
+        self.lengths = placed.lengths(self.packed, placed_by.factors, placed_by.rows_of)
+
+    def gradient_sum(self, objective, model, *, clip, batch=None):
+        self.reads.append("gradient_sum")
+        moved = (model.reshape(-1, len(self.matrix)) @ self.matrix).ravel()
+        sums = additive(objective, self.rows_of).gradient_sum(moved, self.packed, clip=clip, lengths=self.lengths)
+        return (sums.reshape(-1, len(self.matrix)) @ self.matrix.T).ravel()
+
+
+def rows_for(release_plan, features, labels):
+    """Rows with these coordinates as a plan packs them: in places, if it does so."""
+    if release_plan.layout.in_places:
+        return RowsInPlaces(features, labels, release_plan.facts.blocks)
+    return RowsInMemory(features, labels)
+
+
+def places_of(features, rows_of):
+    """The places of rows with these coordinates (n, d), the constant's last, by their definition."""
+    places, first = [np.ones(len(features))], 0
+    for block in rows_of.blocks:
+        own = np.asarray(features)[:, first : first + block.width] * rows_of.radius
+        first += block.width
+        if block.kind == CURVE:
+            places.append(own @ np.arange(block.width))
+        elif block.kind == CATEGORY:
+            places.append(np.where(own.max(axis=1) > block.size / 2, own.argmax(axis=1), block.width))
+        else:
+            places.append((own[:, 0] - block.least) / (block.size - block.least))
+    return np.column_stack(places)

@@ -6,7 +6,7 @@ from typing import Any
 from short import OF_COLUMNS
 
 from dbdp.algorithms import Facts
-from dbdp.algorithms.families.preconditioned.private_splines import KNOTS
+from dbdp.algorithms.families.preconditioned.spline_descent import KNOTS
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, MOST_WIDTH, ColumnBlock, RowBlocks
 
 

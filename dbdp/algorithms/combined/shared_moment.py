@@ -9,9 +9,11 @@ import numpy as np
 
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import PreconditionedPlan, preconditioned_gd_plan
 from dbdp.algorithms.families.preconditioned.private_splines import private_splines_plan
+from dbdp.algorithms.families.preconditioned.spline_descent import SplineDescent
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Pace, Progress, Rows, silent
+from dbdp.learning.counts import tallies
 from dbdp.privacy.accounting.events import Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
@@ -35,7 +37,7 @@ class SharedTuning:
     @property
     def layout(self) -> Layout:
         """All rows in one slice."""
-        return Layout(self.facts.dimension, (self.facts.rows,), self.request.projection)
+        return self.plans[0].layout
 
     def run(self, rows: Rows, progress: Progress = silent) -> tuple[int, Released]:
         """Pack the rows, train the candidates, and return the chosen one's index and its noisy models."""
@@ -44,9 +46,19 @@ class SharedTuning:
         for number, each in enumerate(descents):
             trained.append(each.trained(rows, way, pace))
             progress("candidate", number + 1, len(descents))
-        errors = np.array([float(rows.errors(each.models)) for each in trained])
+        errors = np.array([float(self._errors(rows, each.models)) for each in trained])
         chosen = int(np.argmin(self.choice.release(errors)))
         return chosen, descents[chosen].evaluated(rows, way, trained[chosen], pace)
+
+    def _errors(self, rows: Rows, models: np.ndarray) -> int:
+        """Return how many rows the models classify wrongly; a zero row counts as an error."""
+        blocks = self.plans[0].method.blocks
+        if blocks is None:
+            return rows.errors(models)
+        right = tallies.described(
+            tallies.Correct(), outputs=self.facts.outputs, dimension=self.facts.dimension, rows_of=blocks
+        )
+        return self.facts.rows - int(rows.tally(models, right)[0])
 
     @property
     def choice(self) -> Gaussian:
@@ -85,7 +97,8 @@ class SharedTuning:
     def _warning(self) -> dict[str, str]:
         """Return a sentence if tuning is expected to cost more than it gains; else nothing."""
         descent = self.plans[0].method
-        signal = descent.facts.rows / descent.multiplier / descent.learned / self.price
+        affordable = descent.affordable if isinstance(descent, SplineDescent) else math.inf
+        signal = descent.facts.rows / descent.multiplier / min(descent.facts.dimension, affordable) / self.price
         if signal >= WORTH:
             return {}
         return {

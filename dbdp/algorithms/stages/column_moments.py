@@ -35,7 +35,6 @@ class ColumnRelease:
 
     rows_of: RowBlocks
     is_number: bool  # whether the label is a number
-    dimension: int  # coordinates of a packed row
     multiplier: float
     outputs: int = 1  # K, of several classes
 
@@ -64,7 +63,7 @@ class ColumnRelease:
 
     @cached_property
     def _weights(self) -> np.ndarray:
-        """√2 for what is beside a diagonal, which stands twice in the matrix, else 1."""
+        """√2 for a number off the diagonal, which stands twice in the matrix, else 1."""
         weights = [np.ones(size) for size in self.sizes]
         for block, each in zip(self.rows_of.blocks, weights, strict=False):
             if block.kind == CURVE:
@@ -73,9 +72,8 @@ class ColumnRelease:
 
     def released(self, rows: Rows) -> NoisyColumns:
         """Return the noisy moments and shares: one pass over the packed rows."""
-        blocks = [(block.kind, block.width, block.least, block.size) for block in self.rows_of.blocks]
-        tally = BlockMoments(blocks, self.rows_of.radius, self.is_number, self.outputs)
-        described, no_model = tallies.described(tally, outputs=1, dimension=self.dimension), np.zeros(self.dimension)
+        tally = BlockMoments(**self.rows_of.as_data(), is_number=self.is_number, outputs=self.outputs)
+        described, no_model = tallies.described(tally, outputs=1, dimension=self.rows_of.places), np.zeros(1)
         noisy = self.noise.release(rows.tally(no_model, described) / PARTS * self._weights) / self._weights
         *parts, labels = np.split(noisy, np.cumsum(self.sizes)[:-1])
         found = max(labels.sum(), self.noise.noise_scale * math.sqrt(len(labels)))  # rows, above the noise of a sum
@@ -87,9 +85,9 @@ class ColumnRelease:
 
 
 def _curve_moment(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Return the matrix of a diagonal and what is beside it, divided by its sum: that of E bbᵀ is 1."""
-    diagonal, beside = numbers[:width], numbers[width:]
-    moment = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    """Return the matrix of a diagonal and the numbers off it, divided by its sum: that of E bbᵀ is 1."""
+    diagonal, off = numbers[:width], numbers[width:]
+    moment = np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1)
     return np.asarray(moment / max(moment.sum(), _LEAST_TOTAL))
 
 

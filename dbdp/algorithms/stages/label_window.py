@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from dbdp.algorithms.noisy_sums import gaussian_sum
+from dbdp.algorithms.plan import Facts
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import on_simplex
 from dbdp.learning.counts import tallies
@@ -17,7 +18,8 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 CELLS = 64
 MOST, WIDER = 0.8, 1.3  # of the rows; times the narrowest interval that has as many: about where all labels are
-DOUBT = 2.0  # standard deviations of noise, by which counts may be too high
+DOUBT = 1.5  # standard deviations of noise, by which counts may be too high
+DOUBT_OF_BOUNDS = 2.0  # … in the first count: labels are far from a wrong part of the bounds
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class LabelWindow:
 
     mean: float
     width: float  # of the narrowest interval with most of them, at most 1: half of the bounds
+
+    @property
+    def part(self) -> tuple[float, float]:
+        """The middle of the part of the bounds that has nearly all labels, and half of its length, at most 1."""
+        half = 2 * self.width
+        return (self.mean, half) if half < 1 else (0.0, 1.0)
+
+
+WHOLE = LabelWindow(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -67,12 +78,22 @@ class WindowRelease:
         return self.noise.release(rows.tally(np.zeros(self.dimension), described).astype(float))
 
 
+def where_labels_are(
+    rows: Rows, facts: Facts, multiplier: float, share: float, places: int | None = None
+) -> LabelWindow:
+    """Return where the labels are, by two counts with that share of μ² = `multiplier`⁻² together.
+
+    Rows in places have so many numbers.
+    """
+    return WindowRelease(facts.rows, places or facts.dimension, multiplier * math.sqrt(2 / share) * ROOM).found(rows)
+
+
 def coarse_window(shares: np.ndarray, deviation: float) -> tuple[float, float]:
     """Return the ends of the cells of [-1, 1] that clearly have most rows, and of one more on each side.
 
     The noisy shares of the cells have that deviation. If no interval is clear, it is all of [-1, 1].
     """
-    count, found = len(shares), _narrowest(shares, deviation, 1.0)
+    count, found = len(shares), _narrowest(shares, DOUBT_OF_BOUNDS * deviation, 1.0)
     first, last = found or (0, count)
     return max(2 * (first - 1) / count - 1, -1.0), min(2 * (last + 1) / count - 1, 1.0)
 
@@ -83,8 +104,8 @@ def window_of(noisy: np.ndarray, deviation: float, rows: int, low: float, high: 
     `noisy` counts have noise of that deviation, and are of `rows` rows at most.
     """
     count, cell = len(noisy), (high - low) / len(noisy)
-    total = max(min(noisy.sum() + DOUBT * math.sqrt(count) * deviation, rows), 1.0)
-    found = _narrowest(noisy, deviation, total)
+    total = max(min(noisy.sum() + DOUBT_OF_BOUNDS * math.sqrt(count) * deviation, rows), 1.0)
+    found = _narrowest(noisy, DOUBT * deviation, total)
     first, last = found or (0, count)
     start, end = max(first - (last - first) // 2, 0), min(last + (last - first) // 2, count)
     middles = low + cell * (np.arange(start, end) + 0.5)
@@ -92,11 +113,14 @@ def window_of(noisy: np.ndarray, deviation: float, rows: int, low: float, high: 
     return LabelWindow(float(on_simplex(noisy[start:end] / total) @ middles), width)
 
 
-def _narrowest(noisy: np.ndarray, deviation: float, total: float) -> tuple[int, int] | None:
-    """Return the narrowest interval of cells that clearly has most of `total`, from a cell to before one; or None."""
+def _narrowest(noisy: np.ndarray, doubt: float, total: float) -> tuple[int, int] | None:
+    """Return the narrowest interval of cells that clearly has most of `total`, from a cell to before one; or None.
+
+    Clearly: by as much as `doubt` times the root of its number of cells.
+    """
     sums, ends = np.append(0.0, np.cumsum(noisy)), np.arange(len(noisy) + 1)
     between, lengths = sums - sums[:, None], ends - ends[:, None]
-    clear = between - DOUBT * np.sqrt(np.maximum(lengths, 0)) * deviation >= MOST * total
+    clear = between - np.sqrt(np.maximum(lengths, 0)) * doubt >= MOST * total
     if not (clear & (lengths > 0)).any():
         return None
     length = lengths[clear & (lengths > 0)].min()

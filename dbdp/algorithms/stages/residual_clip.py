@@ -14,12 +14,14 @@ import numpy as np
 from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.scores.counting import half_widths, with_errors
+from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.tallies import OCTAVES, STEPS
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 ENDS = 2.0 ** (1 - np.arange(OCTAVES))  # the upper end of each octave of residuals
-CLEAR = 3.0  # a cell with fewer rows than so many σ counts as empty
+CLEAR = 4.0  # a cell with fewer rows than so many σ counts as empty
 CLIPS = np.geomspace(ENDS[-1] / 2, 3.0, 80)  # that are tried
 _OF_BIAS, _OF_SHORTENING = 5.0, 0.5  # weights of squared bias and of squared shortening against the noise's variance
 _DRAWS = 200  # of noise, for the intervals
@@ -31,6 +33,7 @@ class ResidualRelease:
 
     dimension: int
     multiplier: float
+    rows_of: RowBlocks | None = None  # the blocks of rows in places
 
     @property
     def table_sensitivity(self) -> float:
@@ -45,9 +48,10 @@ class ResidualRelease:
     def sums_sensitivity(self) -> float:
         """√6: how far one replaced record moves the sums.
 
-        Proof. Given the released model and the bound, a record adds (e, y², y, 1) with 0 ≤ e, y² ≤ 1 and |y| ≤ 1, in
-        steps of 1/STEPS, or nothing. Two records differ by at most 1, 1, 2 and 0: √6; a record and none by at most 1
-        in each: 2. ∎ √5 is attained by the labels ±1, where one prediction is right and the other is not.
+        Proof. Given the released model, the bound and the labels' window, a record adds (e, y², y, 1) with
+        0 ≤ e, y² ≤ 1 and |y| ≤ 1, a function of itself, in steps of 1/STEPS, or nothing. Two records differ by at most
+        1, 1, 2 and 0: √6; a record and none by at most 1 in each: 2. ∎ √5 is attained by the labels ±1, where one
+        prediction is right and the other is not.
         """
         return math.sqrt(6) * ROOM
 
@@ -66,26 +70,28 @@ class ResidualRelease:
         noisy = self.table_noise.release(rows.tally(model, self._described(tallies.Residuals())).astype(float))
         return ResidualTable(noisy.reshape(2, -1), self.table_noise.noise_scale)
 
-    def evaluation(self, rows: Rows, model: np.ndarray, bound: float) -> dict[str, Any]:
+    def evaluation(self, rows: Rows, model: np.ndarray, bound: float, window: LabelWindow = WHOLE) -> dict[str, Any]:
         """Return RMSE, in packed labels, and R² of a released model, each with its ± (95 %, of the noise): one pass."""
-        noisy = self.sums_noise.release(rows.tally(model, self._described(tallies.Squares(bound))) / STEPS)
+        centre, half = window.part
+        tally = self._described(tallies.Squares(bound, centre, half))
+        noisy = self.sums_noise.release(rows.tally(model, tally) / STEPS)
         draws = np.random.default_rng().normal(0.0, self.sums_noise.noise_scale, (_DRAWS, 4))
-        figures = _figures(bound)
+        figures = _figures(bound, half)
         values, widths = figures(noisy), half_widths(figures, noisy, draws)
         return with_errors(("rmse", "r2"), values + 0 * widths, widths)  # a figure without a known error is not shown
 
     def _described(self, tally: tallies.Tally) -> dict[str, Any]:
-        return tallies.described(tally, outputs=1, dimension=self.dimension)
+        return tallies.described(tally, outputs=1, dimension=self.dimension, rows_of=self.rows_of)
 
 
-def _figures(bound: float) -> Any:
+def _figures(bound: float, half: float) -> Any:
     """Return the function from sums to RMSE and R², NaN where noise leaves no rows or no variance."""
 
     def figures(sums: np.ndarray) -> np.ndarray:
         errors, squares, labels, rows = sums
         if rows <= 0:
             return np.full(2, math.nan)
-        mean, variance = max(errors, 0.0) / rows * bound**2, squares / rows - (labels / rows) ** 2
+        mean, variance = max(errors, 0.0) / rows * bound**2, (squares / rows - (labels / rows) ** 2) * half**2
         return np.array([math.sqrt(mean), 1 - mean / variance if variance > 0 else math.nan])
 
     return figures

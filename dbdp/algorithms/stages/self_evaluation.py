@@ -17,6 +17,7 @@ from dbdp.algorithms.stages.score_calibration import Calibration, applied, calib
 from dbdp.algorithms.stages.table_noise import GaussianTable, LaplaceTable
 from dbdp.learning.counts import score_tables, tallies
 from dbdp.learning.losses import Logistic, Loss
+from dbdp.learning.rows.column_blocks import RowBlocks
 
 _DRAWS = 200  # of noise, for the intervals of the figures
 
@@ -36,6 +37,7 @@ class SelfEvaluation:
     softmax: bool  # whether the probabilities of several classes are softmax's
     noise: GaussianTable | LaplaceTable
     calibrates: bool = True  # whether the scores are log-odds, which the table calibrates
+    rows_of: RowBlocks | None = None  # the blocks of rows in places
 
     def evaluated(self, rows: Rows, released: Released, constant: float | None = None) -> Released:
         """Return a release of linear models, calibrated and with figures of itself: one pass over the packed rows.
@@ -43,7 +45,10 @@ class SelfEvaluation:
         `constant` is about the last coordinate of a row, which the intercept multiplies. It is None without an
         intercept, and where the table measures it.
         """
-        table = self.table(rows, released.models)
+        return self.described(self.table(rows, released.models), released, constant)
+
+    def described(self, table: "ScoreTable", released: Released, constant: float | None) -> Released:
+        """Return a release of linear models, calibrated and with figures of itself, by the table of its scores."""
         constant = constant if table.constant is None else table.constant
         found = table.calibration(has_offset=constant is not None) if self.calibrates else none(self.outputs)
         own = dict(released.figures)
@@ -58,7 +63,7 @@ class SelfEvaluation:
         last = np.arange(self.dimension) == self.dimension - 1  # no matrix of d², which may not fit in memory
         scored = np.vstack([models, last]) if has_constant else models
         tally = tallies.Scores(self.softmax, has_constant)
-        described = tallies.described(tally, outputs=len(scored), dimension=self.dimension)
+        described = tallies.described(tally, outputs=len(scored), dimension=self.dimension, rows_of=self.rows_of)
         noisy = self.noise.release(rows.tally(scored, described))
         cells = self.outputs * 2 * score_tables.NODES
         counts = noisy[:cells].reshape(self.outputs, 2, score_tables.NODES)

@@ -68,7 +68,7 @@ def scorer_of(model: int, row: Row, dataset: RegisteredDataset, epsilon: float) 
     """Return the scorer of a released model on a dataset."""
     declaration, request = Declaration.from_json(row["declaration"]), Request(epsilon)
     _check_fit(model, declaration, dataset)
-    paired = declaration.pairs, declaration.pair_cells, declaration.pair_weight
+    paired = declaration.pairs, declaration.pair_cells, declaration.pair_weight, declaration.pair_bins
     coding = Coding(declaration.encoding, declaration.features, *paired)
     if row["network"] is None:
         vectors = in_packed_coordinates(declaration, np.array(row["coefficients"]), np.array(row["intercepts"]))

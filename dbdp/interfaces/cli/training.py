@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 from dataclasses import Field
 from functools import partial
 from pathlib import Path
@@ -183,5 +184,6 @@ def _planned(
     check_without_columns(request)
     is_classifier = request.loss not in ("huber_regression", "squared")
     budget = Budget.of(epsilon=budget_epsilon, delta=request.delta, mode="basic") if budget_epsilon else None
-    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget=budget)
+    reach = math.sqrt(2 * features)  # if each feature is a column
+    facts = Facts(rows, features, classes, is_classifier, unit_rows=max_rows, budget=budget, reach=reach)
     return plan(request, facts).explain() | request.naming

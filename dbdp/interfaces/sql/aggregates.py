@@ -19,8 +19,9 @@ from dbdp.learning import kernels, noisy, second_moments
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.tallies import Labels
 from dbdp.learning.noisy import NoisyState
-from dbdp.learning.objectives import Linear, Softmax, objective_from
-from dbdp.learning.rows import blocks
+from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
+from dbdp.learning.rows import blocks, placed
+from dbdp.learning.rows.column_blocks import row_blocks_from
 from dbdp.learning.state import State
 from dbdp.packing import resident
 from dbdp.privacy.noise import streams
@@ -89,7 +90,7 @@ def measured_gradient_transition(
 ) -> bytes:
     """Add the gradients of the rows of one block, clipped by the lengths of the rows in other coordinates."""
     parsed, vector, bounds = objective_from(objective), np.frombuffer(model, "<f8"), np.frombuffer(lengths, "<f4")
-    if not isinstance(parsed, (Linear, Softmax)):
+    if not isinstance(parsed, (Linear, Softmax, Additive)):
         raise ValueError("a network has no gradients in other coordinates; choose a linear objective")
     rows = resident.decode(block, parsed.inputs)
     if len(vector) != parsed.parameters or len(bounds) != len(rows):
@@ -124,8 +125,12 @@ def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, l
     return (moment if total is None else _square(total, dimension + labels) + moment).tobytes()
 
 
-def lengths(block: bytes, matrix: bytes) -> bytes:
-    """One block: bounds on the lengths of its rows times a matrix."""
+def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
+    """One block: bounds on the lengths of its rows times a matrix; of rows in places by its factors, see `placed`."""
+    if row_blocks is not None:
+        rows_of = row_blocks_from(**json.loads(row_blocks))
+        factors = np.frombuffer(matrix, "<f8").reshape(-1, rows_of.dimension)
+        return placed.lengths(resident.decode(block, rows_of.places), factors, rows_of).tobytes()
     dimension = math.isqrt(len(matrix) // 8)
     checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
     return second_moments.lengths(resident.decode(block, dimension), _square(matrix, dimension)).tobytes()

@@ -14,8 +14,12 @@ from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.counts.block_moments import BlockMoments
 from dbdp.learning.counts.cut_moments import CutMoment
+from dbdp.learning.counts.product_sums import ProductTally, pieces
 from dbdp.learning.objectives import objective_from
+from dbdp.learning.rows import placed
+from dbdp.learning.rows.column_blocks import RowBlocks, row_blocks_from
 from dbdp.learning.rows.encoding import UNANSWERED
+from dbdp.learning.rows.products import ProductRows, product_rows
 
 
 def linear_scores(models: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -197,12 +201,15 @@ class Residuals:
 
 @dataclass(frozen=True)
 class Squares:
-    """Sums over the rows of squared error / bound², label², label, and 1, in steps of 1/STEPS.
+    """Sums over the rows of squared error / bound², y², y = (label - centre) / half, and 1, in steps of 1/STEPS.
 
-    The prediction is clipped to [-1, 1], and its error to ±bound; a zero row, whose label is NaN here, adds nothing.
+    The prediction is clipped to [-1, 1], its error to ±bound, and y to ±1; a zero row, whose label is NaN here, adds
+    nothing.
     """
 
     bound: float
+    centre: float = 0.0
+    half: float = 1.0
 
     def __call__(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the tally (4,)."""
@@ -210,7 +217,8 @@ class Squares:
         true = np.clip(labels[present].astype(np.float64), -1.0, 1.0)
         errors = np.clip(np.nan_to_num(scores[present, 0]), -1.0, 1.0) - true
         squares = np.minimum(np.square(errors / self.bound), 1.0)
-        sums = np.stack([squares, np.square(true), true, np.ones(len(true))])
+        places = np.clip((true - self.centre) / self.half, -1.0, 1.0)
+        sums = np.stack([squares, np.square(places), places, np.ones(len(true))])
         return np.rint(sums * STEPS).astype(np.int64).sum(axis=1)
 
 
@@ -263,8 +271,8 @@ class ResidualsAndLabels:
 ScoreTally = (
     Confusion | Correct | Labels | NumberCells | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
 )
-Tally = ScoreTally | BlockMoments | CutMoment
-_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in (*get_args(ScoreTally), BlockMoments, CutMoment)}
+Tally = ScoreTally | BlockMoments | CutMoment | ProductTally
+_KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in get_args(Tally)}
 
 
 def as_data(tally: Tally) -> dict[str, Any]:
@@ -272,9 +280,17 @@ def as_data(tally: Tally) -> dict[str, Any]:
     return {"kind": type(tally).__name__} | asdict(tally)
 
 
-def described(tally: Tally, *, outputs: int, dimension: int, network: str | None = None) -> dict[str, Any]:
-    """Return a tally of scores, with the shape or the network of the models, as `tally_of_rows` reads it."""
-    return {"tally": as_data(tally), "outputs": outputs, "dimension": dimension, "network": network}
+def described(
+    tally: Tally, *, outputs: int, dimension: int, network: str | None = None, rows_of: RowBlocks | None = None
+) -> dict[str, Any]:
+    """Return a tally of scores, with the shape or the network of the models, as `tally_of_rows` reads it.
+
+    `rows_of` are the blocks of rows in places.
+    """
+    shared = {"tally": as_data(tally), "outputs": outputs, "network": network}
+    if rows_of is None:
+        return shared | {"dimension": dimension}
+    return shared | {"dimension": rows_of.places, "placed": rows_of.as_data()}
 
 
 def tally_from(data: dict[str, Any]) -> Tally:
@@ -288,17 +304,43 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
 
     Vectors (P,) are the linear models, one after the other, or the parameters of a network; rows have the shape (n,
     stride). Described are `tally` as `as_data` describes it, the description of the `network` or None, and the number
-    of `outputs`. A tally of the rows themselves needs no model.
+    of `outputs`. A tally of the rows themselves needs no model. If `products` are described, models are of those
+    coordinates.
     """
     counted = tally_from(described["tally"])
     labels = np.where(np.abs(rows).max(axis=1) > 0.0, rows[:, -1], np.nan)
+    if described.get("products"):
+        seen = product_rows(described["products"])
+        return np.sum([_of_products(counted, seen, vectors, rows[each], labels[each]) for each in pieces(rows)], axis=0)
     if isinstance(counted, BlockMoments):
         return counted.of_rows(rows, labels)
     if isinstance(counted, CutMoment):
         return counted.of_rows(vectors.reshape(described["outputs"], -1), rows)
-    if described["network"] is None:
-        scores = linear_scores(vectors.reshape(described["outputs"], -1), rows)
-    else:
-        scores = objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
-    scores = np.where(rows[:, :1] == UNANSWERED, np.nan, scores)
-    return counted(scores, labels)
+    if isinstance(counted, ProductTally):
+        raise ValueError("a tally of products needs their description; pass products")
+    scores = _scores(vectors, rows, described)
+    return counted(np.where(rows[:, :1] == UNANSWERED, np.nan, scores), labels)
+
+
+def _scores(vectors: np.ndarray, rows: np.ndarray, described: dict[str, Any]) -> np.ndarray:
+    if described["network"] is not None:
+        return objective_from(described["network"]).scores(vectors, rows)  # type: ignore[attr-defined]
+    models = vectors.reshape(described["outputs"], -1)
+    if "placed" in described:
+        return placed.scores(models, rows, row_blocks_from(**described["placed"]))
+    return linear_scores(models, rows)
+
+
+def _of_products(
+    counted: Tally, seen: ProductRows, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Return the tally of rows in other coordinates, in which a model has one output.
+
+    NumPy adds up the only row of an array in another order than those of several: it has a zero row with it.
+    """
+    if len(rows) == 1:
+        rows, labels = np.vstack([rows, np.zeros_like(rows)]), np.append(labels, np.nan)
+    coordinates = seen.of_rows(rows)
+    if isinstance(counted, ProductTally):
+        return counted(vectors, coordinates, labels)
+    return counted((vectors[:, None] * coordinates).sum(axis=0)[:, None], labels)  # type: ignore[operator]

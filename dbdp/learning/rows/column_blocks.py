@@ -1,6 +1,11 @@
 """The blocks of a row's coordinates that belong to one column each, as public facts."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
 
 from dbdp.checks import unknown, whole
 
@@ -38,10 +43,77 @@ class ColumnBlock:
             return 2 * self.width - 1
         return self.width if self.kind == CATEGORY else 2
 
+    @property
+    def cells(self) -> int:
+        """Number of cells, between two of which a row is, or in one: see `placed`."""
+        return {CURVE: self.width, CATEGORY: self.width + 1, INDICATOR: 2}[self.kind]
+
+    @property
+    def heights(self) -> list[float]:
+        """The one coordinate of each cell that is not 0, or 0: a row between two cells has the mean of theirs."""
+        if self.kind == INDICATOR:
+            return [self.least, self.size]
+        return [1.0] * self.width if self.kind == CURVE else [*[self.size] * self.width, 0.0]
+
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """The blocks of a row, in its order, without the constant behind them; a packed row is divided by `radius`."""
+    """The blocks of a row, in its order, without the constant behind them; a row is divided by `radius`.
+
+    In places it has one number for each block, the constant's first.
+    """
 
     blocks: tuple[ColumnBlock, ...]
     radius: float
+
+    @property
+    def places(self) -> int:
+        """Numbers of a row in places."""
+        return 1 + len(self.blocks)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of cells of each place."""
+        return [2, *(block.cells for block in self.blocks)]
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates, d."""
+        return 1 + sum(block.width for block in self.blocks)
+
+    @cached_property
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
+        """The coordinate of each cell that may differ from 0, and its value, shapes (Σ cells,).
+
+        A row has coordinates x with ‖x‖ ≤ 1. Proof. Between two cells, as a + b = 1, it has (a, b) of a curve, `size`
+        of a category, and of an indicator a number in [-1, 1]; by the choice of radius the squares of 1 for each of
+        these, or size², and the constant's add up to radius² at most. ∎
+        """
+        places, heights, first = [self.dimension - 1] * 2, [0.0, 1.0], 0
+        for block in self.blocks:
+            places += [first + min(cell, block.width - 1) for cell in range(block.cells)]
+            heights += block.heights
+            first += block.width
+        return np.array(places), np.array(heights) / self.radius
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the blocks as data, for `row_blocks_from`."""
+        return {"blocks": [list(astuple(block)) for block in self.blocks], "radius": self.radius}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What the lengths of rows in places follow from: their blocks, and factors of a matrix, see `placed.lengths`."""
+
+    rows_of: RowBlocks
+    factors: np.ndarray
+
+
+def row_blocks_from(blocks: Sequence[Sequence[Any]], radius: float) -> RowBlocks:
+    """Return the blocks that `RowBlocks.as_data` describes; raise ValueError unless they are valid."""
+    return _row_blocks(tuple(map(tuple, blocks)), radius)
+
+
+@lru_cache(maxsize=8)
+def _row_blocks(blocks: tuple[tuple[Any, ...], ...], radius: float) -> RowBlocks:
+    return RowBlocks(tuple(ColumnBlock(*block) for block in blocks), radius)

@@ -16,7 +16,7 @@ the elements in the machine's own representation. Without an array of the declar
 without a record all bytes are 0. A packed label is ±1, a class's number 1, 2, …, or a number in [-1, 1].
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -286,26 +286,30 @@ class ColumnEncoder:
     def _features(self, values: np.ndarray) -> np.ndarray:
         """Return coordinates, indicators and the intercept; NaN in a row with a value that is not finite."""
         features = np.zeros((len(values), self.width))
-        first, places = 0, dict[int, np.ndarray]()
+        first = 0
         values, absent = known(self.numeric, values)
         for place, feature in enumerate(self.numeric):
             columns = features[:, first : first + feature.width]
             _encode_number(feature, self.encoding, values[:, place], absent[:, place], columns)
             first += feature.width
-        for column, (numbers, order) in enumerate(self._lookups, start=len(self.numeric)):
-            nearest = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
-            places[column] = np.where(numbers[nearest] == values[:, column], order[nearest], -1)
-            _indicate(places[column], 1.0, features[:, first : first + len(order)])
-            first += len(order)
-        groups = {side: groups_of(side, values[:, side.place], places.get(side.place)) for side in sides(self.pairs)}
-        for pair in self.pairs:
-            cells = cells_of(pair, groups[pair.first], groups[pair.second])
-            _indicate(cells, pair.weight, features[:, first : first + pair.width])
-            first += pair.width
+        for width, weight, cells in self._cells(values):
+            _indicate(cells, weight, features[:, first : first + width])
+            first += width
         if self.intercept:
             features[:, -1] = 1.0
         features[:, 0] += np.where(np.isfinite(values).all(axis=1), 0.0, np.nan)
         return features
+
+    def _cells(self, values: np.ndarray) -> Iterator[tuple[int, float, np.ndarray]]:
+        """Yield of each category and pair its width, its weight, and the coordinate of each value (n,), -1 for none."""
+        places = dict[int, np.ndarray]()
+        for column, (numbers, order) in enumerate(self._lookups, start=len(self.numeric)):
+            nearest = np.minimum(np.searchsorted(numbers, values[:, column]), len(numbers) - 1)
+            places[column] = np.where(numbers[nearest] == values[:, column], order[nearest], -1)
+            yield len(order), 1.0, places[column]
+        groups = {side: groups_of(side, values[:, side.place], places.get(side.place)) for side in sides(self.pairs)}
+        for pair in self.pairs:
+            yield pair.width, pair.weight, cells_of(pair, groups[pair.first], groups[pair.second])
 
 
 def known(numeric: Sequence[Numeric], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -396,7 +400,7 @@ def record_layout(encoder: Encoder) -> np.dtype:
 def _packed(encoder: Encoder, features: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Return packed rows, projected if the encoder has a projection; changes `features` in place."""
     labels = encoder.labels.packed(records["label"])
-    complete = _is_complete(records)
+    complete = is_complete(records)
     lost = ~(complete & np.isfinite(features).all(axis=1)) & (records["header"][:, 0] != 0)
     rows = _packed_or_zero(encoder, features, np.where(complete, labels, np.nan))
     return _marked(rows, np.where(lost, labels, np.nan)) if encoder.marks else rows
@@ -438,7 +442,7 @@ def _pack_records(encoder: VectorEncoder, raw: Raw, rows: np.ndarray, places: np
     kernels.compiled.pack_vectors(encoder, raw, labels, rows, places, SHRINK, _least(encoder))
 
 
-def _is_complete(records: np.ndarray) -> np.ndarray:
+def is_complete(records: np.ndarray) -> np.ndarray:
     """Return whether each array has the declared shape and holds no null."""
     dimensions, nulls, _, length, _ = records["header"].T
     return (dimensions == 1) & (nulls == 0) & (length == records["elements"].shape[1])

@@ -46,6 +46,11 @@ class Numeric:
         return (self.bins or self.knots or 1) + self.indicator
 
     @property
+    def is_flag(self) -> bool:
+        """Whether the bounds are 0 and 1: a number with one coordinate is then an indicator."""
+        return (self.lower, self.upper) == (0.0, 1.0)
+
+    @property
     def is_shared(self) -> bool:
         """Whether the coordinates of a number add up to 1: those of bins or knots."""
         return bool(self.bins or self.knots)
@@ -124,7 +129,7 @@ class Numeric:
         and 1 with `unit`, as an indicator, it is in [0, 1], and 0 at the lower bound.
         """
         least, most = self.ends
-        if encoding == SCALED or (encoding == UNIT and (self.lower, self.upper) == (0.0, 1.0)):
+        if encoding == SCALED or (encoding == UNIT and self.is_flag):
             return least, most - least
         return least / 2.0 + most / 2.0, (most - least) / 2.0
 

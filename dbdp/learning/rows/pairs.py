@@ -19,11 +19,15 @@ Names = tuple[str, str]
 USUAL_CELLS, LEAST_CELLS, MOST_CELLS = 20, 4, 1000
 CELLS_OF_NAMED = 64  # as usual of a pair that is named: it counts more than one that is tried
 MOST_PAIRS = 1000
+PAIRED = ("pair_cells", "pair_weight", "pair_bins")  # how a declaration has its pairs
 LEAST_WEIGHT = 0.01
 MOST_COMBINED = 100  # columns that pairs are chosen among, which takes the square of their number
 FINEST = 8  # bins of a number that has none of its own
+MOST_BINS = 64  # that pairs may have instead
 EARLIER_WEIGHT = 0.25  # of the pairs of models that do not state one, see `weight_of`
 NONE = "none"
+CHOSEN = "chosen"  # by the training itself, privately
+BINS_OF_CHOSEN, CELLS_OF_CHOSEN = 16, 400  # of a number, and of a pair, that a training chooses
 LONGEST_TEXT = 1 << 16
 PRIOR = 4.0  # of a pair that is named: what it says is mostly news
 _NAME = r'"(?:[^"]|"")+"|[^\s"*,](?:[^"*,]*[^\s"*,])?'
@@ -94,8 +98,10 @@ class Pair:
         )
 
 
-def pair_of(features: Sequence[Numeric | Categorical], names: Names, cells: int, weight: float = 1.0) -> Pair:
-    """Return a pair of columns with at most `cells` cells, of that weight.
+def pair_of(
+    features: Sequence[Numeric | Categorical], names: Names, cells: int, weight: float = 1.0, bins: int = 0
+) -> Pair:
+    """Return a pair of columns with at most `cells` cells, of that weight; numbers have up to `bins`, if it is not 0.
 
     Of all numbers of groups, it has those that keep most columns' categories apart, of these the most cells, and of
     these the most equal numbers.
@@ -103,7 +109,8 @@ def pair_of(features: Sequence[Numeric | Categorical], names: Names, cells: int,
     columns = [feature.column for feature in features]
     places = [columns.index(name) for name in names]
     one, other = (features[place] for place in places)
-    choices = [(groups, min(_finest(other), cells // groups)) for groups in range(2, min(_finest(one), cells // 2) + 1)]
+    most, others = min(_finest(one, bins), cells // 2), _finest(other, bins)
+    choices = [(groups, min(others, cells // groups)) for groups in range(2, most + 1)]
     groups = max(choices, key=lambda each: (_apart(one, each[0]) + _apart(other, each[1]), *_size(each)))
     first, second = (Side.of(*each) for each in zip(places, (one, other), groups, strict=True))
     return Pair(first, second, weight)
@@ -117,11 +124,13 @@ def weight_of(pairs: int) -> float:
     return 1.0 / math.sqrt(max(pairs, 1))
 
 
-def _finest(feature: Numeric | Categorical) -> int:
-    """Return the most groups of a column: bounds of 0 and 1 are those of an indicator."""
+def _finest(feature: Numeric | Categorical, bins: int = 0) -> int:
+    """Return the most groups of a column: bounds of 0 and 1 are those of an indicator, unless `bins` are given."""
     if isinstance(feature, Categorical):
         return feature.width
-    return 2 if (feature.lower, feature.upper) == (0.0, 1.0) else feature.bins or FINEST
+    if bins and feature.knots:
+        return bins
+    return 2 if feature.is_flag else feature.bins or FINEST
 
 
 def _apart(feature: Numeric | Categorical, groups: int) -> bool:
@@ -149,8 +158,9 @@ def checked_weight(weight: Any) -> float:
     return float(weight)
 
 
-def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int) -> tuple[Names, ...]:
+def checked(features: Sequence[Numeric | Categorical], pairs: Any, cells: int, bins: int = 0) -> tuple[Names, ...]:
     """Return pairs of declared columns."""
+    whole("pair_bins", bins, 0, MOST_BINS, "leave it out")
     usual = f"the default is {USUAL_CELLS}, or {CELLS_OF_NAMED} of named pairs"
     whole("pair_cells", cells, LEAST_CELLS, MOST_CELLS, usual)
     if isinstance(pairs, str) or not isinstance(pairs, Sequence):

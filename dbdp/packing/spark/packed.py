@@ -20,9 +20,11 @@ import numpy as np
 from dbdp.algorithms.rows import Layout, Progress, silent
 from dbdp.learning import kernels, second_moments
 from dbdp.learning.counts import tallies
-from dbdp.learning.objectives import Objective, objective_from
+from dbdp.learning.objectives import Objective, additive, objective_from
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.column_blocks import Placed
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
+from dbdp.learning.rows.placed_encoding import in_places
 from dbdp.learning.state import State
 from dbdp.packing.shuffle_options import KEY_BYTES, Coding
 from dbdp.packing.spark import workers
@@ -108,9 +110,10 @@ class SparkRows:
         """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`."""
         if self._measured is None:
             return self.sum_of(partial(_gradient, json.dumps(objective.as_data()), model, clip))
-        frame, matrix = self._measured
+        frame, matrix, placed = self._measured
         moved = model.reshape(-1, len(matrix)) @ matrix
-        gradients = self.sum_of(partial(_gradient, json.dumps(objective.as_data()), moved.ravel(), clip), frame=frame)
+        how = json.dumps((additive(objective, placed.rows_of) if placed else objective).as_data())
+        gradients = self.sum_of(partial(_gradient, how, moved.ravel(), clip), frame=frame)
         return (gradients.reshape(moved.shape) @ matrix.T).ravel()
 
     def loss_sums(
@@ -129,11 +132,11 @@ class SparkRows:
         size = self.layout.dimension + labels
         return self.sum_of(partial(_joint_moment, self.layout.dimension, labels, weight)).reshape(size, size)
 
-    def transform(self, matrix: np.ndarray) -> None:
+    def transform(self, matrix: np.ndarray, placed: Placed | None = None) -> None:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; keep the lengths of these."""
-        measure = workers.Measure(matrix, self._pad)
+        measure = workers.Measure(matrix, self._pad, placed)
         with_lengths = self.blocks(self._pieces()).mapInArrow(measure.__call__, workers.MEASURED)
-        self._measured = self._keep(with_lengths), matrix
+        self._measured = self._keep(with_lengths), matrix, placed
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -207,6 +210,7 @@ class SparkRows:
             coding = self.layout.coding
             dataset = Coding(**coding).of(self.dataset) if coding else self.dataset
             encoder = replace(self.source.encoder(dataset, self.layout.projection), marks=self.layout.marks)
+            encoder = in_places(encoder) if self.layout.in_places else encoder
             frame, read = self.source.read(self.spark, dataset, encoder)
             pack = workers.Pack(encoder, order, read, borders)
             chunks = frame.mapInArrow(pack.__call__, workers.CHUNKS)

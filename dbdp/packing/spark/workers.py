@@ -17,6 +17,7 @@ import pyarrow as pa
 import dbdp
 from dbdp.learning import kernels
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.column_blocks import Placed
 from dbdp.learning.rows.encoding import HEADER_BYTES, NO_ARRAY, Encoder, record_layout
 from dbdp.learning.state import State
 from dbdp.packing.spark.columns import LABEL, VALUES
@@ -196,21 +197,28 @@ class Measure:
 
     matrix: np.ndarray
     pad: bytes
+    placed: Placed | None = None  # of rows in places
 
     @guarded
     def __call__(self, batches: Batches) -> Batches:
         """Yield each batch with its lengths."""
-        from dbdp.learning import second_moments
-
         for batch in batches:
             numbers = list(zip(batch.column("part").to_pylist(), batch.column("number").to_pylist(), strict=True))
             lengths = []
             for place, block in zip(numbers, batch.column("block"), strict=True):
-                rows = blocks.decode(padded(block.as_buffer(), self.pad, Named("block", *place)), len(self.matrix))
-                found = second_moments.lengths(rows, self.matrix).tobytes()
+                found = self._found(padded(block.as_buffer(), self.pad, Named("block", *place)))
                 lengths.append(padded(found, self.pad, Named("lengths", *place)).tobytes())
             columns = {name: batch.column(name) for name in ("part", "number", "block")}
             yield _batch(**columns, lengths=lengths)
+
+    def _found(self, block: np.ndarray) -> bytes:
+        from dbdp.learning import second_moments
+        from dbdp.learning.rows import placed
+
+        if self.placed is None:
+            return second_moments.lengths(blocks.decode(block, len(self.matrix)), self.matrix).tobytes()
+        rows_of = self.placed.rows_of
+        return placed.lengths(blocks.decode(block, rows_of.places), self.placed.factors, rows_of).tobytes()
 
 
 def _batch(**columns: Any) -> pa.RecordBatch:

@@ -3,14 +3,17 @@
 Shapes: models (outputs, dimension), coefficients (outputs, features), intercepts (outputs,).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
 
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
-from dbdp.learning.rows.features import CENTRED, UNIT, Numeric, constant_of
+from dbdp.learning.rows.features import CENTRED, UNIT, Categorical, Numeric, constant_of
+from dbdp.learning.rows.pairs import MOST_COMBINED, MOST_PAIRS, pair_of
+from dbdp.learning.rows.products import Candidate, GroupedBlock
 from dbdp.registry.declarations import Declaration
 
 MOST_LISTED = 256  # features that a receipt has a standard error for each of
@@ -157,7 +160,7 @@ def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBl
 
     Directions are those of `monotone`, of some of the numbers.
     """
-    if declaration.vector or any(not each.is_shared and not _is_indicator(each) for each in declaration.numeric):
+    if declaration.vector or any(not each.is_shared and not each.is_flag for each in declaration.numeric):
         return None
     blocks = []
     for each in declaration.numeric:
@@ -172,8 +175,31 @@ def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBl
     return RowBlocks(tuple(blocks), column_scales(declaration)[2])
 
 
-def _is_indicator(feature: Numeric) -> bool:
-    return (feature.lower, feature.upper) == (0.0, 1.0)
+def pair_candidates(
+    declaration: Declaration, cells: int, bins: int, *, without: Collection[str] = ()
+) -> tuple[Candidate, ...]:
+    """Return the pairs of columns with knots, categories, or one column of 0 and 1; numbers with bins are in none."""
+    blocks, usable = dict[str, int](), []
+    for each in declaration.parts:
+        blocks[each.column] = sum(_blocks_of(other) for other in declaration.parts[: len(blocks)])
+        has_groups = each.width > 1 if isinstance(each, Categorical) else not each.bins
+        if has_groups and each.column not in without:
+            usable.append(each)
+    found = []
+    for one, other in islice(combinations(usable[:MOST_COMBINED], 2), MOST_PAIRS):
+        if any(isinstance(each, Categorical) or each.knots for each in (one, other)):
+            pair = pair_of(declaration.parts, (one.column, other.column), cells, 1.0, bins)
+            grouped = [
+                GroupedBlock(blocks[side.feature.column], side.groups, tuple(side.group_of_category))
+                for side in (pair.first, pair.second)
+            ]
+            found.append(Candidate((one.column, other.column), *grouped))
+    return tuple(found)
+
+
+def _blocks_of(feature: Numeric | Categorical) -> int:
+    """Return how many blocks a column has."""
+    return 1 + (isinstance(feature, Numeric) and feature.indicator)
 
 
 def vector_scales(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:

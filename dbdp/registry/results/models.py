@@ -106,7 +106,8 @@ def _with_pairs(declaration: Declaration, receipt: dict[str, Any]) -> Declaratio
         raise ValueError(f"pairs in the receipt are {named!r}; they must be a text")
     pairs = () if named == pairing.NONE else pairing.parsed(named)
     cells = receipt.get("pair_cells", pairing.USUAL_CELLS)
-    return declaration.with_pairs(pairs, cells, receipt.get("pair_weight", pairing.EARLIER_WEIGHT))
+    weight = receipt.get("pair_weight", pairing.EARLIER_WEIGHT)
+    return declaration.with_pairs(pairs, cells, weight, receipt.get("pair_bins", 0))
 
 
 def record_network(

@@ -22,6 +22,7 @@ from dbdp.registry.results.column_units import centred
 WIDTH = 1.96  # standard deviations of normal noise, within which 95 % of it is
 BENDS = 8  # parts of a line on a scale that is not linear
 INTERCEPT = "(intercept)"
+_EVEN = 1e-3  # relative difference of steps that count as equal
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _number(feature: Numeric, *, has_curves: bool) -> ShapedColumn:
     if feature.knots or feature.bins:
         own, middle = _of_shared(feature), None
     else:
-        own, middle = _of_line(feature, is_flag=has_curves and (feature.lower, feature.upper) == (0.0, 1.0))
+        own, middle = _of_line(feature, is_flag=has_curves and feature.is_flag)
     if not feature.indicator or feature.missing is None:
         return ShapedColumn(feature.column, tuple(own), middle)
     padded = [replace(value, weights=(*value.weights, 0.0)) for value in own]
@@ -208,6 +209,13 @@ def _spread(listed: list[Mapping[str, Any]]) -> dict[str, Any]:
         width = math.sqrt(square(np.array([row["upper"] for row in on_curve or listed]) - values))
         lower, upper = max(0.0, spread - width), spread + width
     return {"importance": spread, "lower": lower, "upper": upper}
+
+
+def places_of(numbers: Sequence[float]) -> list[float]:
+    """Return where the knots of a curve are drawn: at their numbers, or evenly if these are even on another scale."""
+    steps = np.diff(numbers)
+    is_even = steps.max() <= steps.min() * (1 + _EVEN)
+    return [float(number) for number in (numbers if is_even else range(len(numbers)))]
 
 
 def _square_of_each(values: np.ndarray) -> float:

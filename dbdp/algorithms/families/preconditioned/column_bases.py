@@ -7,6 +7,7 @@ counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, 
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -101,12 +102,10 @@ def _smooth(mean: np.ndarray, covariance: np.ndarray, noise: float, power: int) 
 
     A variance is overestimated by a part of its noise: a coordinate that varies more than thought makes steps too long.
     """
-    steps = np.diff(np.eye(len(mean)), axis=0)
-    plane = np.linalg.svd(np.ones((1, len(mean))))[2][1:].T  # the curves whose values at the knots add up to 0
-    root = np.linalg.cholesky(plane.T @ steps.T @ steps @ plane)
-    inner = np.linalg.solve(root, np.linalg.solve(root, plane.T @ covariance @ plane).T)
+    smoothed = _smoothed(len(mean))
+    inner = smoothed.T @ covariance @ smoothed
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    directions = plane @ np.linalg.solve(root.T, vectors)
+    directions = smoothed @ vectors
     doubt = OF_NOISE * noise * np.square(directions).sum(axis=0)
     above, clear = np.maximum(values, 0.0) + doubt, np.maximum(values - doubt, 0.0)
     largest = above[-1] + _LEAST_VARIANCE
@@ -120,6 +119,15 @@ def positive_part(matrix: np.ndarray) -> np.ndarray:
     """Return the nearest symmetric matrix without negative eigenvalues."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+@cache
+def _smoothed(knots: int) -> np.ndarray:
+    """Return a basis (knots, knots - 1) of the curves with values that add up to 0, orthonormal by their roughness."""
+    steps = np.diff(np.eye(knots), axis=0)
+    plane = np.linalg.svd(np.ones((1, knots)))[2][1:].T
+    root = np.linalg.cholesky(plane.T @ steps.T @ steps @ plane)
+    return np.asarray(np.linalg.solve(root, plane.T).T)
 
 
 def ridge_for(variances: np.ndarray, dimension: float) -> float:

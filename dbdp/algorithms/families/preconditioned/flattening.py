@@ -10,11 +10,12 @@ from functools import cached_property
 
 import numpy as np
 
-from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Coordinates, matrix_of
-from dbdp.algorithms.noisy_sums import UNIT, gaussian_sum
+from dbdp.algorithms.families.preconditioned.preconditioning import ABOVE, Coordinates, Preconditioner, matrix_of
+from dbdp.algorithms.noisy_sums import gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.cut_moments import STEPS, CutMoment
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 LONGEST = 1.3  # times √d_eff: longer rows are cut
@@ -25,24 +26,20 @@ class CutMomentRelease:
     """The release of the second moment of rows z of length 1 at most, from what is public; `multiplier` is σ/Δ."""
 
     rows: int
-    dimension: int  # d, of a packed row
     coordinates: int  # a
-    length: float  # of a row in the coordinates, to which it is cut
+    length: float  # of a row in the coordinates, above which it is cut
     multiplier: float
+    blocks: RowBlocks
 
     @property
     def sensitivity(self) -> float:
-        """√2 with its margins: how far one replaced record moves the computed sum of zzᵀ.
+        """√2: how far one replaced record moves the sum of zzᵀ.
 
-        Proof (privacy.md §24.4, §16.1). ‖zzᵀ - yyᵀ‖_F² ≤ ‖z‖⁴ + ‖y‖⁴ ≤ 2; a record and none differ by 1. In any order
-        a sum over n rows errs by γ_n·n in each of the two sums, 2.02(n + 5)u·n. The other rows' z = Mx/length may
-        differ in their last bits, by 2.02d√d·u/length each, and zzᵀ by twice that: 4.04n·d√d·u/length. A block's
-        numbers are rounded to 1/STEPS: at most n blocks, of a² numbers, err by a/STEPS each in both sums. ∎ Attained
-        by orthogonal rows.
+        Proof (privacy.md §24.4, §16.1). ‖zzᵀ - yyᵀ‖_F² ≤ ‖z‖⁴ + ‖y‖⁴ ≤ 2; a record and none differ by 1. A row's z is
+        computed from that row only, is cut so that it has ‖z‖ ≤ 1 when it is in whole numbers of 1/STEP, and the sums
+        of these are exact. ∎ Attained by orthogonal rows.
         """
-        summed = 2.02 * UNIT * (self.rows + 5) * self.rows
-        moved = 4.04 * UNIT * self.rows * self.dimension**1.5 / self.length
-        return (math.sqrt(2) + summed + moved + self.rows * self.coordinates / STEPS) * ROOM
+        return math.sqrt(2) * ROOM
 
     @cached_property
     def noise(self) -> Gaussian:
@@ -52,8 +49,8 @@ class CutMomentRelease:
 
     def released(self, rows: Rows, matrix: np.ndarray) -> np.ndarray:
         """Return the noisy mean of zzᵀ: one pass over the packed rows."""
-        tally = CutMoment(self.length, self.coordinates)
-        described = tallies.described(tally, outputs=self.dimension, dimension=self.dimension)
+        tally = CutMoment(self.length, self.coordinates, **self.blocks.as_data())
+        described = tallies.described(tally, outputs=len(matrix), dimension=self.blocks.places)
         noisy = self.noise.release(rows.tally(matrix, described) / STEPS * self.weights)
         return matrix_of(noisy, self.coordinates) / self.rows
 
@@ -69,34 +66,53 @@ class CutMomentRelease:
         return math.sqrt(2 * self.coordinates) * self.noise.noise_scale / self.rows
 
 
-def flattened(rows: Rows, way: Coordinates, variances: np.ndarray, count: int, multiplier: float) -> Coordinates:
+def cut_moment_of(
+    way: Preconditioner, coordinates: int, blocks: RowBlocks, rows: int, multiplier: float
+) -> CutMomentRelease:
+    """Return the release of the second moment of rows of these coordinates, most of which are not cut."""
+    length = LONGEST * math.sqrt(way.effective_dimension) / way.scale
+    return CutMomentRelease(rows, coordinates, length, multiplier, blocks)
+
+
+def flattened(rows: Rows, way: Coordinates, variances: np.ndarray, release: CutMomentRelease) -> Coordinates:
     """Return coordinates in which no direction varies more than 1, as far as a released moment shows it.
 
-    `variances` (a,) are those of the coordinates of `way`, as they were thought of, `count` is n, and `multiplier`
-    that of the release. Only what is clear of noise counts: the difference from them is shortened by the noise's
-    largest eigenvalue.
+    `variances` (a,) are those of the coordinates of `way`, as they were thought of. Only what is clear of noise
+    counts: the difference from them is shortened by the noise's largest eigenvalue.
     """
-    length = LONGEST * math.sqrt(way.effective_dimension) / way.scale
-    release = CutMomentRelease(count, len(way.matrix), len(variances), length, multiplier)
-    unit = (length * way.scale) ** 2
+    unit = (release.length * way.scale) ** 2
     found = release.released(rows, way.matrix) * unit - np.diag(variances)
+    spread, turned = spread_of(found, variances, release.spectral_edge * unit)
+    steep = spread > 1.0
+    return _shortened(way, turned[:, steep], spread[steep] ** -0.5, float(np.sum(np.minimum(spread, 1.0))))
+
+
+def spread_of(found: np.ndarray, variances: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return variances (a,) and directions (a, a), one a column, from noisy differences from variances of coordinates.
+
+    Differences (a, a) are shortened by `edge`, the largest eigenvalue of their noise.
+    """
     values, vectors = np.linalg.eigh(found)
-    clear = np.sign(values) * np.maximum(np.abs(values) - release.spectral_edge * unit, 0.0)
+    clear = np.sign(values) * np.maximum(np.abs(values) - edge, 0.0)
     spread, turned = np.linalg.eigh(np.diag(variances) + (vectors * clear) @ vectors.T)
-    spread = np.maximum(spread, 0.0)
-    shorter = (turned * np.maximum(spread, 1.0) ** -0.5) @ turned.T
-    return _turned(way, shorter, float(np.sum(np.minimum(spread, 1.0))))
+    return np.maximum(spread, 0.0), turned
 
 
-def _turned(way: Coordinates, matrix: np.ndarray, effective: float) -> Coordinates:
-    """Return the coordinates Az of coordinates z; the descent begins at the same model."""
-    count = len(matrix)
-    moved = np.zeros_like(way.matrix)
-    moved[:count] = matrix @ way.matrix[:count]
+def _shortened(way: Coordinates, directions: np.ndarray, parts: np.ndarray, effective: float) -> Coordinates:
+    """Return the coordinates Az of coordinates z, A = I - D(1 - parts)Dᵀ of orthonormal directions D (a, r).
+
+    The descent begins at the same model.
+    """
+    count = len(directions)
+    left, right = np.zeros((len(parts), len(way.matrix))), directions.T @ way.matrix[:count]
+    left[:, :count] = ((1.0 - parts) * directions).T
+    moved = way.matrix - left.T @ right
     norm = float(np.linalg.norm(moved, 2)) * ABOVE
     start = way.start
     if start is not None:
         models = start.reshape(-1, len(moved)).copy()
-        models[:, :count] = np.linalg.solve(matrix, models[:, :count].T).T * norm
-        start = models.ravel()
-    return replace(way, matrix=moved / norm, scale=way.scale * norm, effective_dimension=effective, start=start)
+        models[:, :count] += (models[:, :count] @ directions * (1.0 / parts - 1.0)) @ directions.T
+        start = models.ravel() * norm
+    factors = np.vstack([way.matrix / norm, left, right / norm])
+    changed = {"matrix": moved / norm, "scale": way.scale * norm, "factors": factors, "start": start}
+    return replace(way, effective_dimension=effective, **changed)

@@ -3,8 +3,8 @@
 privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
 from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
 and W times the mean of the last half of the iterates is released; of classes, after a table of its scores has
-calibrated it (§21). Classes are learned by softmax with one clip for
-all of them. Shapes: the K models are one vector of P = K·d parameters.
+calibrated it (§21). Classes are learned by softmax with one clip for all of them. Shapes: the K models are one vector
+of P = K·d parameters.
 """
 
 import math
@@ -27,13 +27,14 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
 from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
-from dbdp.algorithms.stages.label_window import WindowRelease
+from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
 from dbdp.algorithms.stages.table_noise import GaussianTable
 from dbdp.checks import between, whole
 from dbdp.learning.losses import LARGEST, HuberSvm, Logistic
 from dbdp.learning.objectives import Linear, Softmax, projected
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
@@ -41,7 +42,7 @@ from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 MOST_PASSES = 1000
 RESIDUAL_SHARE = 0.06  # of μ², for the residuals of numbers
-LABEL_SHARE = 0.02  # of μ², for where the labels of numbers are
+LABEL_SHARE = 0.04  # of μ², for where the labels of numbers are
 RESIDUAL_SIGNAL = 20  # of nμ/d: with less, the passes of a second descent cost more than its clip gains
 LEAST_PASSES = 8  # that two descents share
 MOST_SHARED = 0.99  # of μ², for everything but the steps
@@ -231,6 +232,11 @@ def _label_share(request: Request, facts: Facts, own: Settings) -> float:
     return LABEL_SHARE if has_constant and not facts.is_classifier and own.clip is None else 0.0
 
 
+def _ridge(facts: Facts, usual: float) -> float:
+    """Return κ from that of one model."""
+    return usual * RIDGE_OF_SEVERAL if facts.outputs > 1 else usual
+
+
 def has_residuals(facts: Facts, clip: float | None, passes: int | None) -> bool:
     """Return whether a descent with this clip and number of passes, if they are given, has a table of residuals."""
     return clip is None and not facts.is_classifier and (passes is None or passes >= LEAST_PASSES)
@@ -286,6 +292,7 @@ class PreconditionedDescent:
     step_size: float  # η, in x̃
     radius: float  # the released model is projected onto ‖w‖ ≤ radius; infinity: it is not
     spared: ClassVar[float] = 1.0  # a clip for the second descent of numbers between this part of c and c is left at c
+    blocks: RowBlocks | None = None  # of rows in places
     label_share: float = 0.0  # share of μ² for where the labels of numbers are, 0 if they are not looked for
     reserved: float = 0.0  # share of μ² for the other descents of a tuning, and for the choice among them
 
@@ -304,11 +311,6 @@ class PreconditionedDescent:
         """The share of μ² for all steps together."""
         others = self.evaluation_share + self.residual_share + self.label_share + self.reserved
         return 1 - self.moment_share - others
-
-    @property
-    def learned(self) -> float:
-        """The dimension that the steps learn."""
-        return self.facts.dimension
 
     @property
     def averaged(self) -> int:
@@ -346,18 +348,20 @@ class PreconditionedDescent:
         pace = Pace(progress, self._passes_before, self._all_passes)
         if (residuals := self.residuals) is not None:
             return self._released_of_numbers(rows, way, residuals, pace)
-        return self.evaluated(rows, way, self.trained(rows, way, pace), pace)
+        clip = self.clip * way.window.width
+        descended = self._descended(rows, way, clip, self.passes, pace)
+        return self.evaluated(rows, way, self._in_rows(way, *descended, clip), pace)
 
     def prepared(self, rows: Rows) -> Preconditioner:
-        """Pack the rows, and change to the coordinates of their noisy second moment."""
+        """Pack the rows, and change to the coordinates of their noisy moments."""
         rows.pack()
         way = self._preconditioner(rows)
-        rows.transform(way.matrix)
+        rows.transform(way.matrix, way.placed(self.blocks))
         return way
 
     def trained(self, rows: Rows, way: Preconditioner, pace: Pace) -> Released:
         """Return the noisy models of prepared rows after all passes, for another stage than `evaluated`."""
-        clip = self.clip * way.unit
+        clip = self.clip * way.window.width
         return self._in_rows(way, *self._descended(rows, way, clip, self.passes, pace), clip)
 
     def evaluated(self, rows: Rows, way: Preconditioner, released: Released, pace: Pace) -> Released:
@@ -370,7 +374,7 @@ class PreconditionedDescent:
 
     def _released_of_numbers(self, rows: Rows, way: Preconditioner, residuals: ResidualRelease, pace: Pace) -> Released:
         """Return the model of two descents, the second with the clip that the first one's residuals suggest."""
-        passes, usual = first_passes(self.passes), self.clip * way.unit
+        passes, usual = first_passes(self.passes), self.clip * way.window.width
         start, before = self._descended(rows, way, usual, passes, pace)
         table = residuals.table(rows, self._in_rows(way, start, before, usual).models)
         pace()
@@ -379,7 +383,7 @@ class PreconditionedDescent:
         clip = usual if self.spared * usual < clip < usual else clip
         model, noise = self._descended(rows, way, clip, later, pace, start)
         released = self._in_rows(way, model, noise, clip)
-        evaluation = residuals.evaluation(rows, released.models, table.bound)
+        evaluation = residuals.evaluation(rows, released.models, table.bound, way.window)
         pace()
         return replace(released, figures={**released.figures, "evaluation": evaluation})
 
@@ -406,12 +410,9 @@ class PreconditionedDescent:
         return total / averaged, step * noise.noise_scale * accumulated_noise(passes, averaged)
 
     def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows, with noise of that deviation in x̃/s.
-
-        What all models of a softmax have in common is noise alone, and changes no probability: their mean is 0.
-        """
+        """Return models over packed rows, with noise of that deviation in x̃/s."""
         models = model.reshape(-1, self.facts.dimension) @ way.matrix
-        if isinstance(self.objective, Softmax):
+        if isinstance(self.objective, Softmax):  # what all have in common is only noise, and changes no probability
             models -= models.mean(axis=0)
         figures = {"effective_dimension": way.effective_dimension}
         figures["clip_norm"] = clip * math.sqrt(way.effective_dimension)
@@ -427,7 +428,8 @@ class PreconditionedDescent:
         """The table of residuals and the sums, half of their share each, if they have one."""
         if not self.residual_share:
             return None
-        return ResidualRelease(self.facts.dimension, self.multiplier * math.sqrt(2 / self.residual_share) * ROOM)
+        multiplier = self.multiplier * math.sqrt(2 / self.residual_share) * ROOM
+        return ResidualRelease(self.facts.dimension, multiplier, self.blocks)
 
     @property
     def evaluation(self) -> SelfEvaluation | None:
@@ -441,6 +443,7 @@ class PreconditionedDescent:
             softmax=linear is None,
             noise=GaussianTable(self.facts.outputs, self.multiplier / math.sqrt(self.evaluation_share) * ROOM),
             calibrates=linear is None or are_log_odds(linear.loss),
+            rows_of=self.blocks,
         )
 
     @property
@@ -458,10 +461,10 @@ class PreconditionedDescent:
     def _described_before(self) -> dict[str, Any]:
         """Return what `explain` shows of the second moment and the mechanism; of a summary's, what is known."""
         if not self.moment_share:
-            known = {"ridge": self._ridge(self.facts.moment.ridge)} if self.facts.moment else {}
+            known = {"ridge": _ridge(self.facts, self.facts.moment.ridge)} if self.facts.moment else {}
             return known | {"mechanism": Gaussian.name}
         noise = self._moment_noise()
-        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
         return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
@@ -469,23 +472,18 @@ class PreconditionedDescent:
         way = self._coordinates(rows)
         if not self.label_share:
             return way
-        multiplier = self.multiplier * math.sqrt(2 / self.label_share) * ROOM
-        window = WindowRelease(self.facts.rows, self.facts.dimension, multiplier).found(rows)
-        return way.begun(window.mean * self.facts.reach / math.sqrt(2), window.width)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
+        return way.begun(math.sqrt(2) / self.facts.reach, window)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
         """Return what follows from a second moment that is released now, or that a summary has released before."""
         if not self.moment_share:
             if self.facts.moment is None:
                 raise AssertionError("a request that names a summary has its second moment among its facts")
-            return preconditioner_of(self.facts.moment.mean, self._ridge(self.facts.moment.ridge))
+            return preconditioner_of(self.facts.moment.mean, _ridge(self.facts, self.facts.moment.ridge))
         noise = self._moment_noise()
-        ridge = self._ridge(ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
         return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
-
-    def _ridge(self, usual: float) -> float:
-        """Return κ from that of one model."""
-        return usual * RIDGE_OF_SEVERAL if self.facts.outputs > 1 else usual
 
     def _moment_noise(self) -> Gaussian:
         return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
@@ -497,5 +495,6 @@ class PreconditionedDescent:
         numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
         """
         largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
-        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension)
+        places = self.blocks.places if self.blocks else None
+        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension, places=places)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)

@@ -12,6 +12,8 @@ import numpy as np
 
 from dbdp.algorithms.noisy_sums import UNIT, gaussian_sum
 from dbdp.algorithms.rows import Rows
+from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow
+from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 ABOVE = 1 + 2.0**-20  # rows that W makes shorter by this stay packed rows when they are rounded to 24 bits
@@ -26,13 +28,18 @@ class Preconditioner:
     effective_dimension: float  # Σλ₊/(λ₊ + κ), about E‖x̃‖², at least 1
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
     start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (P,); None is 0
-    unit: float = 1.0  # of the clips: how wide the labels lie, where it was released
+    window: LabelWindow = WHOLE  # where labels that are numbers lie: clips are in units of its width
+    factors: np.ndarray | None = None  # of `matrix`, see `placed.lengths`; None stands for the matrix itself
 
-    def begun(self, intercept: float, unit: float) -> Self:
-        """Return it with a descent that begins at the model that has only an intercept, and with clips in that unit."""
+    def placed(self, rows_of: RowBlocks | None) -> Placed | None:
+        """Return what the lengths of rows in places follow from; None for other rows."""
+        return None if rows_of is None else Placed(rows_of, self.matrix if self.factors is None else self.factors)
+
+    def begun(self, constant: float, window: LabelWindow) -> Self:
+        """Return it with a descent that begins at the mean of a window, by rows that end in that constant."""
         model = np.zeros(len(self.matrix))
-        model[-1] = intercept
-        return replace(self, start=np.linalg.solve(self.matrix.T, model), unit=unit)
+        model[-1] = window.mean / constant
+        return replace(self, start=np.linalg.solve(self.matrix.T, model), window=window)
 
 
 Coordinates = TypeVar("Coordinates", bound=Preconditioner)

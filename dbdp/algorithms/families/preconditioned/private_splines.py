@@ -3,51 +3,45 @@
 privacy.md §24. The rows have hat functions for each number, see `Numeric.knots`. A part of the budget releases the
 second moments of each column's coordinates and a histogram of the label; from these, W maps a row to coordinates that
 are uncorrelated within a column. There the steps of `preconditioned_gd` are taken, and its table of scores calibrates
-and evaluates the model. Of numbers a second histogram shows where most labels are: there the descent begins, and clips
-are in units of how wide they lie.
+and evaluates the model. Of numbers two counts show where most labels are: there the descent begins, and clips are in
+units of how wide they lie.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
+from dataclasses import dataclass, fields
+from typing import Any
 
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
-from dbdp.algorithms.families.preconditioned.column_bases import AdditivePreconditioner, additive_preconditioner
-from dbdp.algorithms.families.preconditioned.curve_doubts import moment_root
-from dbdp.algorithms.families.preconditioned.flattening import flattened
+from dbdp.algorithms.families.preconditioned.pair_descent import ALL_STEPS, PairDescent, coordinates_of, reserved_for
+from dbdp.algorithms.families.preconditioned.pair_descent import ENOUGH as ENOUGH_FOR_PAIRS
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     LABEL_SHARE,
     MOST_PASSES,
     RESIDUAL_SHARE,
     SOFTMAX_LIPSCHITZ,
-    PreconditionedDescent,
     PreconditionedPlan,
     has_residuals,
     objective_of,
     share_for_scores,
     step_given,
 )
-from dbdp.algorithms.families.preconditioned.preconditioning import Preconditioner
-from dbdp.algorithms.plan import Facts, Released, Request
-from dbdp.algorithms.rows import Rows
-from dbdp.algorithms.stages.column_moments import ColumnRelease, NoisyColumns
+from dbdp.algorithms.families.preconditioned.spline_descent import COLUMN_SHARE, SplineDescent
+from dbdp.algorithms.plan import Facts, Request
+from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.stages.forecast import MAY_WIN
-from dbdp.algorithms.stages.label_window import WindowRelease, coarse_window
-from dbdp.learning.counts.cut_moments import MOST_ROWS
-from dbdp.learning.objectives import Softmax, projected
+from dbdp.learning.counts.product_sums import MOST_SUMMED
+from dbdp.learning.losses import Logistic, Squared
 from dbdp.learning.rows.column_blocks import RowBlocks
-from dbdp.learning.rows.monotone import monotone_models
+from dbdp.learning.rows.pairs import CHOSEN
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
-from dbdp.privacy.mechanisms import ROOM, Gaussian
+from dbdp.privacy.mechanisms import Gaussian
 
-KNOTS = 8  # of each number
-COLUMN_SHARE, CROSS_SHARE = 0.1, 0.03  # of μ², for the moments of each column, and of all together
+CROSS_SHARE = 0.03  # of μ², for the moment of all columns together
 ROWS_PER_DIMENSION, OF_SEVERAL, OF_NUMBERS = 80, 160, 50  # nμ that pay for a dimension; more with several classes
+CROSS_SIGNAL = 65  # of nμ/√d, from which on a direction of 1/3 of all variance is clear of the noise
 PASSES, MORE_PASSES, MORE_OF_SEVERAL = 16, 40, 24  # more where the noise can pay for every coordinate
 CLIP, OF_A_NUMBER, LONGEST = 0.25, 0.13, 0.26  # c
 # nμ from which curves pay, in all and for each, of several classes: below, straight lines cost less
@@ -89,17 +83,17 @@ def enough_signal(curves: int, outputs: int) -> float:
     return max(ENOUGH, (FOR_A_CURVE if outputs == 1 else FOR_ONE_OF_SEVERAL) * curves)
 
 
-def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
+def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     """Return the plan of private splines.
 
     Proof (privacy.md §24, §16.3, §21.1). Where a record is replaced, the columns' moments move by at most √(2(F + 1)),
-    and given them that of cut rows by √2, and the labels' second histogram by √2. Then W, the clip C and the start are
+    and given them that of cut rows by √2, and each of two counts of labels by √2. Then W, the clip C and the start are
     fixed: each of the T sums of clipped gradients moves by at most 2C, of K classes together (§16.4), and the table of
     scores of the released models by √(2K), K = 1 of two classes. Of numbers there are a table of residuals and sums
     (§16.3) instead. C depends on what was released, but the quotients of sensitivity and deviation do not: adaptively
-    composed, these Gaussians are one of μ² = μ_A² + μ_B² + μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
-    analytic multiplier of (ε, δ). Curves and
-    calibration are post-processing. ∎
+    composed, these Gaussians are one of μ² = μ_A² + μ_B² + 2μ_L² + Tμ_g² + μ_s² (§13), which is at most 1/z², z the
+    analytic multiplier of (ε, δ). Curves and calibration are post-processing. ∎ If pairs are
+    chosen, the proof is that of `PairDescent`.
 
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
@@ -131,7 +125,36 @@ def private_splines_plan(request: Request, facts: Facts) -> PreconditionedPlan:
         affordable=affordable,
     )
     guarantee = Release(GaussianDpEvent(multiplier), request.epsilon, request.delta)
-    return PreconditionedPlan(request, facts, guarantee, descent.described() | _warning(descent), descent)
+    chosen = _with_choice(request, descent, own) if request.pairs == CHOSEN else {}
+    descent = chosen.pop("descent", descent)
+    return SplinePlan(request, facts, guarantee, descent.described() | chosen | _warning(descent), descent)
+
+
+def _with_choice(request: Request, descent: SplineDescent, own: SplineSettings) -> dict[str, Any]:
+    """Return a descent that chooses pairs, if the noise leaves enough for them, and what the plan says of it.
+
+    Raise ValueError for an option that the choice lacks.
+    """
+    facts, loss = descent.facts, settings.loss_of(request, descent.facts)
+    obstacles = {
+        f"a label of {facts.outputs} classes": facts.outputs > 1,
+        f"loss {loss.name!r}": loss.name not in (Logistic.name, Squared.name),
+        f"positive_weight = {request.positive_weight}": request.positive_weight != 1,
+        f"radius = {request.radius}": request.radius is not None,
+        f"passes = {own.passes}": own.passes is not None,
+    }
+    if found := next((obstacle for obstacle, is_there in obstacles.items() if is_there), None):
+        raise ValueError(f"pairs = {CHOSEN!r} does not support {found}; leave it out, or name pairs")
+    least = ENOUGH_FOR_PAIRS * coordinates_of(descent.blocks)
+    if descent.affordable < least or not facts.candidates or facts.rows > MOST_SUMMED:
+        return {"pair_choice": f"none: it needs {least:.0f} affordable dimensions, two columns and {MOST_SUMMED} rows"}
+    public = {each.name: getattr(descent, each.name) for each in fields(SplineDescent)}
+    changed = {
+        "passes": ALL_STEPS,
+        "reserved": reserved_for(is_classifier=facts.is_classifier),
+        "candidates": facts.candidates,
+    }
+    return {"descent": PairDescent(**(public | changed))}
 
 
 def _rows_per_dimension(facts: Facts) -> int:
@@ -157,7 +180,7 @@ def usual_clip(signal: float, facts: Facts) -> float:
     return CLIP
 
 
-def _warning(descent: "SplineDescent") -> dict[str, str]:
+def _warning(descent: SplineDescent) -> dict[str, str]:
     """Return a sentence if the noise leaves too little to each column; else nothing."""
     columns = len(descent.blocks.blocks)
     if descent.affordable >= FEWEST * columns + (descent.facts.outputs > 1):
@@ -176,7 +199,8 @@ def _residual_share(signal: float, facts: Facts, own: SplineSettings) -> float:
 
 def _cross_share(affordable: float, facts: Facts, blocks: RowBlocks) -> float:
     """Return the share of μ² for the moment of all columns together: with little signal noise hides it."""
-    return CROSS_SHARE if affordable >= len(blocks.blocks) and facts.rows <= MOST_ROWS else 0.0
+    is_seen = not facts.is_classifier and affordable * OF_NUMBERS >= CROSS_SIGNAL * math.sqrt(facts.dimension)
+    return CROSS_SHARE if affordable >= len(blocks.blocks) or is_seen else 0.0
 
 
 def _checked(request: Request, facts: Facts) -> RowBlocks:
@@ -189,82 +213,21 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         f"{facts.dimension} coordinates are above {MOST_DIMENSION}": facts.dimension > MOST_DIMENSION,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
+    if facts.outputs > 1:
+        settings.refuse_given(request, "monotone", of="a label of several classes", remedy="leave it out")
     if found or facts.blocks is None:
         raise ValueError(f"private_splines cannot learn this: {found}; choose algorithm => 'auto'")
     return facts.blocks
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplineDescent(PreconditionedDescent):
-    """The release as it is planned; `moment_share` is the share of μ² for the columns' moments."""
+@dataclass(frozen=True)
+class SplinePlan(PreconditionedPlan):
+    """The plan of private splines: their rows are in places."""
 
-    blocks: RowBlocks
-    cross_share: float  # the part of moment_share for the moment of all columns together
-    affordable: float  # the most dimension that the noise leaves
-    spared: ClassVar[float] = 0.4  # clips that were shortened by less cost .1 to 1.1 of RMSE on bike
+    method: SplineDescent
 
     @property
-    def learned(self) -> float:
-        """The most dimension that the noise leaves, or all coordinates."""
-        return min(self.affordable, self.facts.dimension)
-
-    @property
-    def columns(self) -> ColumnRelease:
-        """The release of the columns' moments."""
-        is_number, multiplier = not self.facts.is_classifier, self._multiplier_of(COLUMN_SHARE)
-        return ColumnRelease(self.blocks, is_number, self.facts.dimension, multiplier, self.facts.outputs)
-
-    def _multiplier_of(self, share: float) -> float:
-        """Return the multiplier of a release with that share of μ²."""
-        return self.multiplier / math.sqrt(share) * ROOM
-
-    def _preconditioner(self, rows: Rows) -> Preconditioner:
-        """Return what follows from the columns' moments, which are released now."""
-        found, is_number = self.columns.released(rows), not self.facts.is_classifier
-        first, unit = self._first(rows, found)
-        way, variances = additive_preconditioner(self.blocks, found, self.affordable, first, is_number=is_number)
-        way = replace(way, unit=unit)
-        if not self.cross_share:
-            return way
-        return flattened(rows, way, variances, self.facts.rows, self._multiplier_of(self.cross_share))
-
-    def _in_rows(self, way: Preconditioner, model: np.ndarray, noise: float, clip: float) -> Released:
-        """Return models over packed rows that keep the directions of columns.
-
-        Their noise is that of the steps and of the moments, before the directions were kept: the mean of pooled knots
-        has less, but other noise may pool others. In 50 runs its bands held 96 % or more.
-        """
-        released = super()._in_rows(way, model, noise, clip)
-        if not isinstance(way, AdditivePreconditioner):
-            raise AssertionError("the coordinates of splines are those of their columns")
-        models = projected(monotone_models(released.models, self.blocks, way.shares), self.radius)
-        of_moments = moment_root(self.blocks, way, released.models, noise, self.passes)
-        return replace(released, models=models, noise_root=np.vstack([noise * way.matrix, of_moments]))
-
-    @property
-    def _passes_before(self) -> int:
-        """Passes before the first step: one to three releases of moments and labels, and the change of coordinates."""
-        return 2 + bool(self.cross_share) + bool(self.label_share)
-
-    def _first(self, rows: Rows, found: NoisyColumns) -> tuple[np.ndarray, float]:
-        """Return the constants (K,) at which the descent begins, and the unit of its clips.
-
-        They are log-odds of two classes, log shares of several, or a mean of numbers.
-        """
-        logs = np.log(found.labels)
-        if isinstance(self.objective, Softmax):
-            return logs - logs.mean(), 1.0
-        if not self.label_share:
-            return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], 1.0
-        release = WindowRelease(self.facts.rows, self.facts.dimension, self._multiplier_of(self.label_share))
-        window = release.released(rows, *coarse_window(found.labels, found.deviation))
-        return np.array([window.mean]), window.width
-
-    def _described_before(self) -> dict[str, Any]:
-        """Return what `explain` shows of the columns' moments and the mechanism."""
-        return {
-            "knots": KNOTS,
-            "affordable_dimension": self.affordable,
-            "mechanism": Gaussian.name,
-            "noise_scale": self.columns.noise.noise_scale,
-        }
+    def layout(self) -> Layout:
+        """All rows in one slice, with one number for each column."""
+        places = self.method.blocks.places
+        return Layout(places, (self.facts.rows,), coding=self.request.coding, in_places=True)

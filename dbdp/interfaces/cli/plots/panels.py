@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dbdp.interfaces.cli.plots import pictures
+from dbdp.interfaces.plain import beginning
 from dbdp.interfaces.python.client.database import Database
-from dbdp.registry.results.shapes import importance
+from dbdp.registry.results.shapes import importance, places_of
 from dbdp.sessions.session import Row
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MOST_PANELS, ACROSS = 24, 4
 MOST_BARS = 12  # of a panel: the longest ones
 _LONGEST_NAME = 16
-_EVEN = 1e-6  # relative difference of steps that count as equal
 _OTHER = "(any other)"
 _NUMBER = r"(-?\d{1,12}(?:\.\d{1,12})?(?:e[-+]\d{1,3})?)"
 _BIN = re.compile(rf"\[{_NUMBER},{_NUMBER}[)\]]")
@@ -124,9 +124,7 @@ def _panel(axes: "Axes", name: str, values: list[Row]) -> None:
 def _curve(axes: "Axes", rows: list[Row], nulls: list[Row], colour: str) -> None:
     """Draw a curve on the column's scale, and NULL to the right of it."""
     numbers = np.array([row["x"] for row in rows])
-    steps = np.diff(numbers)
-    is_even = bool(np.ptp(steps) <= _EVEN * np.abs(numbers).max())
-    places = numbers if is_even else np.arange(len(numbers), dtype=float)
+    places = np.array(places_of(numbers.tolist()))
     heights = [row["contribution"] for row in rows]
     axes.plot(places, heights, color=colour, marker="o", markersize=3)
     if all(row["upper"] is not None for row in rows):
@@ -138,7 +136,7 @@ def _curve(axes: "Axes", rows: list[Row], nulls: list[Row], colour: str) -> None
         at = float(places[-1] + (places[-1] - places[0]) / 8)
         _bar_of(axes, at, row, colour, (places[-1] - places[0]) / 16)
         labels[at] = _short(row["category"] or _OTHER)
-    if not is_even or nulls:
+    if nulls or (places != numbers).any():
         axes.set_xticks(list(labels), list(labels.values()))
 
 
@@ -175,4 +173,4 @@ def _short(name: str, longest: int = _LONGEST_NAME) -> str:
     """Return a name that fits: a bin's ends with three digits, or the beginning of any other."""
     if ends := _BIN.fullmatch(name):
         return "–".join(f"{float(f'{float(end):.3g}'):,.10g}" for end in ends.groups())
-    return pictures.text(name if len(name) <= longest else f"{name[: longest - 1]}…")
+    return pictures.text(beginning(name, longest))

@@ -4,7 +4,7 @@ Shapes: epsilons (E,); scores of an algorithm (E, repeats).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -153,19 +153,17 @@ class ScoringRows:
 
     table: str  # name of their table
     declaration: Declaration  # the declared columns
-    features: np.ndarray  # as `design_matrix` returns them
+    values: list[Any]  # of the columns of each row, or its array
     labels: np.ndarray  # numbers clipped to their bounds, or indices of classes
 
     @classmethod
     def read(cls, database: Database, dataset: str, table: str) -> "ScoringRows":
         """Return the rows of a table, in the declared columns of a dataset; raise ValueError if there are none."""
-        from dbdp.interfaces.python.estimators import design_matrix
-
         declaration = _declaration(database, dataset)
         name = quoted(database, table)
         rows = _labelled(database, declaration, name)
         values = [row[0] for row in rows] if declaration.vector else [row[:-1] for row in rows]
-        return cls(name, declaration, design_matrix(declaration, values), np.array([row[-1] for row in rows]))
+        return cls(name, declaration, values, np.array([row[-1] for row in rows]))
 
     @property
     def measure(self) -> str:
@@ -177,7 +175,10 @@ class ScoringRows:
 
         Coefficients have the shape (outputs, features), intercepts (outputs,).
         """
-        scores = decisions(self.declaration, self.features, np.array(coefficients), np.array(intercepts))
+        from dbdp.interfaces.python.estimators import design_matrix
+
+        features = design_matrix(self.declaration, self.values)
+        scores = decisions(self.declaration, features, np.array(coefficients), np.array(intercepts))
         if self.measure == ERROR:
             return _root_mean_square(scores[:, 0] - self.labels)
         predicted = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
@@ -201,6 +202,12 @@ def _declaration(database: Database, dataset: str) -> Declaration:
     if not rows:
         raise ValueError(f"dataset {dataset!r} is not registered, or you may not train on it; see `dbdp datasets`")
     return Declaration.from_json(rows[0]["declaration"]).current
+
+
+def _of_model(database: Database, model: int) -> Declaration:
+    """Return the declaration of a model, with the knots and pairs of its training."""
+    rows = database.query("select declaration::text as declaration from dbdp.model where id = $1", model)
+    return Declaration.from_json(rows[0]["declaration"])
 
 
 def _labelled(database: Database, declaration: Declaration, table: str) -> list[tuple[Any, ...]]:
@@ -271,6 +278,7 @@ def _trained(
         scores = []
         for repeat in range(repeats):
             model = database.train(dataset, request)
-            scores.append(rows.score(model.coefficients, model.intercepts))
+            learned = replace(rows, declaration=_of_model(database, model.id))
+            scores.append(learned.score(model.coefficients, model.intercepts))
             progress("training", place * repeats + repeat + 1, len(requests) * repeats)
         yield request, scores

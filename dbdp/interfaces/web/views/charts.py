@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from dbdp.checks import is_number
+from dbdp.interfaces.plain import beginning
 from dbdp.interfaces.web.views.rendering import number, percent
 from dbdp.sessions.session import Row
 
@@ -267,4 +268,4 @@ def _times(since: datetime, now: datetime) -> list[tuple[float, str]]:
 
 def short(name: str) -> str:
     """Return a name, or the beginning of a long one."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    return beginning(name, _LONGEST_NAME)

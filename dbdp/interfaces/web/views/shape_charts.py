@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from dbdp.interfaces.web.views.charts import (
     BOTTOM,
@@ -19,6 +19,7 @@ from dbdp.interfaces.web.views.charts import (
     short,
 )
 from dbdp.interfaces.web.views.rendering import number
+from dbdp.registry.results.shapes import places_of
 from dbdp.sessions.session import Row
 
 MOST_COLUMNS, MOST_VALUES = 12, 12
@@ -70,9 +71,7 @@ def _steps(least: float, most: float) -> list[float]:
 def _curve(identifier: str, column: str, values: list[Row], scale: Scale) -> Chart:
     """Return the chart of a curve; knots that are even on another scale are evenly placed."""
     numbers = [row["x"] for row in values]
-    steps = [after - before for before, after in pairwise(numbers)]
-    is_even = max(steps) <= min(steps) * 1.001
-    places = numbers if is_even else list(range(len(numbers)))
+    places = places_of(numbers)
     x = linear(places[0], places[-1], LEFT, WIDTH - RIGHT)
     y = linear(*scale, _HEIGHT - BOTTOM, TOP)
     marked = [0, len(numbers) // 3, 2 * len(numbers) // 3, len(numbers) - 1] if len(numbers) > 3 else [0, -1]

@@ -1,0 +1,165 @@
+/* Rows in places (placed.py): of each block one float t, which stands for 1 - f of cell k and f of cell k + 1, k + f = t.
+ *
+ * As packed rows they have `stride` floats, the label last. Place 0 is 1, or 0 in a zero row, which has no part of any
+ * cell. `first` and `last`, for each of the stride's places, are the number of a block's first cell, and the number
+ * within the block of the last cell but one: whatever the bytes are, no cell outside the block is read.
+ */
+#include "_sgd.h"
+
+typedef struct {
+  long places, stride, cells;
+  const int *first, *last;
+} placed_layout;
+
+typedef int int_lanes __attribute__((vector_size(LANES * sizeof(int))));
+
+INLINED pair load_pair(const double *place) {
+  pair two;
+  memcpy(&two, place, sizeof two);
+  return two;
+}
+
+/* max(0, min(value, most)) of whole numbers, and of floats by their bits: without a sign these have the same order. */
+INLINED int_lanes at_most_whole(int_lanes value, int_lanes most) {
+  int_lanes raised = value & ~(value >> 31), above = raised - most;
+  return most + (above & (above >> 31));
+}
+
+/* The cells k of a row, and after each other its parts 1 - f and f of them; return whether it is no zero row. */
+INLINED int cells_of(const placed_layout *of, const float *row, int *cell, double *parts) {
+  const int valid = row[0] == 1.0f;
+  const float_lanes ones = (float_lanes){0} + 1.0f;
+  for (long i = 0; i < of->stride; i += LANES) {
+    float_lanes t;
+    int_lanes first, last;
+    memcpy(&t, row + i, sizeof t), memcpy(&first, of->first + i, sizeof first), memcpy(&last, of->last + i, sizeof last);
+    int_lanes k = at_most_whole(__builtin_convertvector(t, int_lanes), last);
+    float_lanes f = (float_lanes)at_most_whole((int_lanes)(t - __builtin_convertvector(k, float_lanes)), (int_lanes)ones);
+    float_lanes here = (float_lanes)(-valid & (int_lanes)(ones - f)), next = (float_lanes)(-valid & (int_lanes)f);
+    k += first;
+    memcpy(cell + i, &k, sizeof k);
+    store(parts + 2 * i, __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
+    store(parts + 2 * i + LANES, __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
+  }
+  return valid;
+}
+
+/* The score of a row by a table of its cells. */
+INLINED double score_at(const double *table, const int *cell, const double *parts, long places) {
+  pair sums[4] = {{0}};
+  long j = 0;
+  for (; j + 4 <= places; j += 4)
+    for (int i = 0; i < 4; i++) sums[i] += load_pair(table + cell[j + i]) * load_pair(parts + 2 * (j + i));
+  for (; j < places; j++) sums[0] += load_pair(table + cell[j]) * load_pair(parts + 2 * j);
+  pair sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  return sum[0] + sum[1];
+}
+
+/* Add a row's parts of its cells, times its slope. */
+INLINED void add_parts(double *sums, double slope, const int *cell, const double *parts, long places) {
+  const pair times = every(slope);
+  for (long j = 0; j < places; j++) {
+    double *sum = sums + 2 * (long)cell[j];
+    pair moved = load_pair(sum) + times * load_pair(parts + 2 * j);
+    memcpy(sum, &moved, sizeof moved);
+  }
+}
+
+/* Add the gradients of `count` rows of these lengths, by which they are clipped, for each cell k to sums[2k] as the lower
+ * one, and to sums[2k - 1] as the upper one. `cell` and `parts` have room for ROWS rows. */
+CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, const float *row, const float *lengths, long count, const double *table, double *sums, int *cell, double *parts) {
+  const long stride = of->stride;
+  while (count > 0) {
+    const int rows = count < ROWS ? (int)count : ROWS;
+    pair score[ROWS / 2] = {{0}}, norm2[ROWS / 2], length[ROWS / 2], label[ROWS / 2] = {{0}};
+    for (int p = 0; p < ROWS / 2; p++) norm2[p] = every(2.0), length[p] = every(1.0);
+    for (int r = 0; r < rows; r++) {
+      norm2[r / 2][r % 2] = 2.0 - 2.0 * cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride);
+      score[r / 2][r % 2] = score_at(table, cell + r * stride, parts + 2 * r * stride, of->places);
+      length[r / 2][r % 2] = lengths[r];
+      label[r / 2][r % 2] = row[(r + 1) * stride - 1];
+    }
+    for (int p = 0; p < ROWS / 2; p++) score[p] = slopes_of(t, score[p], norm2[p], length[p], label[p]);
+    for (int r = 0; r < rows; r++) add_parts(sums, score[r / 2][r % 2], cell + r * stride, parts + 2 * r * stride, of->places);
+    row += rows * stride, lengths += rows, count -= rows;
+  }
+}
+
+/* Add the parts of `count` rows, times their slopes (count × several), to sums (several × cells × 2) as above. */
+CLONED void placed_sums(const placed_layout *of, const float *row, long count, const double *slopes, long several, double *sums, int *cell, double *parts) {
+  for (; count > 0; count--, row += of->stride, slopes += several) {
+    cells_of(of, row, cell, parts);
+    for (long m = 0; m < several; m++) add_parts(sums + 2 * m * of->cells, slopes[m], cell, parts, of->places);
+  }
+}
+
+/* The scores of `count` rows by tables of cells (several × cells), as (count × several). */
+CLONED void placed_scores(const placed_layout *of, const float *row, long count, const double *tables, long several, double *scores, int *cell, double *parts) {
+  for (; count > 0; count--, row += of->stride, scores += several) {
+    cells_of(of, row, cell, parts);
+    for (long m = 0; m < several; m++) scores[m] = score_at(tables + m * of->cells, cell, parts, of->places);
+  }
+}
+
+/* For each cell k the sums over `count` rows of a², b² and ab, in sums[3k …], where the whole numbers a and b are their
+ * parts of cell k and of cell k + 1 in 1/grid, rounded down. */
+CLONED void placed_moments(const placed_layout *of, const float *row, long count, double grid, long *sums, int *cell, double *parts) {
+  for (; count > 0; count--, row += of->stride) {
+    cells_of(of, row, cell, parts);
+    for (long j = 0; j < of->places; j++) {
+      long a = (long)(parts[2 * j] * grid), b = (long)(parts[2 * j + 1] * grid), *sum = sums + 3 * cell[j];
+      sum[0] += a * a, sum[1] += b * b, sum[2] += a * b;
+    }
+  }
+}
+
+/* Coordinates of cells: a table (cells × width), width a multiple of LANES, which is 0 for a block outside from … to. */
+typedef struct {
+  const double *table;
+  long width;
+  const int *from, *to;
+} cell_coordinates;
+
+/* The coordinates of a row. */
+INLINED void coordinates_at(const cell_coordinates *in, const int *cell, const double *parts, long places, double *moved) {
+  memset(moved, 0, in->width * sizeof(double));
+  for (long j = 0; j < places; j++) {
+    const double *here = in->table + cell[j] * in->width, *next = here + in->width;
+    for (long i = in->from[j]; i < in->to[j]; i += LANES)
+      store(moved + i, load(moved + i) + parts[2 * j] * load(here + i) + parts[2 * j + 1] * load(next + i));
+  }
+}
+
+INLINED double length_of(const double *moved, long width) {
+  lanes squares = {0};
+  for (long i = 0; i < width; i += LANES) squares += load(moved + i) * load(moved + i);
+  return sqrt(total(squares));
+}
+
+/* The lengths of `count` rows in other coordinates, less what `turned` (rank × width) makes of the first of those in `less`. */
+CLONED void placed_lengths(const placed_layout *of, const float *row, long count, const cell_coordinates *in, const cell_coordinates *less, const double *turned, long rank, double *lengths, int *cell, double *parts, double *moved, double *lost) {
+  for (; count > 0; count--, row += of->stride, lengths++) {
+    cells_of(of, row, cell, parts);
+    coordinates_at(in, cell, parts, of->places, moved);
+    if (rank) coordinates_at(less, cell, parts, of->places, lost);
+    for (long i = 0; i < in->width; i += LANES) {
+      lanes here = load(moved + i);
+      for (long k = 0; k < rank; k++) here -= lost[k] * load(turned + k * in->width + i);
+      store(moved + i, here);
+    }
+    *lengths = length_of(moved, in->width);
+  }
+}
+
+/* `count` rows in other coordinates, (count × width), each cut to the length `most` and rounded to whole numbers. */
+CLONED void placed_steps(const placed_layout *of, const float *row, long count, const cell_coordinates *in, double most, float *steps, int *cell, double *parts, double *moved) {
+  for (; count > 0; count--, row += of->stride, steps += in->width) {
+    cells_of(of, row, cell, parts);
+    coordinates_at(in, cell, parts, of->places, moved);
+    double shrink = most / larger(length_of(moved, in->width), most);
+    for (long i = 0; i < in->width; i += LANES) {
+      float_lanes whole = __builtin_convertvector((load(moved + i) * shrink + 0x1.8p52) - 0x1.8p52, float_lanes);
+      memcpy(steps + i, &whole, sizeof whole);
+    }
+  }
+}
