@@ -11,6 +11,7 @@ from scipy.stats import binom
 from sklearn.isotonic import IsotonicRegression
 
 from dbdp.learning.rows.features import ASINH, Numeric
+from dbdp.statistics import _sums as compiled
 from dbdp.statistics import column_figures, prefix_sums
 from dbdp.statistics.coded_columns import EMPTY, FIRST, NULL, OTHER, CategoryCode, NumberCode, from_data
 from dbdp.statistics.cohorts import Cohort
@@ -172,6 +173,44 @@ def test_odd_numbers_have_codes():
     widths = np.diff(INCOME.edges)
     assert widths[0] < 20
     assert widths[-1] > 5000
+
+
+def test_compiled_codes_are_those_of_numpy():
+    """The values lie apart in memory that cannot be written, as those of records do."""
+    random = np.random.default_rng()
+    odd = [np.nan, np.inf, -np.inf, 5e-324, *COST.edges, *np.nextafter(COST.edges, -np.inf)]
+    drawn = np.concatenate([odd, random.uniform(-100, 1300, 3000)])
+    values = np.frombuffer(np.column_stack([drawn, drawn]).tobytes()).reshape(-1, 2)[:, 1]
+    borders = np.append(COST.edges[:-1], np.nextafter(COST.edges[-1], np.inf))
+    expected = np.where(np.isnan(values), NULL, FIRST + np.searchsorted(borders, values, side="right"))
+    assert COST.coded(values).tolist() == expected.tolist()
+    clipped = (np.clip(values, COST.lower, COST.upper) - COST.middle) / COST.half
+    assert COST.positions(values).tolist() == np.nan_to_num(clipped).tolist()
+
+
+@pytest.mark.parametrize("unit_rows", [1, 3])
+def test_compiled_sums_are_exact(unit_rows):
+    random, plan = np.random.default_rng(), plan_of(COST, unit_rows=unit_rows)
+    rows = [random.choice([None, 1]) and [random.choice([None, random.uniform(0, 1200)])] for _ in range(600)]
+    once, twice = Fraction(0), Fraction(0)
+    for unit in range(0, 600, unit_rows):
+        read = [row[0] for row in rows[unit : unit + unit_rows] if row]
+        weight = STEPS // max(len(read), 1)
+        steps = [round(float(COST.positions(np.array([each]))[0]) * STEPS) for each in read if each is not None]
+        once += math.floor(Fraction(weight * sum(steps), STEPS) + Fraction(1, 2))
+        twice += math.floor(Fraction(weight * sum(each**2 for each in steps), STEPS**2) + Fraction(1, 2))
+    assert sums_of(plan, rows).moments[0].tolist() == [once, twice]
+
+
+def test_sums_of_arrays_that_do_not_fit_are_refused():
+    numbers, counts, sums = np.zeros(3, np.int64), np.zeros(5, np.int64), np.zeros(2, np.int64)
+    for codes in (numbers + 5, numbers - 1, numbers[:2]):
+        with pytest.raises(ValueError, match="do not fit"):
+            compiled.add_counts(codes, numbers, counts)
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.add_moments(numbers, np.zeros(2), numbers, 1, FIRST, 20, sums)
+    with pytest.raises(ValueError, match="as many of both"):
+        compiled.matches(np.zeros(1), np.zeros(2), numbers, OTHER)
 
 
 def test_categories_have_codes_in_their_order():
