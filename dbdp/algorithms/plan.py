@@ -203,9 +203,9 @@ class Request:
 
     @property
     def naming(self) -> dict[str, Any]:
-        """The model name and column pairs, which are recorded in the plan but read by no algorithm."""
-        entries = {"name": self.name, "pairs": self.pairs, "pair_cells": self.pair_cells}
-        return {name: value for name, value in entries.items() if value is not None}
+        """The name, column pairs and cohort, which are recorded in the plan but read by no algorithm."""
+        names = "name", "pairs", "pair_cells", "cohort"
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def coding(self) -> dict[str, Any] | None:

@@ -293,6 +293,13 @@ def test_a_cohort_that_is_none_is_refused(connection, database, dataset, spent, 
     assert spent(dataset) == before
 
 
+def test_spark_refuses_a_cohort(database, dataset, monkeypatch):
+    """Its workers read rows without the condition."""
+    monkeypatch.setattr(database._session, "engine", object())
+    with pytest.raises(ValueError, match="leave it out, or call without Spark"):
+        database.explain(dataset, Request(1.0, 1e-6, cohort=COHORT))
+
+
 def test_calls_without_a_cohort_say_so(database, dataset):
     """Groups, candidates of a tuning, balances and bounds have none; their errors say what has one."""
     request = Request(1.0, 1e-6, cohort=COHORT)

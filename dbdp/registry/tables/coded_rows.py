@@ -60,12 +60,16 @@ def cohort_of(dataset: RegisteredDataset, stated: Any) -> Cohort:
 
 
 def inside(session: Session, dataset: RegisteredDataset) -> str | None:
-    """Return SQL for whether the row `source` is in the dataset's cohort, which is never null; None for all rows."""
+    """Return SQL for 1 if the row `source` is in the dataset's cohort, else 0; None for all rows.
+
+    Each condition is computed for every row, and none is null.
+    """
     if dataset.cohort is None:
         return None
     cohort = cohort_of(dataset, dataset.cohort)
     pairs = zip(cohort.codes, cohort.conditions, strict=True)
-    return " and ".join(_column(session, dataset, code.column).meets(code, condition) for code, condition in pairs)
+    met = (_column(session, dataset, code.column).meets(code, condition) for code, condition in pairs)
+    return " * ".join(f"({each})::int4" for each in met)
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,8 @@ def read(
 
     Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
     missing row; with a capacity there are as many slots as it has. Only a sum, or the law of a permutation or of
-    independent draws, matters, so that slots are numbered in the order in which they are read. `inside` is SQL for
-    whether the row `source` counts, see `coded_rows.inside`; another one has no answer.
+    independent draws, matters, so that slots are numbered in the order in which they are read. `inside` is SQL for 1
+    if the row `source` counts, see `coded_rows.inside`; any other has no answer.
     """
     record, seen = _record(session, dataset, encoder, inside=inside), 0
     for raw in slots(session, dataset, record, memory, key):
@@ -313,13 +313,13 @@ def _record(
 ) -> Record:
     """Return a dataset's record, label and array; all zero, a parameter, if the array's length is not the declared one.
 
-    Only an array of exactly the declared length is fetched and unpacked, also of a row that is not inside: that has the
-    label of a row without an answer.
+    Only an array of exactly the declared length is fetched and unpacked. Label and array of a row that is not inside
+    are read too, and then it has the label of a row without an answer.
     """
     label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
     if inside is not None:
         none = _NO_NUMBER if encoder.labels.layout == ">f8" else bytes(4)
-        label = f"case when {inside} then {label} else decode('{none.hex()}', 'hex') end"
+        label = f"(array[decode('{none.hex()}', 'hex'), {label}])[1 + {inside}]"
     held = _held(encoder.record_bytes, encoder.width, encoder.dimension)
     return Record(f"coalesce(({label}) || ({elements}), {blank})", bytes(encoder.record_bytes), held)
 
