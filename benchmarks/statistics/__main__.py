@@ -23,7 +23,6 @@ EPSILONS, OF_ROWS = (0.1, 0.5, 1.0), (0.4, 1.6)
 TRAINED = 0.8  # of the rows, for synthetic ones
 MANY = 500_000  # rows, for the time
 PEERS = {"opendp": OpenDp, "snsql": SmartNoise}
-Measured = tuple[str, str, list[str]]  # what, by which system, and a cell for each ε
 
 
 def arguments() -> argparse.Namespace:
@@ -66,18 +65,20 @@ def line(what: str, system: str, cells: list[str]) -> str:
 
 def of_system(system: Any, repeats: int) -> Iterator[str]:
     """Yield a line for each measure of a system."""
-    described, tabled, seconds = [], [], []
+    described, tabled, pure, seconds = [], [], [], []
     for epsilon in EPSILONS:
         begun = time.perf_counter()
         described.append([system.describe(epsilon, DELTA) for _ in range(repeats)])
         seconds.append((time.perf_counter() - begun) / repeats)
         tabled.append([system.table(epsilon, DELTA) for _ in range(repeats)])
+        pure.append([system.table(epsilon, 0.0) for _ in range(repeats)])
     measures: dict[str, tuple[list[list[Figures]], Callable[[list[Figures]], str]]] = {
         "error of a mean, in standard deviations: average": (described, of_means(np.mean)),
         "… of the worst column": (described, of_means(np.max)),
         "error of a quartile's rank": (described, of_quartiles),
         "error of a category's count: RMS, rows": (described, root_mean_square(None)),
         "one table of occupation × income: RMS, rows": (tabled, root_mean_square(truth.GROUPS)),
+        "… with δ = 0": (pure, root_mean_square(truth.GROUPS)),
     }
     for what, (releases, measured) in measures.items():
         yield line(what, system.name, [measured(each) for each in releases])

@@ -44,7 +44,8 @@ class OpenDp:
         """Return the counts of each group of two columns."""
         cells = [(one, other) for one in CATEGORIES[GROUPS[0]] for other in CATEGORIES[GROUPS[1]]]
         keys = (self._rows[GROUPS[0]] + "|" + self._rows[GROUPS[1]]).tolist()
-        counts = self._counts(keys, ["|".join(cell) for cell in cells], self._rho(epsilon, delta))
+        most = self._rho(epsilon, delta) if delta else epsilon
+        counts = self._counts(keys, ["|".join(cell) for cell in cells], most, "L2" if delta else "L1")
         return Figures(counts=dict(zip(cells, counts, strict=False)))
 
     def _rho(self, epsilon: float, delta: float) -> float:
@@ -61,8 +62,9 @@ class OpenDp:
             low, high = (middle, high) if spent(middle) > epsilon else (low, middle)
         return 0.5 / high**2
 
-    def _of(self, made: Callable[[float], Any], rho: float) -> Any:
-        scale = self._dp.binary_search(lambda scale: made(scale).map(REPLACED) <= rho, bounds=(1e-3, 1e9))
+    def _of(self, made: Callable[[float], Any], most: float) -> Any:
+        """Return the measurement with the least noise that spends no more, of those made with a scale of noise."""
+        scale = self._dp.binary_search(lambda scale: made(scale).map(REPLACED) <= most, bounds=(1e-3, 1e9))
         return made(scale)
 
     def _sum(self, name: str, rho: float) -> float:
@@ -84,13 +86,15 @@ class OpenDp:
 
         return float(candidates[self._of(made, rho)(self._rows[name].tolist())])
 
-    def _counts(self, keys: list[str], values: Sequence[str], rho: float) -> list[float]:
+    def _counts(self, keys: list[str], values: Sequence[str], most: float, norm: str = "L2") -> list[float]:
+        """Return noisy counts, for a largest ρ, or in the norm L1 for a largest ε."""
         dp = self._dp
         domain = dp.vector_domain(dp.atom_domain(T=str), size=len(keys))
         counted = dp.t.make_count_by_categories(
-            domain, dp.symmetric_distance(), list(values), MO="L2Distance<f64>", TOA=float
+            domain, dp.symmetric_distance(), list(values), MO=f"{norm}Distance<f64>", TOA=float
         )
-        return list(self._of(lambda scale: counted >> dp.m.then_gaussian(scale), rho)(keys))
+        noise = dp.m.then_gaussian if norm == "L2" else dp.m.then_laplace
+        return list(self._of(lambda scale: counted >> noise(scale), most)(keys))
 
 
 class SmartNoise:
@@ -126,10 +130,10 @@ class SmartNoise:
         return figures
 
     def table(self, epsilon: float, delta: float) -> Figures:
-        """Return the counts of each group of two columns."""
+        """Return the counts of each group of two columns; its noise is Laplace for each δ, which it needs itself."""
         named = ", ".join(GROUPS)
         query = f"SELECT {named}, COUNT(*) AS n FROM d.t GROUP BY {named}"
-        found = self._reader([query], epsilon, delta).execute(query)[1:]
+        found = self._reader([query], epsilon, delta or 1e-6).execute(query)[1:]
         return Figures(counts={tuple(groups): float(count) for *groups, count in found})
 
     def _reader(self, queries: list[str], epsilon: float, delta: float) -> Any:
