@@ -27,9 +27,7 @@ def counted(dp, norm, element):
     """OpenDP's counts by ward of rows of a public number."""
     domain = dp.vector_domain(dp.atom_domain(T=str), size=ROWS)
     output = f"{norm}Distance<{'i32' if element is int else 'f64'}>"
-    return dp.t.make_count_by_categories(
-        domain, dp.symmetric_distance(), list(WARD.categories), MO=output, TOA=element
-    )
+    return dp.t.make_count_by_categories(domain, dp.symmetric_distance(), list(WARD.categories), MO=output, TOA=element)
 
 
 def table(epsilon, delta, margins=False):
@@ -75,7 +73,9 @@ def test_opendp_draws_the_same_noise_of_tables(dp, delta):
     ours = np.concatenate([plan.release(plan.sums()) for _ in range(500)])
     make, distance, kind = ("make_gaussian", "l2_distance", float) if delta else ("make_laplace", "l1_distance", int)
     domain = dp.vector_domain(dp.atom_domain(T=int) if kind is int else dp.atom_domain(T=float, nan=False))
-    theirs = getattr(dp.m, make)(domain, getattr(dp, distance)(T=kind), plan.mechanism.noise_scale)([kind(0)] * len(ours))
+    theirs = getattr(dp.m, make)(domain, getattr(dp, distance)(T=kind), plan.mechanism.noise_scale)(
+        [kind(0)] * len(ours)
+    )
     uniform = np.random.default_rng().uniform(-0.5, 0.5, (2, len(ours)))  # both are shown as whole numbers
     noise = ours + uniform[0], np.rint(theirs) + uniform[1]
     assert of_two(*noise) > ALPHA
