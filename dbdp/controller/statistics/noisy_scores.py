@@ -21,7 +21,8 @@ from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.statistics import column_statistics, summary_requests
+from dbdp.controller.statistics import category_discovery, column_statistics, summary_requests
+from dbdp.controller.statistics.category_discovery import CategoriesPlan
 from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
 from dbdp.learning.counts import tallies
 from dbdp.registry import datasets, register
@@ -101,6 +102,9 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
         plan_of = partial(column_statistics.describe_plan, epsilon=request.epsilon, delta=request.delta)
         return column_statistics.explained(session, name, plan_of) | {"metric": request.metric}
     dataset = datasets.load(session, name)
+    if request.metric == CategoriesPlan.algorithm:
+        found = category_discovery.plan_of(dataset, request.epsilon, request.delta)
+        return charging.explained(dataset, found.explain() | {"metric": request.metric}, found.mechanism.guarantee)
     if request.metric == SummaryPlan.algorithm:
         plan: CountPlan | SummaryPlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)
     elif request.metric == ClassBalancePlan.algorithm:
