@@ -87,7 +87,7 @@ as $body$
 @refusing functions.dp_explain_score@
 $body$;
 comment on function dbdp.dp_explain_score is
-'plan, noise and charge of dp_score with the same arguments. metric may be evaluation, bounds, class_balance, summary or describe too. Reads no row and spends nothing';
+'plan, noise and charge of dp_score with the same arguments. metric may be evaluation, bounds, categories, class_balance, summary or describe too. Reads no row and spends nothing';
 
 create or replace function dbdp.dp_bounds(
   dataset text, column_name text, epsilon float8, delta float8 default 0, beta float8 default 0.001
@@ -101,6 +101,19 @@ as $body$
 $body$;
 comment on function dbdp.dp_bounds is
 'noisy bounds of a numeric column of a registered table, charged to its budget. With probability beta or less they are wider than the numbers. For the role that registered it.';
+
+create or replace function dbdp.dp_categories(
+  dataset text, column_name text, epsilon float8, delta float8
+) returns table (value text, count bigint, plus_minus bigint)
+language plpython3u
+set client_min_messages = error
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $body$
+@refusing statistic_functions.dp_categories@
+$body$;
+comment on function dbdp.dp_categories is
+'the values of a column of a registered table that many rows have, with noisy counts, charged to its budget; then the counts of (other), which are long texts, and of (null). A value whose noisy count is below the threshold is not shown. dp_explain_score with the metric categories has the threshold. For the role that registered the table';
 
 create or replace function dbdp.dp_class_balance(dataset text, epsilon float8, delta float8 default 0) returns json
 language plpython3u

@@ -198,7 +198,7 @@ to dbdp_analyst;
 grant execute on function
   dbdp.register_dataset, dbdp_internal.place_dataset, dbdp.drop_dataset, dbdp_internal.check_rows, dbdp_internal.charge,
   dbdp.grant_training, dbdp.revoke_training,
-  dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds,
+  dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds, dbdp.dp_categories,
   dbdp_internal.rows_by_pages, dbdp_internal.records_on_pages,
   dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.resume, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate, dbdp_internal.sgd_epoch(bytea, bytea),
   dbdp_internal.count_errors(bytea, bytea, int), dbdp_internal.count_errors_transition,

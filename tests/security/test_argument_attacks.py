@@ -155,7 +155,8 @@ def test_every_option_of_a_training_is_attacked(analyst):
     assert {name for (name,) in analyst.execute(sql).fetchall()} == {
         *INTERFACES,
         "dp_bounds",
-    }  # that one is the owner's
+        "dp_categories",
+    }  # these are the owner's
 
 
 PREDICTING = ("predict", "predict_probability", "predict_class", "predict_probabilities", "predict_value")

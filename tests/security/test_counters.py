@@ -103,6 +103,7 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
         (EPSILON, DELTA, COHORT),
     )
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found["categories"] = ("select * from dbdp.dp_categories(%s, 'y', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 
 
@@ -110,7 +111,7 @@ CALLS = calls()
 SLOW, BATCHED = pytest.mark.slow, ("dp_sgd", "dp_blsgd")
 BUCKETED = ("bolt_on", "groups by bolt_on", "objective_perturbation in stages")
 UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary", "describe")
-CALLER = {"bounds": "owner"}  # who else may call it
+CALLER = {"bounds": "owner", "categories": "owner"}  # who else may call it
 CALLED: list[tuple[psycopg.Connection, str]] = []
 
 

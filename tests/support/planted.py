@@ -109,6 +109,7 @@ class World:
             "plot shapes": [["alice", "MODEL", self.folder / "x.png"]],
             "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
             "class-balance": [["alice", "d", "--epsilon", 1]],
+            "categories": [["alice", "d", "g", "--epsilon", 1, "--delta", 1e-6]],
             "bounds": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
             "predict": [["alice", "MODEL", "rows_of_alice"]],
             "grant-prediction": [["alice", "MODEL", "bob"]],

@@ -22,7 +22,8 @@ from dbdp.controller import charging
 from dbdp.controller.facts import within
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.controller.statistics import column_statistics, summary_requests
+from dbdp.controller.statistics import category_discovery, column_statistics, summary_requests
+from dbdp.controller.statistics.category_discovery import CategoriesPlan
 from dbdp.controller.statistics.scorers import Scorer, released_model, scorer_of
 from dbdp.learning.counts import tallies
 from dbdp.registry import datasets, register
@@ -108,6 +109,9 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
         return column_statistics.explained(session, name, plan_of) | {"metric": request.metric}
     dataset = within(session, datasets.load(session, name), request.cohort)
     _check_has_cohort(request)
+    if request.metric == CategoriesPlan.algorithm:
+        found = category_discovery.plan_of(dataset, request.epsilon, request.delta)
+        return charging.explained(dataset, found.explain() | {"metric": request.metric}, found.mechanism.guarantee)
     if request.metric == SummaryPlan.algorithm:
         plan: CountPlan | SummaryPlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)
     elif request.metric == ClassBalancePlan.algorithm:
@@ -124,7 +128,8 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
 
 def _check_has_cohort(request: ScoreRequest) -> None:
     """Raise ValueError for a cohort of a statistic that has none."""
-    if request.cohort is not None and request.metric in (ClassBalancePlan.algorithm, BoundsPlan.algorithm):
+    without = ClassBalancePlan.algorithm, BoundsPlan.algorithm, CategoriesPlan.algorithm
+    if request.cohort is not None and request.metric in without:
         raise ValueError(
             f"{request.metric} has no cohort; leave it out, or call dbdp.dp_table or dbdp.dp_quantiles, which have one"
         )

@@ -5,7 +5,7 @@ _MODULES = {
     "owner": (
         *("register", "redeclare", "renew", "raise-capacity", "answer-at-multiples"),
         *("grant-training", "revoke-training", "allowances", "grant-prediction", "revoke-prediction"),
-        *("bounds", "baseline", "check-declaration"),
+        *("bounds", "categories", "baseline", "check-declaration"),
     ),
     "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
@@ -46,6 +46,7 @@ SUMMARIES = {
     "grant-prediction": "Allow a role to predict with a model that you released, or that was trained on your dataset.",
     "revoke-prediction": "Revoke a role's right to predict with a model.",
     "bounds": "Estimate bounds of a numeric column, with noise, as the role that registered the dataset.",
+    "categories": "List values of a column that many rows have, with noise, as the role that registered the dataset.",
     "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. It stores nothing.",
     "check-declaration": "Count rows that do not agree with the declaration, EXACTLY: for the table's owner. It "
     "charges and stores nothing.",

@@ -5,7 +5,7 @@ from dbdp.interfaces.sql.boundary import in_own_transaction, refusing, session  
 from functools import partial
 from typing import Any
 
-from dbdp.controller.statistics import column_statistics
+from dbdp.controller.statistics import category_discovery, column_statistics
 from dbdp.controller.statistics.summary_views import listings
 from dbdp.controller.statistics.synthetic import fake_rows
 from dbdp.interfaces.sql.answers import shown
@@ -56,6 +56,13 @@ def dp_explain_quantiles(dataset: str, column: str, epsilon: float, delta: float
     return shown(
         column_statistics.explained(session, dataset, _quantiles_plan(dataset, column, epsilon, delta, cohort))
     )
+
+
+@refusing(in_own_transaction, session.as_owner)
+def dp_categories(dataset: str, column: str, epsilon: float, delta: float) -> Figures:
+    """dbdp.dp_categories, as dbdp_owner."""
+    check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta)
+    return category_discovery.categories(session, dataset, column, epsilon=epsilon, delta=delta)
 
 
 @refusing()

@@ -303,7 +303,7 @@ def _group_number(session: SpiSession, dataset: RegisteredDataset, column: str, 
     the groups would need a plan, and memory.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
-    key = _as_text(f"source.{name}", dataset.column_types[column])
+    key = as_text(f"source.{name}", dataset.column_types[column])
     longest = max(len(group.encode()) for group in groups)
     return f"case when octet_length({key}) <= {longest} then ((select jsonb_object($4, $5)) ->> {key})::int4 end"
 
@@ -369,7 +369,7 @@ def label_case(
     """Return SQL for the number that a label of classes is packed as, written in SQL by `write`; else `other`."""
     declaration = dataset.declaration
     type_name = dataset.column_types[declaration.label]
-    compared = f'({_as_text(column, type_name)}) collate "C"' if is_text(type_name) else f"{column}::{type_name}"
+    compared = f'({as_text(column, type_name)}) collate "C"' if is_text(type_name) else f"{column}::{type_name}"
     literals = session.query(
         "select quote_literal(v) as q from unnest($1) with ordinality as u(v, i) order by i",
         list(numbered(declaration)),
@@ -398,7 +398,7 @@ def is_text(type_name: str) -> bool:
     return type_name in TEXT_TYPES or type_name.startswith("enum ")
 
 
-def _as_text(column: str, type_name: str) -> str:
+def as_text(column: str, type_name: str) -> str:
     """Return SQL for a column as text, by built-in functions alone.
 
     A cast of an enum may be its owner's function, which would run with the reader's rights.
@@ -413,7 +413,7 @@ def number_sql(feature: Numeric | Categorical, column: str, type_name: str) -> s
     if isinstance(feature, Categorical):
         absent = {OUTSIDE: str(UNKNOWN_NUMBER), CATEGORY: str(ABSENT_NUMBER)}.get(feature.null, "'NaN'")
         longest = max(len(category.encode()) for category in feature.categories)
-        text = _as_text(column, type_name)
+        text = as_text(column, type_name)
         return (
             f"case when octet_length({text}) <= {longest} then {category_number(text)}::float8 "
             f"when {column} is null then {absent} else {UNKNOWN_NUMBER} end"

@@ -199,7 +199,7 @@ class ScoringCalls(Calls):
         dataset, epsilon, delta, bins, positive, cohort
             As in `score`.
         metric : str
-            A metric of `score`, or "evaluation", "class_balance", "bounds", "summary" or "describe".
+            A metric of `score`, or "evaluation", "class_balance", "bounds", "categories", "summary" or "describe".
         """
         query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6, $7::pg_catalog.jsonb) as plan"
         given = dataset, metric, float(epsilon), float(delta), _whole(bins), positive
@@ -241,6 +241,27 @@ class ScoringCalls(Calls):
         """
         query = "select dbdp.dp_bounds($1, $2, $3, $4, $5) as bounds"
         return self.query(query, dataset, column, float(epsilon), float(delta), float(beta))[0]["bounds"]
+
+    def categories(self, dataset: str, column: str, *, epsilon: float, delta: float) -> list[Row]:
+        """List the values of a column that many rows have, with noise, as the role that registered the dataset.
+
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        column : str
+            A column of texts, integers, booleans or an enum of its table.
+        epsilon, delta : float
+            The guarantee of this release. δ must be above 0.
+
+        Returns
+        -------
+        list of dict
+            `value`, `count` and `plus_minus`, the most frequent value first; the last two are (other) and (null). A
+            value that is not listed may exist.
+        """
+        query = "select * from dbdp.dp_categories($1, $2, $3, $4)"
+        return self.query(query, dataset, column, float(epsilon), float(delta))
 
     def class_balance(self, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return how many rows each class has, with noise, and the positive_weight that balances a binary label.
