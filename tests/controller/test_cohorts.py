@@ -307,7 +307,7 @@ def test_calls_without_a_cohort_say_so(database, dataset):
         database.explain_groups(dataset, request, group_by="g", groups=["0", "1"])
     with pytest.raises(ValueError, match="cohort"):
         database.explain_tuning(dataset, TuningRequest(Request(1.0, 1e-6), ({"cohort": COHORT}, {})))
-    for metric in ("class_balance", "bounds"):
+    for metric in ("class_balance", "bounds", "categories"):
         with pytest.raises(psycopg.Error, match="leave it out, or call dbdp"):
             database.explain_score(dataset, metric, epsilon=1, cohort=COHORT)
     for metric in ("evaluation", "summary", "describe", "accuracy"):
