@@ -21,6 +21,7 @@ HOUSE = (  # a folder imports only those above it
     "learning",
     "privacy",
     "algorithms",
+    "statistics",
     "sessions",
     "registry",
     "packing",

@@ -66,11 +66,20 @@ class Coding:
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
     pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
+    label_bins: int = 0  # of a label that is a number, see `Declaration.label_bins`
+    cohort: Mapping[str, Any] | None = None  # the rows that have an answer, see `RegisteredDataset.cohort`
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The encoding as `Share.from_data` reads it, without what is left at its default."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: values[each.name] for each in fields(self) if values[each.name] != each.default}
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
-        """Return the dataset with this encoding and these features."""
-        paired = {name: getattr(self, name) for name in ("pairs", *PAIRED)}
-        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, **paired))
+        """Return the dataset with this encoding, these features and this cohort."""
+        how = {name: getattr(self, name) for name in ("pairs", *PAIRED, "label_bins")}
+        declaration = dataset.declaration.recoded(self.encoding, self.features, **how)
+        return replace(dataset, declaration=declaration, cohort=self.cohort or dataset.cohort)
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,7 @@ def _poisson(option: Any) -> Poisson:
 
 def _coding(option: Any) -> Coding:
     if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
-        more = '"features", "pairs", "pair_cells", "pair_weight" and "pair_bins"'
+        more = '"features", "pairs", "pair_cells", "pair_weight", "pair_bins", "label_bins" and "cohort"'
         raise ValueError(f'coding needs "encoding", and may have {more}')
     return Coding(**option)
 

@@ -12,9 +12,10 @@ from typing import Any
 from dbdp.checks import nearest
 from dbdp.privacy.accounting.budget import Budget
 from dbdp.privacy.accounting.events import CHANGE_ONE, CHANGE_ONE_UNIT, REPLACE_ONE_UNIT
-from dbdp.registry.declarations import Declaration, Unit
+from dbdp.registry.declarations import Declaration
 from dbdp.registry.spending import identities
 from dbdp.registry.tables import privacy_units
+from dbdp.registry.units import Unit
 from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
@@ -45,6 +46,9 @@ class RegisteredDataset:
     column_types: Mapping[str, str] = field(default_factory=dict)
     unit: Unit | None = None  # the unit of privacy; None is one row
     group: Group | None = None  # the group; None is all rows
+    # A public condition on declared columns, see `statistics.cohorts`: a row outside is packed as one without an
+    # answer. None is all rows.
+    cohort: Mapping[str, Any] | None = None
     # The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     answer_seconds: int | None = None
     # Rényi orders of the caller's allowances by role, where they have their own.
@@ -86,8 +90,8 @@ class RegisteredDataset:
 
     @property
     def has_public_rows(self) -> bool:
-        """Whether the number of records is public: without a capacity, where each unit is one row."""
-        return self.unit is None and self.capacity is None
+        """Whether the number of records is public: without capacity and cohort, where each unit is one row."""
+        return self.unit is None and self.capacity is None and self.cohort is None
 
 
 _LOAD = """

@@ -40,16 +40,6 @@ MAX_CLASSES = 1000  # one model for each, and a training reads the rows once for
 MAX_LENGTH = (1 << 24) - 1  # of an array: a model's state, of four vectors at most, is one value in the server
 KEPT = "kept"
 WIDE = 1e4  # bounds so far apart span several orders of magnitude
-MAX_UNIT_ROWS = 1000  # the noise grows by this factor: with more a model would be noise alone
-MAX_UNIT_NUMBERS = 1 << 21  # 16 MB: some units are read together, and must fit memory whatever their rows hold
-
-
-@dataclass(frozen=True)
-class Unit:
-    """The unit of privacy, if it is not one row: all rows with one value of a column."""
-
-    column: str  # its values identify the units; a row with null belongs to no unit and is never read
-    max_rows: int  # r: at most so many rows of each unit take part, and every unit has so many slots
 
 
 @dataclass(frozen=True)
@@ -79,6 +69,8 @@ class Declaration:
     pair_cells: int = USUAL_CELLS  # the most cells of a pair
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
     pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
+    # Bins of a label that is a number, in the rows of a summary, which then have an indicator of each; 0 is none.
+    label_bins: int = 0
 
     @property
     def current(self) -> "Declaration":
@@ -88,9 +80,9 @@ class Declaration:
         """
         return replace(self, encoding=CENTRED if self.kind == "real" else UNIT)
 
-    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None, **paired: Any) -> "Declaration":
+    def recoded(self, encoding: str, features: Mapping[str, Any] | None = None, **how: Any) -> "Declaration":
         """Return the declaration with another encoding, bins, scales and NULLs, and pairs as `declare` has them."""
-        stated = json.loads(replace(self, pairs=()).to_json()) | {"encoding": encoding} | paired
+        stated = json.loads(replace(self, pairs=()).to_json()) | {"encoding": encoding} | how
         declaration = declare(**stated | ({} if features is None else {"features": features}))
         if declaration.plain_features != self.plain_features:
             raise ValueError(
@@ -163,7 +155,14 @@ class Declaration:
     @property
     def outputs(self) -> int:
         """Number of linear models that a release has: one, or one for each class."""
-        return len(self.classes) or 1
+        return len(self.classes) or self.label_bins or 1
+
+    @property
+    def binned_label(self) -> Numeric | None:
+        """The label with its bins, if it has some."""
+        if not (self.label_bounds and self.label_bins):
+            return None
+        return Numeric(self.label, *self.label_bounds, bins=self.label_bins)
 
     @property
     def columns(self) -> list[str]:
@@ -221,8 +220,11 @@ class Declaration:
         }
         common = {"intercept": self.intercept, "features": self.features, "public_columns": self.public_columns}
         encoding = {} if self.encoding == SCALED else {"encoding": self.encoding}
+        bins = {"label_bins": self.label_bins} if self.label_bins else {}
         nulls = {"nulls": KEPT} if self.parts else {}
-        return json.dumps({"label": self.label, **kinds[self.kind], **common, **encoding, **self.paired, **nulls})
+        return json.dumps(
+            {"label": self.label, **kinds[self.kind], **common, **encoding, **self.paired, **bins, **nulls}
+        )
 
     @classmethod
     def from_json(cls, text: str) -> "Declaration":
@@ -250,6 +252,7 @@ def declare(
     pair_cells: int = USUAL_CELLS,
     pair_weight: float = EARLIER_WEIGHT,
     pair_bins: int = 0,
+    label_bins: int = 0,
     nulls: str = KEPT,
 ) -> Declaration:
     """Check what an owner states about the columns of a table, and return it as a declaration.
@@ -258,6 +261,8 @@ def declare(
     it a zero row.
     """
     kind = _label_kind(label, positive, negative, classes, label_bounds)
+    if label_bins:
+        _check_label_bins(label, label_bins, label_bounds)
     if encoding not in ENCODINGS:
         raise ValueError(f"encoding = {encoding!r} is not one of {', '.join(ENCODINGS)}; choose one of them")
     parsed = _features(label, features, keeps=nulls == KEPT)
@@ -277,7 +282,14 @@ def declare(
         categorical=categorical,
         public_columns=public,
         encoding=encoding,
+        label_bins=label_bins,
     ).with_pairs(pairs, pair_cells, pair_weight, pair_bins)
+
+
+def _check_label_bins(label: str, bins: int, bounds: Sequence[float] | None) -> None:
+    whole(f"bins of {label!r}", bins, 2, MAX_BINS)
+    if not bounds:
+        raise ValueError(f"label {label!r} has classes, and no bins; leave its bins out")
 
 
 def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
@@ -290,30 +302,6 @@ def _public_columns(label: str, features: Mapping[str, Any], columns: Sequence[s
             role = "the label" if column == label else "a feature"
             raise ValueError(f"column {column!r} is {role}, which is private; remove it from public_columns")
     return tuple(columns)
-
-
-def unit_of(declaration: Declaration, column: str | None, max_rows: int | None) -> Unit | None:
-    """Return the unit of privacy; None where it is one row."""
-    if column is None and max_rows is None:
-        return None
-    if column is None or max_rows is None:
-        raise ValueError(
-            f"{'unit' if column is None else 'max_rows'} is missing: the two belong together; give the column that "
-            "identifies the unit and how many rows of each are read, or neither"
-        )
-    if column in (declaration.label, *declaration.columns):
-        raise ValueError(
-            f"unit {column!r} is the label or a feature too, but neighbours have the same units in their rows: remove "
-            "the column from the label and the features, or choose another unit"
-        )
-    whole("max_rows", max_rows, 1, MAX_UNIT_ROWS, "noise grows with it, so choose a number that most units need")
-    width = declaration.vector.length if declaration.vector else len(declaration.columns)
-    if max_rows * width > MAX_UNIT_NUMBERS:
-        raise ValueError(
-            f"max_rows = {max_rows} rows of {width} numbers are above the limit of {MAX_UNIT_NUMBERS} numbers in a "
-            f"unit; choose max_rows = {MAX_UNIT_NUMBERS // width} at most"
-        )
-    return Unit(column, max_rows)
 
 
 def _label_kind(

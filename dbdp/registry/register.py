@@ -220,8 +220,17 @@ def check_source(session: SpiSession, registration: Registration) -> dict[str, s
 
 def numeric_type(session: SpiSession, source: str, column: str) -> str:
     """Return the type of a numeric column of a table; for a domain its base type."""
+    return _type_of(session, source, column, NUMERIC_TYPES)
+
+
+def category_type(session: SpiSession, source: str, column: str) -> str:
+    """Return the type of a column of a table that may be declared with categories; for a domain its base type."""
+    return _type_of(session, source, column, _CATEGORY_TYPES)
+
+
+def _type_of(session: SpiSession, source: str, column: str, kinds: tuple[str, ...]) -> str:
     types = column_types(session, session.query("select $1::regclass::oid::int8 as oid", source)[0]["oid"])
-    _check_column(source, types, column, NUMERIC_TYPES)
+    _check_column(source, types, column, kinds)
     return types[column]
 
 

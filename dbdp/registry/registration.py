@@ -14,7 +14,8 @@ from dbdp.registry import places
 if TYPE_CHECKING:
     from dbdp.learning.rows.features import Numeric
     from dbdp.privacy.accounting.budget import Budget
-    from dbdp.registry.declarations import Declaration, Unit
+    from dbdp.registry.declarations import Declaration
+    from dbdp.registry.units import Unit
 
 LONGEST_NAME = 63  # characters of a dataset's name
 WIDE = 10_000.0  # width of bounds: values over such a range, as amounts and counts, are seldom evenly spread
@@ -119,7 +120,7 @@ class Registration:
     @cached_property
     def privacy_unit(self) -> "Unit | None":
         """The checked unit of privacy, None if it is one row; raises ValueError as `unit_of` does."""
-        from dbdp.registry.declarations import unit_of
+        from dbdp.registry.units import unit_of
 
         return unit_of(self.declaration, self.unit, self.max_rows)
 

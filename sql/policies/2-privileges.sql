@@ -120,9 +120,10 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_score(bigint, text, text, float8, float8, int, text), dbdp.dp_score(text, text, text, float8, float8, int, text),
-  dbdp.evaluate(bigint, text, float8, float8, int, float8), dbdp.evaluate(text, text, float8, float8, int, float8),
+  dbdp.dp_score(bigint, text, text, float8, float8, int, text, jsonb), dbdp.dp_score(text, text, text, float8, float8, int, text, jsonb),
+  dbdp.evaluate(bigint, text, float8, float8, int, float8, jsonb), dbdp.evaluate(text, text, float8, float8, int, float8, jsonb),
   dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
+  dbdp.dp_describe, dbdp.dp_table, dbdp.dp_explain_table, dbdp.dp_quantiles, dbdp.dp_explain_quantiles,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,
   dbdp_internal.allowance_spent, dbdp.grant_prediction(bigint, name), dbdp.revoke_prediction(bigint, name),
   dbdp.grant_prediction(text, name), dbdp.revoke_prediction(text, name)
@@ -174,7 +175,8 @@ grant execute on function
   dbdp.weights(bigint), dbdp.weights(text), dbdp.shapes(bigint), dbdp.shapes(text),
   dbdp.importance(bigint), dbdp.importance(text), dbdp.export_sql(bigint, text), dbdp.export_sql(text, text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.receipt(bigint, text), dbdp.receipt(text, text),
-  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations,
+  dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.summary_describe, dbdp.summary_table, dbdp.summary_rows,
+  dbdp.statistic_describe, dbdp.statistic_table, dbdp.statistic_quantiles,
   dbdp.about, dbdp_internal.knows(bigint, oid, text), dbdp_internal.knows(text, oid, text, float8), dbdp_internal.learn, dbdp_internal.remember,
   dbdp_internal.fits(bigint, oid, bytea, text), dbdp_internal.fits(text, oid, bytea, text, float8), dbdp_internal.learn_for,
   dbdp_internal.note_number, dbdp_internal.no_model, dbdp_internal.not_a_row, dbdp_internal.json_of,
@@ -185,7 +187,7 @@ grant execute on function
   dbdp_internal.caller, dbdp_internal.is_role_taken, dbdp_internal.membership, dbdp_internal.own_roles, dbdp_internal.accepted, dbdp_internal.last_refusal
 to dbdp_predictor;
 grant select on
-  dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
+  dbdp.model, dbdp.models, dbdp.models_details, dbdp.summaries, dbdp.summaries_details, dbdp.statistics, dbdp.own_datasets, dbdp.open_datasets, dbdp.granted_models,
   dbdp.granted_names
 to dbdp_predictor;
 grant select on
@@ -196,7 +198,7 @@ to dbdp_analyst;
 grant execute on function
   dbdp.register_dataset, dbdp_internal.place_dataset, dbdp.drop_dataset, dbdp_internal.check_rows, dbdp_internal.charge,
   dbdp.grant_training, dbdp.revoke_training,
-  dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds,
+  dbdp_internal.store_release, dbdp_internal.store_network, dbdp_internal.group_sizes, dbdp_internal.deal_groups, dbdp.dp_bounds, dbdp.dp_categories,
   dbdp_internal.rows_by_pages, dbdp_internal.records_on_pages,
   dbdp_internal.shuffle, dbdp_internal.check_room, dbdp_internal.forget_blocks, dbdp_internal.recursive_stages, dbdp_internal.resume, dbdp_internal.sgd_transition, dbdp_internal.sgd_terminate, dbdp_internal.sgd_epoch(bytea, bytea),
   dbdp_internal.count_errors(bytea, bytea, int), dbdp_internal.count_errors_transition,

@@ -127,7 +127,8 @@ select m.id,
        m.declaration ->> 'label' as label,
        m.receipt
 from dbdp.model as m
-where m.is_summary;
+where m.is_summary
+and m.receipt ->> 'algorithm' = 'summary';
 comment on view dbdp.summaries_details is 'released summaries that the role may use, as dbdp.summary_linreg, summary_pca and summary_correlations read them';
 
 create or replace view dbdp.summaries with (security_invoker) as
@@ -143,6 +144,24 @@ comment on column dbdp.summaries.dataset is 'Name of the dataset';
 comment on column dbdp.summaries.label is 'Name of the label''s column';
 comment on column dbdp.summaries.epsilon is 'Its guarantee';
 comment on column dbdp.summaries.delta is 'Its guarantee';
+create or replace view dbdp.statistics with (security_invoker) as
+select m.id,
+       m.receipt ->> 'dataset' as dataset,
+       m.receipt ->> 'algorithm' as kind,
+       (m.receipt ->> 'epsilon')::float8 as epsilon,
+       (m.receipt ->> 'delta')::float8 as delta,
+       (m.receipt ->> 'released_at')::timestamptz as released_at
+from dbdp.model as m
+where m.is_summary
+and m.receipt ->> 'algorithm' <> 'summary';
+comment on view dbdp.statistics is 'released statistics that the role may use. Their figures are free: dbdp.statistic_describe, statistic_table and statistic_quantiles show them by their numbers';
+comment on column dbdp.statistics.id is 'Number of the statistic';
+comment on column dbdp.statistics.dataset is 'Name of the dataset';
+comment on column dbdp.statistics.kind is 'The statistic: describe, table or quantiles';
+comment on column dbdp.statistics.epsilon is 'Its guarantee';
+comment on column dbdp.statistics.delta is 'Its guarantee';
+comment on column dbdp.statistics.released_at is 'When it was released';
+
 comment on column dbdp.summaries_details.id is 'Number of the summary';
 comment on column dbdp.summaries_details.dataset is 'Name of the dataset';
 comment on column dbdp.summaries_details.epsilon is 'Its guarantee';

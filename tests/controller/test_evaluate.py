@@ -123,7 +123,7 @@ def test_of_a_number_the_figures_are_rmse_and_r2(database, connection, with_mode
     planned = database.explain_score(name, "evaluation", epsilon=EXACT)
     figures = {row["figure"]: row for row in database.evaluate(model, name, epsilon=EXACT)}
     assert spent(name)[0] == round(planned["charge"] * 1e9)
-    rows = database.query(f"select u, v, r from {database.table('t')}")
+    rows = database.query(f"select u, v, r from {database.qualified_table('t')}")
     coefficients, intercepts = MODELS["real"]
     predicted = np.clip(
         [coefficients[0] * row["u"] + coefficients[1] * row["v"] + intercepts[0] for row in rows], -3, 5

@@ -37,7 +37,11 @@ SQL = {
     "evaluate": "dbdp.evaluate(%(model)s, %(name)s, 1)",
     "dp_class_balance": "dbdp.dp_class_balance(%(name)s, 1)",
     "dp_bounds": "dbdp.dp_bounds(%(name)s, 'k', 1)",
+    "dp_categories": "dbdp.dp_categories(%(name)s, 'k', 9, 1e-6)",
     "dp_summarize": "dbdp.dp_summarize(%(name)s, 1, 1e-6)",
+    "dp_table": "dbdp.dp_table(%(name)s, '{y}', 1)",
+    "dp_quantiles": "dbdp.dp_quantiles(%(numbers)s, 'y', '{.5}', 1, 1e-6)",
+    "dp_describe": "dbdp.dp_describe(%(name)s, 1, 1e-6)",
 }
 REQUEST = Request(epsilon=1.0, delta=0.0, algorithm="bolt_on", epochs=1, batch_size=20)
 TUNING = TuningRequest(
@@ -54,14 +58,19 @@ PYTHON: dict[str, Callable[[Database, Given], Any]] = {
     "confusion": lambda database, given: database.confusion(given["model"], given["name"], epsilon=1.0),
     "evaluate": lambda database, given: database.evaluate(given["model"], given["name"], epsilon=1.0),
     "bounds": lambda database, given: database.bounds(given["name"], "k", epsilon=1.0),
+    "categories": lambda database, given: database.categories(given["name"], "k", epsilon=9.0, delta=1e-6),
     "class_balance": lambda database, given: database.class_balance(given["name"], epsilon=1.0),
     "summarize": lambda database, given: database.summarize(given["name"], epsilon=1.0, delta=1e-6),
+    "table": lambda database, given: database.table(given["name"], ["y"], epsilon=1.0),
+    "quantiles": lambda database, given: database.quantiles(given["numbers"], "y", epsilon=1.0, delta=1e-6),
+    "describe": lambda database, given: database.describe(given["name"], epsilon=1.0, delta=1e-6),
 }
 LEFT = "select relname from pg_catalog.pg_class where relpersistence = 't' and relname like 'dbdp%'"
 FREE = {  # what takes ε or a request and releases nothing
     *("register_dataset", "renew_budget", "grant_training", "guarantee", "baseline", "descent"),
     *("budget", "budget_details"),
     *("explain", "explain_in_server", "explain_tuning", "explain_groups", "explain_score"),
+    *("explain_table", "explain_quantiles", "dp_explain_table", "dp_explain_quantiles"),
     *("dp_explain", "dp_explain_groups", "dp_explain_score", "dp_explain_tuning"),
 }
 

@@ -34,10 +34,10 @@ join pg_proc as p on p.oid = d.objid
 join pg_language as l on l.oid = p.prolang
 where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_extension'::regclass and d.deptype = 'e'
 and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
-# A body takes one name from one of four modules and calls it: what it can do is what that name does.
+# A body takes one name from one of five modules and calls it: what it can do is what that name does.
 PLAIN = re.compile(r"from dbdp\.interfaces\.sql\.outcomes import (\w+)\s+return \1\(\)")
 MARKS = {
-    "@module@": "(?:functions|aggregates|scoring)",
+    "@module@": "(?:functions|statistic_functions|aggregates|scoring)",
     "@function@": r"\w+",
     "@version@": dbdp.__version__,
     "MODULE_PATHNAME": "[^'\"]+",
@@ -49,7 +49,7 @@ LEARNING |= {"second_moment_transition", "second_moment", "joint_moment_transiti
 LEARNING |= {"lengths", "measured_gradient_transition", "measured_gradient_sum"}
 LEARNING |= {"count_errors", "tally_transition", "tally_terminate", "tally"}
 INTERFACES = dict.fromkeys(("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune"), "released")
-INTERFACES |= {"dp_summarize": "record"}
+INTERFACES |= {"dp_summarize": "record", "dp_describe": "record", "dp_table": "record", "dp_quantiles": "record"}
 INTERFACES |= dict.fromkeys(("dp_score", "dp_class_balance"), "json")
 ACTING = {f"try_{name}": result for name, result in INTERFACES.items()}  # what each of them calls
 RIGHTS = {"own_roles", "own_datasets", "open_datasets", "granted_models"}  # numbers and names that a role may know

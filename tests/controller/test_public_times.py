@@ -29,7 +29,10 @@ CALLS = {
     "groups": "select model from dbdp.dp_train_groups(%s, 'k', array['0', '1'], epsilon => 1, delta => 0)",
     "a class balance": "select dbdp.dp_class_balance(%s, epsilon => 1)",
     "bounds": "select dbdp.dp_bounds(%s, 'k', epsilon => 1)",
+    "categories": "select * from dbdp.dp_categories(%s, 'k', epsilon => 9, delta => 1e-6)",
     "a summary": "select dbdp.dp_summarize(%s, epsilon => 1, delta => 1e-6)",
+    "a table": "select * from dbdp.dp_table(%s, '{y}', epsilon => 1)",
+    "a describe": "select * from dbdp.dp_describe(%s, epsilon => 1, delta => 1e-6)",
 }
 SET = "select dbdp.answer_at_multiples(%s, 'the time is nobody''s', %s)"
 

@@ -57,7 +57,7 @@ def with_model(connection, table, register):
 def answered(database, model, kind):
     """Which rows with a label the model has an answer for, as SQL predicts."""
     of_row = f"dbdp.{PREDICTORS[kind]}($1, t) is not null"
-    sql = f"select {of_row} as a from {database.table('t')} as t where t.y is not null"
+    sql = f"select {of_row} as a from {database.qualified_table('t')} as t where t.y is not null"
     return np.array([row["a"] for row in database.query(sql, model)])
 
 
@@ -88,7 +88,7 @@ def test_every_score_has_the_coverage_of_the_predictions(database, with_model, k
     assert 0.4 < has_answer.mean() < 0.6
     if kind == "binary":
         sql = "select (dbdp.predict_probability($1, t) > 0.5) = (y = 1) as a from {} as t where y is not null"
-        right = [row["a"] or False for row in database.query(sql.format(database.table("t")), model)]
+        right = [row["a"] or False for row in database.query(sql.format(database.qualified_table("t")), model)]
         for metric in ("accuracy", "confusion", "evaluate"):
             assert found[metric]["accuracy"] == pytest.approx(np.mean(right), abs=1e-3)
 
@@ -100,7 +100,7 @@ def test_arrays_of_another_length_have_no_answer(database, connection, with_mode
     name, model = with_model(kind, features=ARRAY, **given)
     connection.execute("update t set x = array[0.5, 'NaN'] where id in (0, 2)")
     sql = "select cardinality(x) = 2 and x[2] <> 'NaN' as a from {} where y is not null"
-    has_answer = np.array([row["a"] or False for row in database.query(sql.format(database.table("t")))])
+    has_answer = np.array([row["a"] or False for row in database.query(sql.format(database.qualified_table("t")))])
     for found in scores_of(database, model, name, kind).values():
         assert found["coverage"] == pytest.approx(has_answer.mean(), abs=1e-3)
     assert 0.4 < has_answer.mean() < 0.6

@@ -244,7 +244,7 @@ def test_networks_and_projections_are_scored_by_probability(database, with_model
     model = database.train(name, request).id
     result = database.score(model, name, "auc", epsilon=EXACT, bins=10, positive="c")
     assert np.sum(result["counts"]) == ROWS
-    table = database.table("t")
+    table = database.qualified_table("t")
     wins = database.query(f"select count(*) as c from {table} where k = 'c'")[0]["c"]
     assert np.sum(result["counts"][1]) == wins
     assert 0 <= result["auc"] <= 1
@@ -260,7 +260,7 @@ def test_a_balance_counts_the_rows_of_each_class(database, with_model, kind):
     database.connection.execute("update t set y = 7, k = 'z' where id < 5; update t set u = 'NaN' where id = 5")
     result = database.class_balance(name, epsilon=EXACT)
     column, names = ("y", [-1, 1]) if kind == "binary" else ("k", ["a", "b", "c"])
-    sql = f"select count(*) as c from {database.table('t')} where {column} = $1"
+    sql = f"select count(*) as c from {database.qualified_table('t')} where {column} = $1"
     assert result["counts"] == [database.query(sql, name)[0]["c"] for name in names]
     assert sum(result["counts"]) == ROWS - 5
     assert result["shares"] == pytest.approx(np.array(result["counts"]) / (ROWS - 5))

@@ -97,7 +97,7 @@ def follow(page: Page, reader: Reader) -> None:
         assert step.agrees(printed), f"{where}\nbut should have\n{step.expected}"
 
 
-@pytest.mark.parametrize("name", others_slow(FIRST, "docs/guides/summaries.md"))
+@pytest.mark.parametrize("name", others_slow(FIRST, "docs/guides/summaries.md", "docs/guides/statistics.md"))
 def test_every_block_does_what_the_page_shows(name, new_reader):
     follow(PAGES[name], new_reader)
     for page in PAGES.values():

@@ -40,6 +40,8 @@ GROUPS = (
 CALLS = (
     "select dbdp.dp_class_balance(%s, epsilon => .1)",
     "select * from dbdp.dp_summarize(%s, epsilon => .1, delta => 1e-9)",
+    "select * from dbdp.dp_describe(%s, epsilon => .5, delta => 1e-3)",
+    "select * from dbdp.dp_table(%s, '{y}', epsilon => 5, delta => 1e-3)",
     TRAIN.format("bolt_on"),
     TRAIN.format("dp_sgd"),
     "select model from dbdp.dp_train(%s, epsilon => .1, delta => 1e-9, algorithm => 'preconditioned_gd')",

@@ -210,7 +210,9 @@ ANSWERS = {
     "dp_sgd": "select model from dbdp.dp_train(%s, 1, 1e-6, 'dp_sgd', epochs => 1)",
     "class balance": "select dbdp.dp_class_balance(%s, epsilon => 1)",
     "bounds": "select dbdp.dp_bounds(%s, 'y', epsilon => 1)",
+    "categories": "select * from dbdp.dp_categories(%s, 'y', epsilon => 9, delta => 1e-6)",
     "summary": "select dbdp.dp_summarize(%s, epsilon => 1, delta => 1e-6)",
+    "describe": "select * from dbdp.dp_describe(%s, epsilon => 9, delta => 1e-6)",
     "tuning": "select model "
     "from dbdp.dp_tune(%s, '[{\"regularisation\": 0.1}, {\"regularisation\": 1}]', 10, algorithm => 'bolt_on')",
 }

@@ -35,6 +35,7 @@ ACTS = {
     "class balance": "dbdp.dp_class_balance('{d}', 1)",
     "summarize": "(select summary from dbdp.dp_summarize('{d}', 1, 1e-6))",
     "bounds": "dbdp.dp_bounds('{d}', 'y', 1)",
+    "categories": "(select max(plus_minus) from dbdp.dp_categories('{d}', 'y', 9, 1e-6))",
     "charge": '(select ledger_id from dbdp_internal.charge(\'{d}\', \'{{"algorithm": "x", "guarantee": '
     '{{"epsilon": 1, "delta": 0, "event": {{"event": "ZCDpEvent", "rho": 1}}}}}}\'))',
 }

@@ -82,6 +82,8 @@ INTERFACES: dict[str, Callable[[Database, str], object]] = {
     "descent": lambda database, name: database.descent(name, Request(1.0, **BOLT_ON)),
     "class_balance": lambda database, name: database.class_balance(name, epsilon=1.0),
     "summarize": lambda database, name: database.summarize(name, epsilon=1.0, delta=1e-6),
+    "table": lambda database, name: database.table(name, ["y"], epsilon=1.0),
+    "describe": lambda database, name: database.describe(name, epsilon=1.0, delta=1e-6),
     "an estimator": lambda database, name: LogisticRegression(
         epsilon=1.0, algorithm="bolt_on", batch_size=20, progress=False
     ).fit(database, name),

@@ -28,6 +28,11 @@ INTERFACES = {
         algorithm => 'bolt_on')""",
     "scoring": "select dbdp.dp_score(1, '{}', 'confusion', 1)",
     "summarizing": "select dbdp.dp_summarize('{}', 1, 1e-6)",
+    "counting by groups": "select * from dbdp.dp_table('{}', '{{y}}', 1)",
+    "explaining a table": "select dbdp.dp_explain_table('{}', '{{y}}', 1)",
+    "estimating quantiles": "select * from dbdp.dp_quantiles('{}', 'y', '{{.5}}', 1, 1e-6)",
+    "explaining quantiles": "select dbdp.dp_explain_quantiles('{}', 'y', 1, 1e-6)",
+    "describing": "select * from dbdp.dp_describe('{}', 1, 1e-6)",
 }
 INTERFACES_OF_OWNERS = {
     "charging": "select dbdp_internal.charge('{}', '{{}}')",
@@ -706,6 +711,7 @@ def test_a_model_can_be_granted_to_a_role_that_only_predicts(stage, released):
 
 NO_SUMMARY = "summary {} does not exist; see dbdp.summaries"
 SUMMARY_CALLS = ("summary_linreg({}, 'y')", "summary_pca({})", "summary_correlations({})")
+SUMMARY_VIEWS = ("summary_describe({})", "summary_table({}, '{{y}}')")
 WITH_SUMMARY = "select dbdp.dp_train(%s, 1, 1e-6, 'preconditioned_gd', summary => %s)"
 
 
@@ -717,11 +723,12 @@ def test_summary_is_used_only_by_those_with_a_right(stage):
     with stage.acting("alice") as alice:
         summary = alice.execute("select summary from dbdp.dp_summarize(%s, 1, 1e-6)", (stage.name,)).fetchone()[0]
     spent, statements = stage.spent(), [f"select dbdp.{call.format(summary)}" for call in SUMMARY_CALLS]
+    views = [f"select dbdp.{call.format(summary)}" for call in SUMMARY_VIEWS]
     listed = "select count(*) from dbdp.summaries_details"
     for kind in ("app", "bob", "rival"):
         with stage.acting(kind) as other:
             assert other.execute(listed).fetchone() == (0,)
-            for statement in statements:
+            for statement in statements + views:
                 with refused(NO_SUMMARY.format(summary)):
                     other.execute(statement)
     with stage.acting("bob") as bob, refused(NO_SUMMARY.format(summary)):
@@ -735,6 +742,7 @@ def test_summary_is_used_only_by_those_with_a_right(stage):
             assert other.execute(listed).fetchone() == (1,)
             for statement in statements:
                 assert other.execute(statement).fetchone()[0]["summary"] == summary
+            assert all(other.execute(view).rowcount >= 2 for view in views)
             if kind in ("alice", "bob"):
                 other.execute(WITH_SUMMARY, (stage.name, summary))
     with stage.acting("app") as app, pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -121,6 +121,7 @@ OF_THE_OWNER = {
     "a registration": "select dbdp.register_dataset('z', '{s}.{name}', 'y', '1', '{{}}', 1, 0)",
     "closing": "select dbdp.drop_dataset('{name}')",
     "bounds of a column": "select dbdp.dp_bounds('{name}', 'y', 1)",
+    "categories of a column": "select * from dbdp.dp_categories('{name}', 'y', 9, 1e-6)",
     "former declarations": "select * from dbdp.former_declaration",
     "an outcome of his own": "select dbdp_internal.record_outcome(1, 'failed')",
     "a check of the ledger": "select dbdp.check_ledger()",

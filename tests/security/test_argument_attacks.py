@@ -13,8 +13,9 @@ pytestmark = pytest.mark.security
 
 INTERFACES = ("dp_train", "dp_logreg", "dp_svm", "dp_linreg", "dp_tune", "dp_explain", "dp_explain_tuning")
 INTERFACES += ("dp_score", "dp_explain_score", "dp_class_balance", "dp_train_groups", "dp_explain_groups")
-INTERFACES += ("dp_summarize",)
-FREE = ("summary_linreg", "summary_pca", "summary_correlations")
+FREE = ("summary_linreg", "summary_pca", "summary_correlations", "summary_describe", "summary_table")
+FREE += ("summary_rows",)
+INTERFACES += ("dp_summarize", "dp_describe", "dp_table", "dp_explain_table", "dp_quantiles", "dp_explain_quantiles")
 QUICK = ("dp_train", "dp_score")  # others take the same options
 NUMBERS = {
     "double precision": ("'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "5e-324", "1.7976931348623157e308", "-0.0"),
@@ -38,6 +39,8 @@ TEXTS = (
     '{"a": ' * 900 + "1" + "}" * 900,
 )
 ARRAYS = ("'{}'", "'{NULL}'", "'{{1,2},{3,4}}'", "'[5:6]={1,2}'", "array_fill('a'::text, '{100000}')")
+ARRAYS_OF_NUMBERS = ("'{}'", "'{NULL}'", "'{{.1,.2},{.3,.4}}'", "'[5:6]={.1,.2}'", "'{NaN}'", "'{-Infinity}'")
+ARRAYS_OF_NUMBERS += ("array_fill(.5::float8, '{100000}')",)
 FLOOD = 12_000  # characters of an error, with the lines of where it arose
 USUAL = {
     "dataset": "'{name}'",
@@ -50,6 +53,9 @@ USUAL = {
     "metric": "'accuracy'",
     "group_by": "'g'",
     "groups": "array['a']",
+    "by": "array['y']",
+    "column_name": "'y'",
+    "quantiles": "array[.5]::float8[]",
     "candidates": """'[{{"epochs": 1}}, {{"epochs": 2}}]'""",
 }
 
@@ -83,7 +89,9 @@ def odd_values(session: psycopg.Connection, kind: str, name: str) -> list[str]:
     texts = [text for (text,) in session.execute(sql, ([text.replace("{victim}", name) for text in TEXTS],))]
     if kind == "text[]":
         return [*ARRAYS, *(f"array[{text}, 'a']" for text in texts)]
-    assert kind in ("text", "json"), kind
+    if kind == "double precision[]":
+        return [f"{array}::float8[]" for array in ARRAYS_OF_NUMBERS]
+    assert kind in ("text", "json", "jsonb"), kind
     return [f"{text}::{kind}" for text in texts]
 
 
@@ -107,7 +115,7 @@ def test_odd_arguments_are_refused_in_clear_words(arena, admin, analyst, dataset
     """What is refused costs nothing; an error is ours or PostgreSQL's own of a bad value, and short."""
     model = analyst.execute(TRAIN, (dataset,)).fetchone()[0]
     analyst.execute("set statement_timeout = '120s'; select dbdp.dp_summarize('" + dataset + "', 1, 1e-6)")
-    if interface == "dp_linreg":
+    if interface in ("dp_linreg", "dp_quantiles", "dp_explain_quantiles"):
         register_numbers(arena, dataset)
     analyst.execute(call(interface, signature(analyst, interface), dataset, model, {}))  # the usual arguments are taken
     for each, statement in odd_calls(analyst, interface, dataset, model):
@@ -147,7 +155,8 @@ def test_every_option_of_a_training_is_attacked(analyst):
     assert {name for (name,) in analyst.execute(sql).fetchall()} == {
         *INTERFACES,
         "dp_bounds",
-    }  # that one is the owner's
+        "dp_categories",
+    }  # these are the owner's
 
 
 PREDICTING = ("predict", "predict_probability", "predict_class", "predict_probabilities", "predict_value")

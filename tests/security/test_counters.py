@@ -56,6 +56,15 @@ GROWING = {  # rows of the two tables, below and above the capacity, and what is
 }
 
 
+STATISTICS = {  # of columns, by key
+    "describe of columns": "select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)",
+    "quantiles": "select * from dbdp.dp_quantiles(%s, 'z', '{.1,.5}', epsilon => %s, delta => %s)",
+    "table of a cohort": """select * from dbdp.dp_table(%s, '{g,y}', epsilon => %s, delta => %s,
+    measures => '{count,mean z}', cohort => '{"z": [0, 0.02]}', bins => 2)""",
+}
+COHORT = '{"z": [0, 0.02]}'  # the changed record is inside on one table, and outside on the other
+
+
 def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     """Every call that reads rows, by a name: its SQL, with the dataset as %s, and its other arguments."""
     train = "select * from dbdp.dp_train(%s, epsilon => %s, delta => %s, algorithm => %s, {})"
@@ -84,15 +93,25 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
         found[f"groups by {name}"] = (f"{groups}, epochs => 1)", (EPSILON, DELTA, name))
     found["class balance"] = ("select dbdp.dp_class_balance(%s, epsilon => %s)", (EPSILON,))
     found["summary"] = ("select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found["describe"] = ("select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found["table"] = ("select * from dbdp.dp_table(%s, '{y}', epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found |= {key: (sql, (EPSILON, DELTA)) for key, sql in STATISTICS.items()}
+    for name in ("bolt_on", "private_splines"):
+        found[f"{name} of a cohort"] = (train.format("cohort => %s"), (EPSILON, DELTA, name, COHORT))
+    found["summary of a cohort"] = (
+        "select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s, cohort => %s)",
+        (EPSILON, DELTA, COHORT),
+    )
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
+    found["categories"] = ("select * from dbdp.dp_categories(%s, 'y', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 
 
 CALLS = calls()
 SLOW, BATCHED = pytest.mark.slow, ("dp_sgd", "dp_blsgd")
 BUCKETED = ("bolt_on", "groups by bolt_on", "objective_perturbation in stages")
-UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary")
-CALLER = {"bounds": "owner"}  # who else may call it
+UNITED = ("dp_blsgd", "privgene of mini-batches", "class balance", "summary", "describe")
+CALLER = {"bounds": "owner", "categories": "owner"}  # who else may call it
 CALLED: list[tuple[psycopg.Connection, str]] = []
 
 
@@ -129,7 +148,9 @@ FEATURES = {  # by kind, for what does not train on an array
     "classes": {"z": [-1, 1], "y": ["0", "1"]},
 }
 KIND_OF = {  # of a call's key
-    **dict.fromkeys([*OF_COLUMNS, "private_splines of chosen pairs"], "columns"),
+    **dict.fromkeys([*OF_COLUMNS, *STATISTICS, "private_splines of chosen pairs"], "columns"),
+    "private_splines of a cohort": "columns",
+    **dict.fromkeys(["bolt_on of a cohort", "summary of a cohort"], "numbers"),  # of an array, which is out of line
     "private_splines of several classes": "classes",
 }
 

@@ -139,10 +139,14 @@ def half_widths(
     figures: Callable[[np.ndarray], np.ndarray], noisy: np.ndarray, draws: Iterable[np.ndarray]
 ) -> np.ndarray:
     """Return half the width of each figure's 95 % interval, (f,), by draws of noise (m, *shape) on noisy counts."""
-    own = figures(noisy)
-    moved = np.array([np.abs(figures(noisy + noise) - own) for noise in draws])
-    ordered = np.sort(np.where(np.isnan(moved), math.inf, moved), axis=0)
-    widths = ordered[math.ceil(LEVEL * len(moved)) - 1]
+    return widths_of(np.array([figures(noisy + noise) for noise in draws]), figures(noisy))
+
+
+def widths_of(moved: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Return half the width of each figure's 95 % interval, (f,), by figures with more noise, (m, f), and without."""
+    apart = np.abs(moved - own)
+    ordered = np.sort(np.where(np.isnan(apart), math.inf, apart), axis=0)
+    widths = ordered[math.ceil(LEVEL * len(apart)) - 1]
     return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
 
 

@@ -17,11 +17,10 @@ from dbdp.algorithms.scores.counting import shown, shown_all
 from dbdp.algorithms.scores.moments import JointMoment, LeastSquares
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
-from dbdp.controller.facts import facts
+from dbdp.controller.facts import facts, within
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
-from dbdp.learning.rows.features import CENTRED
-from dbdp.packing.shuffle_options import Coding
+from dbdp.controller.statistics import summary_bins
 from dbdp.registry import datasets
 from dbdp.registry.border import ServerSession
 from dbdp.registry.datasets import RegisteredDataset
@@ -32,17 +31,24 @@ from dbdp.sessions.session import Session
 MOST_REGULARISATION = 1e6
 
 
-def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float) -> dict[str, Any]:
+def summarize(
+    session: ServerSession, name: str, *, epsilon: float, delta: float, bins: Any = None, cohort: Any = None
+) -> dict[str, Any]:
     """Release the noisy second moment of a dataset's rows and labels, and store it; return its id and receipt.
+
+    `bins` divide numbers, see `summary_bins.coding_of`. Rows outside a cohort count as zero rows.
 
     Raise ValueError before anything is spent: the guarantee, the dataset or the budget does not allow it. Raise
     ChargedError after the charge: the server failed, or the summary was cancelled.
     """
-    dataset = datasets.load(session, name)
-    plan = plan_of(dataset, epsilon, delta)
-    receipt = Receipt.of(dataset, plan.explain(), plan.guarantee)
-    layout = Layout(plan.dimension, (dataset.rows,), coding={"encoding": CENTRED})
-    charging.check_trainable(session, Coding(CENTRED).of(dataset), Request(epsilon), layout)
+    registered = within(session, datasets.load(session, name), cohort)
+    coding = summary_bins.coding_of(registered, bins)
+    dataset = coding.of(registered)
+    plan, declaration = plan_of(dataset, epsilon, delta), dataset.declaration
+    types = {name: dataset.column_types[name] for name in (*declaration.columns, declaration.label)}
+    receipt = Receipt.of(dataset, plan.explain() | {"column_types": types}, plan.guarantee)
+    layout = Layout(plan.dimension, (dataset.rows,), coding=coding.stated)
+    charging.check_trainable(session, dataset, Request(epsilon), layout)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge), packed_rows(session, dataset, layout) as rows:
             rows.pack()
@@ -145,12 +151,8 @@ def correlations(session: Session, number: int) -> dict[str, Any]:
 
 def _joint(summary: StoredSummary) -> JointMoment:
     """Return the joint moment; raise ValueError unless it has the constant, from which means follow."""
-    if not summary.declaration.intercept:
-        raise ValueError(
-            f"summary {summary.id} has no means, since dataset {summary.dataset!r} was registered with intercept => "
-            "false; register the table with intercept => true, and summarise it again"
-        )
-    return JointMoment.of(summary.mean, summary.scale, summary.declaration.dimension - 1)
+    summary.check_means()
+    return JointMoment.of(summary.mean, summary.scale, summary.constant)
 
 
 def _sources(summary: StoredSummary, target: int, features: Sequence[str] | None) -> list[int]:

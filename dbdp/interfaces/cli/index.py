@@ -5,11 +5,12 @@ _MODULES = {
     "owner": (
         *("register", "redeclare", "renew", "raise-capacity", "answer-at-multiples"),
         *("grant-training", "revoke-training", "allowances", "grant-prediction", "revoke-prediction"),
-        *("bounds", "baseline", "check-declaration"),
+        *("bounds", "categories", "baseline", "check-declaration"),
     ),
     "lists": ("datasets", "models", "budget", "ledger", "check-ledger"),
     "training": ("explain", "train", "train-groups", "tune"),
-    "scores": (
+    "results.figures": ("describe", "table", "quantiles"),
+    "results.scores": (
         "score",
         "evaluate",
         "weights",
@@ -18,6 +19,8 @@ _MODULES = {
         "confusion",
         "class-balance",
         "summarize",
+        "summary",
+        "fake",
         "predict",
     ),
     "plots.command": ("plot",),
@@ -44,6 +47,7 @@ SUMMARIES = {
     "grant-prediction": "Allow a role to predict with a model that you released, or that was trained on your dataset.",
     "revoke-prediction": "Revoke a role's right to predict with a model.",
     "bounds": "Estimate bounds of a numeric column, with noise, as the role that registered the dataset.",
+    "categories": "List values of a column that many rows have, with noise, as the role that registered the dataset.",
     "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. It stores nothing.",
     "check-declaration": "Count rows that do not agree with the declaration, EXACTLY: for the table's owner. It "
     "charges and stores nothing.",
@@ -65,6 +69,12 @@ SUMMARIES = {
     "class-balance": "Count the rows of each class, with noise.",
     "summarize": "Release a noisy second moment of rows and labels: regressions, components and correlations of it are "
     "free.",
+    "fake": "Make synthetic rows from a released summary, for developing and exploring, not for results. It is free.",
+    "summary": "Describe a released summary, or list a table of it, each figure with its noise. It is free.",
+    "describe": "Describe all declared columns for one charge: NULLs, mean, deviation, quartiles, counts of "
+    "categories.",
+    "table": "Count the rows of each group, and average numbers in it, with noise, for one charge.",
+    "quantiles": "Estimate quantiles of a number, with noise; one charge covers all of them.",
     "predict": "Show rows of a table, each with a prediction: probability of the positive class, class, or value.",
     "plot": "Draw a plot as PNG or SVG, by the suffix of the file's name.",
 }

@@ -221,6 +221,21 @@ def bounds(
 
 
 @app.command()
+def categories(
+    dataset: str,
+    column: str,
+    epsilon: Epsilon,
+    delta: Annotated[float, option(help="δ of this release, above 0.")],
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """List values of a column that many rows have, with noise, as the role that registered the dataset."""
+    with opened(url) as database:
+        found = database.categories(dataset, column, epsilon=epsilon, delta=delta)
+    show(found, as_json, f"{column} of {dataset}")
+
+
+@app.command()
 def baseline(
     dataset: str,
     loss: Loss = None,

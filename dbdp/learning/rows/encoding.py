@@ -69,7 +69,20 @@ class RealLabels:
         return np.where(np.isfinite(values), 2.0 * shares - 1.0, np.nan)
 
 
-LabelEncoding = IntegerLabels | RealLabels
+@dataclass(frozen=True)
+class BinnedLabels:
+    """Labels as `float8send` returns them: the number of the bin, from 1, of a value clipped to public bounds."""
+
+    column: Numeric
+    layout = ">f8"
+
+    def packed(self, stored: np.ndarray) -> np.ndarray:
+        """Return packed labels, NaN for a value that is not finite, shape (n,)."""
+        values = stored.astype(np.float64)
+        return np.where(np.isfinite(values), 1.0 + bins_of(self.column, values), np.nan)
+
+
+LabelEncoding = IntegerLabels | RealLabels | BinnedLabels
 SIGNS = IntegerLabels(-1, 1)
 
 

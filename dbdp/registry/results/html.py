@@ -9,6 +9,7 @@ from dbdp.checks import is_number
 _FIRST = (  # of a receipt
     *("dataset", "algorithm", "epsilon", "delta", "rows", "predicted_loss", "noise_scale", "charge", "warning"),
 )
+_MOST_SHOWN = 200  # rows of a table
 OF_ROWS = "^dbdp_rows_[0-9a-f]{16}$"  # the name of a dataset of rows that an estimator loads for one training
 
 
@@ -23,6 +24,20 @@ class ReceiptData(dict[str, Any]):
         others = {name: value for name, value in self.items() if name not in first}
         folded = f"<details><summary>all {len(self)} entries</summary>{html_table(others, '')}</details>"
         return html_table(first, "receipt") + (folded if others else "")
+
+
+class RowsData(list[dict[str, Any]]):
+    """Rows as `pandas.DataFrame` takes them, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        names = list(self[0]) if self else []
+        head = "".join(f"<th>{escaped(name)}</th>" for name in names)
+        rows = (
+            f"<tr>{''.join(f'<td>{escaped(_cell(row[name]))}</td>' for name in names)}</tr>"
+            for row in self[:_MOST_SHOWN]
+        )
+        more = f"<p>{len(self) - _MOST_SHOWN} more rows</p>" if len(self) > _MOST_SHOWN else ""
+        return f"<table><tr>{head}</tr>{''.join(rows)}</table>{more}"
 
 
 def evaluated(receipt: Mapping[str, Any]) -> dict[str, str]:
@@ -56,6 +71,10 @@ def escaped(text: str) -> str:
     from html import escape  # a notebook needs it, and no server
 
     return escape(text)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else ", ".join(map(_cell, value)) if isinstance(value, list) else _short(value)
 
 
 def _short(value: Any) -> str:

@@ -8,8 +8,8 @@ declaration has an intercept, and the label, as -1 and 1, as [-1, 1], or an indi
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,16 @@ class StoredSummary:
     declaration: Declaration  # the declaration that its rows were packed with, with the encoding `centred`
     mean: np.ndarray  # noisy mean of ccᵀ over all slots; a record that cannot be packed counts as 0
     scale: float  # standard deviation of the noise of each orthonormal coordinate of the mean
+    slots: int  # how many records the mean is over, public
+    column_types: dict[str, str] = field(default_factory=dict)  # by column; empty of a summary of an earlier version
+    cohort: dict[str, Any] | None = None  # the rows that it is of; None is all rows
 
     @property
     def names(self) -> list[str]:
         """A name for each coordinate; the constant has an empty one."""
         declaration = self.declaration
-        labels = [f"{declaration.label}={name}" for name in declaration.classes] or [declaration.label]
+        binned = declaration.binned_label.bin_names if declaration.binned_label else [declaration.label]
+        labels = [f"{declaration.label}={name}" for name in declaration.classes] or binned
         return declaration.feature_names + [""] * declaration.intercept + labels
 
     @property
@@ -65,8 +69,22 @@ class StoredSummary:
         declaration = self.declaration
         origins, lengths = _of_features(declaration)
         lower, upper = declaration.label_bounds or (0.0, 1.0)
-        middle, half = (0.0, 1.0) if declaration.classes else (lower / 2 + upper / 2, (upper - lower) / 2)
+        is_indicator = declaration.outputs > 1
+        middle, half = (0.0, 1.0) if is_indicator else (lower / 2 + upper / 2, (upper - lower) / 2)
         return np.append(origins, [middle] * declaration.outputs), np.append(lengths, [half] * declaration.outputs)
+
+    @property
+    def constant(self) -> int:
+        """The place of the coordinate 1; see `check_means`."""
+        return self.declaration.dimension - 1
+
+    def check_means(self) -> None:
+        """Raise ValueError unless the summary has the constant, from which counts and means follow."""
+        if not self.declaration.intercept:
+            raise ValueError(
+                f"summary {self.id} has no means, since dataset {self.dataset!r} was registered with intercept => "
+                "false; register the table with intercept => true, and summarise it again"
+            )
 
     def place(self, name: str) -> int:
         """Return the place of a coordinate, by its name or by that of a column of one coordinate."""
@@ -110,8 +128,18 @@ class StoredSummary:
                 f"not of {dataset.name!r} as it is registered now; {again}"
             )
         if self.declaration.features != dataset.declaration.features:
+            is_recoded = self.declaration.plain_features == dataset.declaration.plain_features
+            what = (
+                f"summary {self.id} has other bins, scales or meanings of NULL than dataset {dataset.name!r}"
+                if is_recoded
+                else f"the features of dataset {dataset.name!r} were redeclared after summary {self.id}"
+            )
+            raise ValueError(f"{what}; {again}")
+
+        if self.cohort != dataset.cohort:
             raise ValueError(
-                f"the features of dataset {dataset.name!r} were redeclared after summary {self.id}; {again}"
+                f"summary {self.id} is of {_cohort(self.cohort)}, and the training of {_cohort(dataset.cohort)}; pass "
+                f"the summary's cohort, or {again}"
             )
 
     def _change(self, declaration: Declaration) -> np.ndarray:
@@ -140,6 +168,10 @@ def _of_features(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
     return np.append(origins, [0.0] * declaration.intercept), np.append(lengths, [constant] * declaration.intercept)
 
 
+def _cohort(cohort: Mapping[str, Any] | None) -> str:
+    return "all rows" if cohort is None else f"cohort {json.dumps(cohort)}"
+
+
 def _shown(columns: Sequence[str]) -> str:
     present = list(dict.fromkeys(filter(None, columns)))
     return ", ".join(present[:20]) + (", …" if len(present) > 20 else "")
@@ -161,6 +193,7 @@ select m.dataset_id,
 from dbdp.model as m
 where m.id = $1
 and m.is_summary
+and m.receipt ->> 'algorithm' = 'summary'
 """
 
 
@@ -174,5 +207,6 @@ def load(session: Session, number: int) -> StoredSummary:
     slots = receipt["capacity"] * receipt.get("max_rows", 1) if "capacity" in receipt else receipt["rows"]
     square = slots * receipt["label_weight"] ** 2
     mean, scale = matrix_of(noisy, receipt["coordinates"]) / square, receipt["noise_scale"] / square
-    declaration = Declaration.from_json(row["declaration"])
-    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale)
+    declaration, types = Declaration.from_json(row["declaration"]), receipt.get("column_types", {})
+    of_dataset = row["dataset_id"], receipt["dataset"], declaration
+    return StoredSummary(number, *of_dataset, mean, scale, slots, types, receipt.get("cohort"))

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from dbdp.privacy.shuffling import KeyedOrder
-from dbdp.registry.declarations import Unit
 from dbdp.registry.tables import reading
 from dbdp.registry.tables.reading import Record
+from dbdp.registry.units import Unit
 from dbdp.sessions.inside import guarded_reads
 from dbdp.sessions.server import SpiSession
 

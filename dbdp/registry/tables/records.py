@@ -7,7 +7,7 @@ search_path is pinned to pg_catalog.
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from dbdp.learning.rows import blocks
 from dbdp.learning.rows.encoding import (
     NO_ARRAY,
     SIGNS,
+    BinnedLabels,
     ColumnEncoder,
     Encoder,
     IntegerLabels,
@@ -36,7 +37,7 @@ from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 TEXT_TYPES = ("text", "character varying", "character")
-_UNKNOWN, _ABSENT = 0.5, -0.5  # no category, and that of NULL: the others are hashes, which are integers
+UNKNOWN_NUMBER, ABSENT_NUMBER = 0.5, -0.5  # no category, and that of NULL: the others are hashes, which are integers
 _COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
 _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
 
@@ -62,27 +63,36 @@ def encoder_of(session: Session, dataset: RegisteredDataset, projection: RandomP
 
 def labels_of(declaration: Declaration) -> LabelEncoding:
     """Return how the labels of a declaration are stored in a record."""
+    if binned_label := declaration.binned_label:
+        return BinnedLabels(binned_label)
     if declaration.label_bounds:
         return RealLabels(*declaration.label_bounds)
     return IntegerLabels(1, len(declaration.classes)) if declaration.classes else SIGNS
 
 
 def read(
-    session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, memory: int, key: bytes | None = None
+    session: SpiSession,
+    dataset: RegisteredDataset,
+    encoder: Encoder,
+    *,
+    memory: int,
+    key: bytes | None = None,
+    inside: str | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
     Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
     missing row; with a capacity there are as many slots as it has. Only a sum, or the law of a permutation or of
-    independent draws, matters, so that slots are numbered in the order in which they are read.
+    independent draws, matters, so that slots are numbered in the order in which they are read. `inside` is SQL for 1
+    if the row `source` counts, see `coded_rows.inside`; any other has no answer.
     """
-    record, seen = _record(session, dataset, encoder), 0
-    for raw in _slots(session, dataset, record, key, memory):
+    record, seen = _record(session, dataset, encoder, inside=inside), 0
+    for raw in slots(session, dataset, record, memory, key):
         number = len(raw) // encoder.record_bytes
         if seen + number <= dataset.rows:
             yield seen, raw
         seen += number
-    _check_seen(dataset, seen)
+    check_seen(dataset, seen)
 
 
 def counted_by_pages(session: SpiSession, dataset: RegisteredDataset, memory: int) -> tuple[int, list[int]]:
@@ -119,8 +129,8 @@ def check_by_row(dataset: RegisteredDataset) -> None:
         )
 
 
-def _slots(
-    session: SpiSession, dataset: RegisteredDataset, record: Record, key: bytes | None, memory: int
+def slots(
+    session: SpiSession, dataset: RegisteredDataset, record: Record, memory: int, key: bytes | None = None
 ) -> Iterator[bytes]:
     """Yield a record for each slot, some at a time; with a capacity as many as it has, whatever the table contains."""
     if dataset.unit:
@@ -173,7 +183,8 @@ def _filled(pieces: Iterator[bytes], record: Record, slots: int, memory: int) ->
         left -= len(piece)
 
 
-def _check_seen(dataset: RegisteredDataset, seen: int) -> None:
+def check_seen(dataset: RegisteredDataset, seen: int) -> None:
+    """Raise ValueError if another number of slots was read than the dataset has."""
     if seen != dataset.rows:
         size = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
         raise ValueError(
@@ -292,17 +303,23 @@ def _group_number(session: SpiSession, dataset: RegisteredDataset, column: str, 
     the groups would need a plan, and memory.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
-    key = _as_text(f"source.{name}", dataset.column_types[column])
+    key = as_text(f"source.{name}", dataset.column_types[column])
     longest = max(len(group.encode()) for group in groups)
     return f"case when octet_length({key}) <= {longest} then ((select jsonb_object($4, $5)) ->> {key})::int4 end"
 
 
-def _record(session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, blank: str = "$1") -> Record:
+def _record(
+    session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, blank: str = "$1", inside: str | None = None
+) -> Record:
     """Return a dataset's record, label and array; all zero, a parameter, if the array's length is not the declared one.
 
-    Only an array of exactly the declared length is fetched and unpacked.
+    Only an array of exactly the declared length is fetched and unpacked. Label and array of a row that is not inside
+    are read too, and then it has the label of a row without an answer.
     """
     label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
+    if inside is not None:
+        none = _NO_NUMBER if encoder.labels.layout == ">f8" else bytes(4)
+        label = f"(array[decode('{none.hex()}', 'hex'), {label}])[1 + {inside}]"
     held = _held(encoder.record_bytes, encoder.width, encoder.dimension)
     return Record(f"coalesce(({label}) || ({elements}), {blank})", bytes(encoder.record_bytes), held)
 
@@ -329,7 +346,7 @@ def record_sql(session: SpiSession, dataset: RegisteredDataset, encoder: Encoder
     else:
         types = [dataset.column_types[column] for column in declaration.columns]
         features: list[Numeric | Categorical] = [*declaration.numeric, *declaration.categorical]
-        terms = [_number(*term) for term in zip(features, columns, types, strict=True)]
+        terms = [number_sql(*term) for term in zip(features, columns, types, strict=True)]
         elements = f"dbdp_internal.array_bytes(array[{', '.join(terms)}]::float8[])"
     return _label(session, dataset, label), elements
 
@@ -339,19 +356,28 @@ def _label(session: SpiSession, dataset: RegisteredDataset, column: str) -> str:
     declaration = dataset.declaration
     type_name = dataset.column_types[declaration.label]
     if declaration.kind == "real":
-        return f"float8send({_float(column, type_name)})"
-    compared = f'({_as_text(column, type_name)}) collate "C"' if is_text(type_name) else f"{column}::{type_name}"
+        return f"float8send({float_sql(column, type_name)})"
+    other = _number_bytes(0)
+    if declaration.kind == "binary" and declaration.negative is None:
+        other = f"case when {column} is not null then {_number_bytes(-1)} else {other} end"
+    return label_case(session, dataset, column, _number_bytes, other)
+
+
+def label_case(
+    session: Session, dataset: RegisteredDataset, column: str, write: Callable[[int], str], other: str
+) -> str:
+    """Return SQL for the number that a label of classes is packed as, written in SQL by `write`; else `other`."""
+    declaration = dataset.declaration
+    type_name = dataset.column_types[declaration.label]
+    compared = f'({as_text(column, type_name)}) collate "C"' if is_text(type_name) else f"{column}::{type_name}"
     literals = session.query(
         "select quote_literal(v) as q from unnest($1) with ordinality as u(v, i) order by i",
         list(numbered(declaration)),
     )
     cases = " ".join(
-        f"when {row['q']}::{'text' if is_text(type_name) else type_name} then {_number_bytes(number)}"
+        f"when {row['q']}::{'text' if is_text(type_name) else type_name} then {write(number)}"
         for row, number in zip(literals, numbered(declaration).values(), strict=True)
     )
-    other = _number_bytes(0)
-    if declaration.kind == "binary" and declaration.negative is None:
-        other = f"case when {column} is not null then {_number_bytes(-1)} else {other} end"
     return f"case {compared} {cases} else {other} end"
 
 
@@ -372,7 +398,7 @@ def is_text(type_name: str) -> bool:
     return type_name in TEXT_TYPES or type_name.startswith("enum ")
 
 
-def _as_text(column: str, type_name: str) -> str:
+def as_text(column: str, type_name: str) -> str:
     """Return SQL for a column as text, by built-in functions alone.
 
     A cast of an enum may be its owner's function, which would run with the reader's rights.
@@ -382,20 +408,20 @@ def _as_text(column: str, type_name: str) -> str:
     return f"{column}::text"
 
 
-def _number(feature: Numeric | Categorical, column: str, type_name: str) -> str:
+def number_sql(feature: Numeric | Categorical, column: str, type_name: str) -> str:
     """Return SQL for one number of a record; null becomes NaN, or the number of a category that stands for it."""
     if isinstance(feature, Categorical):
-        absent = {OUTSIDE: str(_UNKNOWN), CATEGORY: str(_ABSENT)}.get(feature.null, "'NaN'")
+        absent = {OUTSIDE: str(UNKNOWN_NUMBER), CATEGORY: str(ABSENT_NUMBER)}.get(feature.null, "'NaN'")
         longest = max(len(category.encode()) for category in feature.categories)
-        text = _as_text(column, type_name)
+        text = as_text(column, type_name)
         return (
             f"case when octet_length({text}) <= {longest} then {category_number(text)}::float8 "
-            f"when {column} is null then {absent} else {_UNKNOWN} end"
+            f"when {column} is null then {absent} else {UNKNOWN_NUMBER} end"
         )
-    return _float(column, type_name)
+    return float_sql(column, type_name)
 
 
-def _float(column: str, type_name: str) -> str:
+def float_sql(column: str, type_name: str) -> str:
     """Return SQL for a number as float8; null becomes NaN."""
     if type_name == "boolean":
         column = f"{column}::int4"
@@ -414,7 +440,7 @@ def category_number(text: str) -> str:
 
 def _numbers_of_values(session: Session, feature: Categorical) -> tuple[float, ...]:
     """Return the number of each category in a record, then that of NULL if it is a category."""
-    return (*category_numbers(session, feature.categories), *[_ABSENT] * (feature.null == CATEGORY))
+    return (*category_numbers(session, feature.categories), *[ABSENT_NUMBER] * (feature.null == CATEGORY))
 
 
 def category_numbers(session: Session, categories: tuple[str, ...]) -> tuple[float, ...]:
@@ -442,11 +468,11 @@ def binned(
     null, sorts above every number, and infinity above every finite one: neither is counted.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
-    number = Record(f"float8send({_float(f'source.{name}', type_name)})", _NO_NUMBER, 32)
+    number = Record(f"float8send({float_sql(f'source.{name}', type_name)})", _NO_NUMBER, 32)
     counts, seen = np.zeros(len(edges) + 1, np.int64), 0
-    for raw in _slots(session, dataset, number, None, memory):
+    for raw in slots(session, dataset, number, memory):
         values = np.frombuffer(raw, ">f8")
         counts += np.bincount(np.searchsorted(edges, values, side="right"), minlength=len(counts))
         seen += len(values)
-    _check_seen(dataset, seen)
+    check_seen(dataset, seen)
     return counts[1:-1]

@@ -13,6 +13,7 @@ from psycopg.rows import tuple_row
 from dbdp.interfaces.python.client.calls import table_name
 from dbdp.interfaces.python.client.owner_calls import OwnerCalls
 from dbdp.interfaces.python.client.scoring_calls import ScoringCalls
+from dbdp.interfaces.python.client.statistic_calls import StatisticCalls
 from dbdp.interfaces.python.client.training_calls import TrainingCalls
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
@@ -21,7 +22,7 @@ from dbdp.sessions.session import Row
 _NO_TABLE = ("42P01", "3F000", "42602", "42601", "0A000")
 
 
-class Database(OwnerCalls, TrainingCalls, ScoringCalls):
+class Database(OwnerCalls, TrainingCalls, ScoringCalls, StatisticCalls):
     """A connection to a server with dbdp, and a context manager that closes it.
 
     `connect` returns one. All methods that run a statement raise `ValueError` if dbdp refuses it, before any charge,
@@ -160,7 +161,7 @@ class Database(OwnerCalls, TrainingCalls, ScoringCalls):
             If `source` is a query.
         """
         query = "select name from dbdp.dataset where source = pg_catalog.to_regclass($1) and dropped_at is null"
-        datasets = self.query(query, self.table(table_name(source)))
+        datasets = self.query(query, self.qualified_table(table_name(source)))
         return datasets[0]["name"] if datasets else None
 
     def recover(self) -> None:
@@ -171,7 +172,7 @@ class Database(OwnerCalls, TrainingCalls, ScoringCalls):
 def quoted(database: Database, table: str) -> str:
     """Return a table's name with its schema, quoted if SQL requires it."""
     try:
-        name = database.table(table)
+        name = database.qualified_table(table)
     except Exception as error:
         if getattr(error, "sqlstate", None) not in _NO_TABLE:
             raise

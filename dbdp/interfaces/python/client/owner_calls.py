@@ -58,7 +58,7 @@ class OwnerCalls(Calls):
         Everything that is declared must be public: known without the rows. See also dbdp.register_dataset.
         """
         source = registration.source
-        named = source if _is_place(source) else self.table(table_name(source)) or table_name(source)
+        named = source if _is_place(source) else self.qualified_table(table_name(source)) or table_name(source)
         values = {name: _label_text(getattr(registration, name)) for name in ("positive", "negative")}
         self.register(replace(registration, source=named, **values))
 
@@ -99,7 +99,7 @@ class OwnerCalls(Calls):
         columns = (sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in types.items())
         with self.connection.transaction():
             self.connection.execute(sql.SQL("create table {} ({})").format(table, sql.SQL(", ").join(columns)))
-            name = self.table(table.as_string(self.connection))
+            name = self.qualified_table(table.as_string(self.connection))
             self.register(replace(registration, source=str(name), capacity=files.rows))
             placed = registration.name, registration.source, files.digest
             self.query("select dbdp_internal.place_dataset($1, $2, $3)", *placed)

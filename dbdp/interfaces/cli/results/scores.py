@@ -1,6 +1,7 @@
 """Commands that score a released model, with noise, and predict with it."""
 
-from typing import Annotated, Any
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -12,6 +13,7 @@ from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
 from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     AsJson,
+    CohortOption,
     Delta,
     Engine,
     Epsilon,
@@ -20,12 +22,23 @@ from dbdp.interfaces.cli.printing import (
     Url,
     opened,
     opened_on,
+    parsed_cohort,
     show,
+    show_done,
     show_figures,
 )
 from dbdp.sessions.session import Row
 
+if TYPE_CHECKING:
+    from dbdp.interfaces.python.client.database import Database
+
 app = Commands()
+_FAKES = """
+create table {} as
+select r.*
+from pg_catalog.json_populate_recordset(
+  null::{}, dbdp.summary_rows({}::pg_catalog.int8, {}::pg_catalog.int4)
+) as r"""
 
 ModelReference = Annotated[str, Argument("Number of a model, its name, or name@version.")]
 
@@ -39,6 +52,7 @@ def score(
     delta: Delta = 0.0,
     bins: Annotated[int, option(help="Bins of the histogram that auc and calibration use.")] = BINS,
     positive: Annotated[str | None, option(help="Among several classes, the class of auc and calibration.")] = None,
+    cohort: CohortOption = None,
     as_json: AsJson = False,
     url: Url = None,
     engine: Engine = POSTGRESQL,
@@ -47,7 +61,14 @@ def score(
 ) -> None:
     """Score a released model on a dataset, with noise, charged like a release."""
     with opened_on(url, engine, master, places) as database:
-        result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
+        how: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "bins": bins,
+            "positive": positive,
+            "cohort": parsed_cohort(cohort),
+        }
+        result = database.score(model, dataset, metric, **how)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
 
@@ -59,6 +80,7 @@ def evaluate(
     delta: Delta = 0.0,
     bins: Annotated[int, option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
     threshold: Annotated[float, option(help="Probability from which a row counts as positive.")] = THRESHOLD,
+    cohort: CohortOption = None,
     as_json: AsJson = False,
     url: Url = None,
     engine: Engine = POSTGRESQL,
@@ -67,7 +89,12 @@ def evaluate(
 ) -> None:
     """Estimate accuracy, majority fraction and AUC of a model, or RMSE and R², with noise, for one charge."""
     with opened_on(url, engine, master, places) as database:
-        how = {"epsilon": epsilon, "delta": delta, "threshold": threshold}
+        how: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "threshold": threshold,
+            "cohort": parsed_cohort(cohort),
+        }
         figures = database.evaluate(model, dataset, bins=bins, **how)
     show(figures, as_json, f"model {model} on {dataset}")
 
@@ -152,13 +179,74 @@ def summarize(
     dataset: str,
     epsilon: Epsilon,
     delta: Annotated[float, option(help="δ of this release, above 0.")],
+    bins: Annotated[str | None, option(help='Bins for each number, or JSON such as {"age": 8}.')] = None,
+    cohort: CohortOption = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Release a noisy second moment of rows and labels: regressions, components and correlations of it are free."""
     with opened(url) as database:
-        summary = database.summarize(dataset, epsilon=epsilon, delta=delta)
+        divided = None if bins is None else _parsed(bins)
+        how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "cohort": parsed_cohort(cohort)}
+        summary = database.summarize(dataset, bins=divided, **how)
     show_figures({"summary": summary.id, "receipt": summary.receipt}, as_json, dataset, [])
+
+
+def _parsed(bins: str) -> Any:
+    """Return the value of JSON; raise ValueError for another text."""
+    try:
+        return json.loads(bins)
+    except ValueError:
+        raise ValueError(f"--bins {bins} is no whole number and no JSON object, such as '{{\"age\": 8}}'") from None
+
+
+@app.command("summary")
+def show_summary(
+    summary: Annotated[int, Argument("Number of a summary in dbdp.summaries.")],
+    by: Annotated[str | None, option(help="Instead, count rows by one or two columns, such as ward,smoker.")] = None,
+    mean: Annotated[str | None, option(help="With --by, a number: its mean in each group of one column.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Describe a released summary, or list a table of it, each figure with its noise. It is free."""
+    if mean is not None and by is None:
+        raise ValueError(f"--mean {mean} has no groups; add --by COLUMN, or leave it out to see the mean of all rows")
+    with opened(url) as database:
+        released = database.summary(summary)
+        rows = released.describe() if by is None else released.table(by.split(","), mean=mean)
+    show(rows, as_json, f"summary {summary}")
+
+
+@app.command()
+def fake(
+    summary: Annotated[int, Argument("Number of a summary in dbdp.summaries.")],
+    rows: Annotated[int | None, option(help="How many rows; by default as many as the summary counted.")] = None,
+    into: Annotated[str | None, option(help="Create this table of them; needs --like.")] = None,
+    like: Annotated[str | None, option(help="Table with the columns and types that --into gets.")] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Make synthetic rows from a released summary, for developing and exploring, not for results. It is free."""
+    if (into is None) != (like is None):
+        raise ValueError("--into and --like belong together: a new table, and the table with its columns; pass both")
+    with opened(url) as database:
+        if into is None or like is None:
+            show(database.summary(summary).rows(rows), as_json, f"summary {summary}")
+            return
+        made = _created(database, summary, rows, into, like)
+    show_done(f"created table {into} with {made} synthetic rows", as_json, table=into, rows=made)
+
+
+def _created(database: "Database", summary: int, rows: int | None, into: str, like: str) -> int:
+    """Create a table of synthetic rows with the columns of another one; return how many it has."""
+    from psycopg import sql
+
+    from dbdp.interfaces.python.client.database import quoted
+
+    names = database.query("select pg_catalog.parse_ident($1) as names", into)[0]["names"]
+    own = sql.Identifier(*names), sql.SQL(quoted(database, like)), sql.Literal(summary), sql.Literal(rows)
+    statement = sql.SQL(_FAKES).format(*own)
+    return database.connection.execute(statement).rowcount
 
 
 def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Commands that release scores and statistics, or show them."""

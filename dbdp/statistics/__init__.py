@@ -1,0 +1,1 @@
+"""Private statistics of a dataset's declared columns: what is counted, how far a record moves it, and its figures."""

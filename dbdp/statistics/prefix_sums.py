@@ -1,0 +1,78 @@
+"""Prefix sums of a histogram with noise of nearly the least variance: the square root of the triangle of ones.
+
+A is lower triangular with A_ij = a_(i-j), a_k = C(2k, k)/4ᵏ, and A·A is the triangle of ones: a_k are the coefficients
+of (1 - x)^(-1/2), whose square is that of 1 + x + x² + … A noisy A·h, multiplied by A, has the prefix sums of h
+(privacy.md §25.3; known as the square-root factorisation). Shapes: histograms (B,), matrices (B, B).
+"""
+
+from functools import cache
+
+import numpy as np
+
+from dbdp.statistics.unit_sums import STEPS
+
+_LOW = 26  # bits of a sum that are multiplied at a time: 2²⁰·2²⁶ products of up to 1,024 terms are below 2⁶³
+
+
+@cache
+def root(size: int) -> np.ndarray:
+    """Return A in steps of 2⁻²⁰, int64: its entries are whole, so that A·h is exact."""
+    entries = np.empty(size)
+    entries[0] = 1.0
+    for power in range(1, size):
+        entries[power] = entries[power - 1] * (2 * power - 1) / (2 * power)
+    places = np.subtract.outer(np.arange(size), np.arange(size))
+    matrix = np.where(places >= 0, np.rint(entries * STEPS)[np.maximum(places, 0)], 0).astype(np.int64)
+    matrix.flags.writeable = False
+    return matrix
+
+
+@cache
+def gram(size: int) -> np.ndarray:
+    """Return AᵀA: exact, since sums of 1,024 products of two entries stay below 2⁵³ steps."""
+    matrix = root(size).astype(np.float64)
+    product = matrix.T @ matrix / STEPS**2
+    product.flags.writeable = False
+    return product
+
+
+def distances(size: int) -> np.ndarray:
+    """Return ‖A·e_b - A·e_c‖² for each two cells, shape (B, B)."""
+    squares = np.diag(gram(size))
+    return squares[:, None] + squares[None, :] - 2 * gram(size)
+
+
+def transformed(histogram: np.ndarray) -> np.ndarray:
+    """Return A·h in steps, for a histogram in steps, int64: exact, and then rounded to whole steps."""
+    matrix = root(len(histogram))
+    high, low = histogram >> _LOW, histogram & ((1 << _LOW) - 1)
+    parts = zip((matrix @ high).tolist(), (matrix @ low).tolist(), strict=True)
+    return np.array([((above << _LOW) + below + STEPS // 2) // STEPS for above, below in parts], np.int64)
+
+
+@cache
+def inverse(size: int) -> np.ndarray:
+    """Return T·A⁻¹, T the triangle of ones: A itself, but for the rounding of its entries."""
+    ones = np.tril(np.ones((size, size)))
+    matrix = np.linalg.solve(root(size).T / STEPS, ones.T).T
+    matrix.flags.writeable = False
+    return matrix
+
+
+def prefixes(noisy: np.ndarray) -> np.ndarray:
+    """Return the noisy prefix sums that follow from a noisy A·h, in its units."""
+    return inverse(len(noisy)) @ noisy
+
+
+def increasing(values: np.ndarray) -> np.ndarray:
+    """Return the increasing sequence that is nearest in squares: neighbours that fall are replaced by their mean."""
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] > mean:
+            before, count = means.pop(), sizes.pop()
+            mean, size = (before * count + mean * size) / (count + size), count + size
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(means, sizes)
