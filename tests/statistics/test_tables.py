@@ -9,6 +9,7 @@ from chance import ALARM
 from scipy.stats import binom
 
 from dbdp.learning.rows.features import Numeric
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, SelfComposedDpEvent
 from dbdp.statistics import prefix_sums, quantile_figures, table_figures
 from dbdp.statistics.coded_columns import EVERY, FIRST, NULL, CategoryCode, NumberCode
 from dbdp.statistics.crosstabs import Axis, TablePlan, measured_columns
@@ -93,6 +94,18 @@ def test_a_table_of_a_bound_for_one_mean_is_exceeded_by_two():
     plan = plan_of(WARD, measures=(AGE, COST))
     change = released(plan, [[FIRST, 20, 0]]) - released(plan, [[FIRST, 80, 1200]])
     assert np.linalg.norm(change) > math.sqrt(2 * (1 + 2)) * 1.1
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 5.0, 20.0])
+def test_a_sum_that_moves_by_two_costs_no_more_than_four_counts(epsilon):
+    """In every accounting; three counts would be charged less than it costs where ε is small."""
+    two, one = EpsilonDeltaDpEvent(2 * epsilon, 0.0), EpsilonDeltaDpEvent(epsilon, 0.0)
+    three, four = (SelfComposedDpEvent(one, count) for count in (3, 4))
+    orders = 1 + np.geomspace(1e-6, 1e6, 50)
+    assert all(two.divergence(order) <= four.divergence(order) * (1 + 1e-9) for order in orders)
+    assert two.gaussian_square() <= four.gaussian_square() * (1 + 1e-9)
+    assert two.concentration() <= four.concentration() * (1 + 1e-9)
+    assert (two.divergence(1.5) > three.divergence(1.5)) == (epsilon < 1)
 
 
 def test_groups_of_numbers_are_their_bins_and_null():

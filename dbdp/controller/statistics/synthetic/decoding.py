@@ -53,7 +53,7 @@ def _of_label(declaration: Declaration, type_name: str) -> list[str]:
     if declaration.classes:
         return [_value(each, type_name) for each in declaration.classes]
     positive, negative = declaration.positive or "", declaration.negative
-    if negative is None:
+    if negative is None and not type_name.startswith("enum "):  # of which other values are not declared
         opposites = {"boolean": "false" if positive in ("true", "t") else "true", "text": OTHER}
         negative = opposites.get(type_name, "0" if positive != "0" else "1") if type_name else OTHER
     return [_value(positive, type_name), _value(negative, type_name)]
