@@ -8,7 +8,7 @@ import pytest
 from chance import ALARM
 from scipy.stats import binom
 
-from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.features import ASINH, LINEAR, Numeric
 from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, SelfComposedDpEvent
 from dbdp.statistics import prefix_sums, quantile_figures, table_figures
 from dbdp.statistics.coded_columns import EVERY, FIRST, NULL, CategoryCode, NumberCode
@@ -115,6 +115,16 @@ def test_groups_of_numbers_are_their_bins_and_null():
     assert SEX.words == ["f", "m", "(other)", "(null)"]
     assert SEX.groups(np.array([NULL, 2, FIRST, FIRST + 1])).tolist() == [3, 2, 0, 1]
     assert Axis(NumberCode.of(Numeric("flag", 0.0, 1.0), "smallint", 12)).words == ["0", "1", "(null)"]
+
+
+@pytest.mark.parametrize("bounds", [(1.7e9, 1.7e9 + 86_400), (44.0, 44.001), (-1e12 - 3, -1e12), (-1e300, 1.0)])
+@pytest.mark.parametrize("scale", [LINEAR, ASINH])
+def test_groups_have_different_words(bounds, scale):
+    """Also of numbers that differ late, such as seconds since 1970 within a day, which six digits do not show."""
+    axis = Axis(NumberCode.of(Numeric("n", *bounds, scale=scale), "double precision", 12))
+    assert len(set(axis.words)) == axis.size == 11
+    knots = Numeric("n", *bounds, knots=8, scale=scale).names
+    assert len(set(knots)) == 8
 
 
 # --- margins ------------------------------------------------------------------------------------------------
