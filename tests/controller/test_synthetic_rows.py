@@ -135,6 +135,16 @@ def test_labels_without_a_negative_value_have_one_of_their_type(connection, regi
     assert {each.strip() if isinstance(each, str) else None for each in rows.y} == {"sad"} | others
 
 
+@pytest.mark.parametrize("type_name", ["smallint", "int", "bigint", "real", "float8", "numeric"])
+def test_numbers_are_those_of_the_type_within_wider_bounds(connection, register, database, type_name):
+    """Noise of a small ε draws numbers in all bins."""
+    connection.execute(f"create table t as select (i % 3)::{type_name} a, i % 2 = 0 y from generate_series(1, 2000) i")
+    name = register("t", label="y", positive="true", features={"a": [-1, 1e100]}, epsilon=10, delta=1e-2)
+    rows = fake(connection, database.summarize(name, epsilon=0.1, delta=1e-3, bins=8).id, 5000)
+    assert (rows.a >= -1).all()
+    assert (rows.a > 10_000).any()
+
+
 def test_there_are_as_many_rows_as_the_summary_counted(connection, summarized):
     assert len(fake(connection, summarized("binary"))) == ROWS
 
