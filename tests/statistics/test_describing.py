@@ -146,6 +146,19 @@ def test_the_weighted_noise_is_that_of_one_gaussian():
 # --- exact sums -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("size", [1, 3, 64, 1000])
+def test_matrices_of_all_sizes_take_the_memory_of_one(size):
+    """A table may have hundreds of columns, each with another number of cells."""
+    matrices = prefix_sums.root(size), prefix_sums.gram(size), prefix_sums.inverse(size)
+    largest = prefix_sums.root(1024), prefix_sums.gram(1024), prefix_sums.inverse(1024)
+    assert all(
+        one.shape == (size, size) and np.shares_memory(one, other) for one, other in zip(matrices, largest, strict=True)
+    )
+    exact = prefix_sums.root(size).astype(float) / STEPS
+    assert (matrices[1] == exact.T @ exact).all()
+    assert matrices[2] @ exact == pytest.approx(np.tril(np.ones((size, size))), abs=1e-9)
+
+
 def test_the_square_of_the_root_is_the_triangle_of_ones():
     matrix = prefix_sums.root(64) / STEPS
     assert matrix @ matrix == pytest.approx(np.tril(np.ones((64, 64))), abs=1e-4)
