@@ -185,13 +185,22 @@ def _check_pairs(dataset: RegisteredDataset, request: Request) -> None:
 
 def _check_choice(dataset: RegisteredDataset, request: Request) -> None:
     """Raise ValueError unless the training learns curves, which choose pairs, and the cells are in range."""
+    if request.pair_cells is not None:
+        whole("pair_cells", request.pair_cells, pairs.LEAST_CELLS, pairs.MOST_CELLS, f"default: {CELLS_OF_CHOSEN}")
     if not _has_curves(dataset, request):
         raise ValueError(
             f"pairs = {CHOSEN!r} needs curves, and this training has none; choose algorithm => {SPLINES!r}, "
             "or name pairs"
         )
-    if request.pair_cells is not None:
-        whole("pair_cells", request.pair_cells, pairs.LEAST_CELLS, pairs.MOST_CELLS, f"default: {CELLS_OF_CHOSEN}")
+
+
+def check_chooser(request: Request, algorithm: str) -> None:
+    """Raise ValueError if pairs are to be chosen, and `auto` took an algorithm that does not choose any."""
+    if request.pairs == CHOSEN and algorithm != SPLINES:
+        raise ValueError(
+            f"pairs = {CHOSEN!r} needs {SPLINES!r}, and {AUTO!r} takes {algorithm!r} for these options; choose "
+            f"algorithm => {SPLINES!r}, or name pairs"
+        )
 
 
 def _is_chosen(text: str) -> bool:

@@ -18,7 +18,7 @@ from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import storing
 from dbdp.controller.charging import answering, charged, check_trainable, explained
-from dbdp.controller.facts import coded, coded_for_several, within
+from dbdp.controller.facts import check_chooser, coded, coded_for_several, within
 from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics.summary_requests import known
@@ -48,6 +48,7 @@ class Planned:
         if isinstance(request, Request):
             dataset, request = coded(dataset, request)
             plan = algorithms.plan(request, known(session, dataset, request))
+            check_chooser(request, plan.request.algorithm)
             return cls(dataset, request, plan, plan.request, plan.explain() | request.naming)
         dataset, base = coded_for_several(dataset, request)
         facts, request = known(session, dataset, base), replace(request, base=base)

@@ -149,7 +149,7 @@ def distribute(
         if now != before:
             raise ValueError(
                 f"group {group!r} of {group_by!r} had {now} rows while it was read, and {before} when it was counted: "
-                f"{dataset.source} changed during training"
+                f"{dataset.source} changed meanwhile"
             )
     together = max(1, memory // 16 // encoder.record_bytes)
     for bucket, (begin, end) in enumerate(pairwise([0, *accumulate(counted)])):

@@ -8,7 +8,7 @@ NOT_ALLOWED = "42501"  # SQLSTATE of a missing right
 DATA_EXCEPTION = "22"  # class of SQLSTATEs: a value that its type, or a parameter, does not accept
 UNIQUE_VIOLATION, INVALID_NAME, LOCK_NOT_AVAILABLE = "23505", "42602", "55P03"
 _CANCELLED = ("57014", "57P01", "57P02", "57P03")
-CHARGED = "training failed after it was charged; the charge is not refunded: "
+CHARGED = "the call failed after it was charged; the charge is not refunded: "
 
 
 class ChargedError(RuntimeError):

@@ -4,6 +4,7 @@ A condition is [lower, upper] of a number, both included, or some categories. Al
 none.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,14 +51,19 @@ class Cohort:
         return {"cohort": named} if named else {}
 
 
+def _is_finite(value: Any) -> bool:
+    """Return whether a value is a number that float8 has."""
+    return is_number(value) and abs(value) <= sys.float_info.max
+
+
 def _condition(code: Code, stated: Any) -> tuple[Any, ...]:
     """Return a valid condition on a column; raise ValueError otherwise."""
     listed = list(stated) if isinstance(stated, Sequence) and not isinstance(stated, str) else []
     if isinstance(code, NumberCode):
-        if len(listed) != 2 or not all(map(is_number, listed)) or not listed[0] <= listed[1]:
+        if len(listed) != 2 or not all(map(_is_finite, listed)) or not listed[0] <= listed[1]:
             raise ValueError(
-                f"cohort has {code.column!r}: {stated!r}, and the column is a number; give [lower, upper], both "
-                "included"
+                f"cohort has {code.column!r}: {repr(stated)[:100]}, and the column is a number; give finite numbers "
+                "[lower, upper], both included"
             )
         return float(listed[0]), float(listed[1])
     if not listed or set(map(str, listed)) - set(code.categories) or not all(isinstance(each, str) for each in listed):

@@ -93,7 +93,8 @@ class TablePlan:
     Proof (privacy.md §25.8). A record is in one cell of each of k tables: two differ by 2k in L1, √(2k) in L2. For each
     of m means a cell has (1 for NULL, 1 for a number, t): two cells differ by 1 + |t| ≤ 2 each, two records in one cell
     by |t - s| ≤ 2, or by 2 + |t| ≤ 3 with NULL. So 4mk in L1, and 4mk in the square of L2: in both norms, `groups`
-    counts that move by 1 each. The number of rows rides free: k + 1 ≤ 2k, and 2mk + 1 ≤ 4mk. A unit adds a convex
+    counts that move by 1 each. One that moves by 2 is charged no less: a release of 2x-DP costs at most as much as four
+    of x, see there. The number of rows rides free: k + 1 ≤ 2k, and 2mk + 1 ≤ 4mk. A unit adds a convex
     combination (§25.2), of which at most r products are rounded in each table and mean, so `moved` has r steps more.
     """
 

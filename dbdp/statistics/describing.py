@@ -22,6 +22,17 @@ from dbdp.statistics.unit_sums import STEPS, ColumnSums
 SQUARED = math.sqrt(2)  # what a square weighs beside a number
 
 
+def positions_of(code: NumberCode) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest position in each cell that a value may have there, shapes (cells,).
+
+    Positions are rounded to steps, and computed within 4 units in the last place of the larger bound: cells reach as
+    far beyond their edges.
+    """
+    beyond = 1 / STEPS + 2.0**-49 * max(abs(code.lower), abs(code.upper)) / code.half
+    least, most = code.reach
+    return np.maximum(least - beyond, -1.0), np.minimum(most + beyond, 1.0)
+
+
 @cache
 def number_reach(code: NumberCode) -> tuple[float, float]:
     """Return the largest ‖u - v‖² of two blocks of a number, NULL among them, and the largest ‖u‖² (privacy.md §25.4).
@@ -30,7 +41,7 @@ def number_reach(code: NumberCode) -> tuple[float, float]:
     its value at the largest a and b that their cells allow; beside it stands ‖A·e_b - A·e_c‖². So the largest sum over
     all pairs of cells is a bound. A number and NULL have 1 for NULL, 1 + t² + 2t⁴ for the number, and ‖A·e_b‖². ∎
     """
-    least, most = code.reach
+    least, most = positions_of(code)
     apart = np.maximum(most[:, None] - least, most - least[:, None])
     together = np.maximum(np.abs(most[:, None] + most), np.abs(least[:, None] + least))
     moments = np.minimum(apart**2 * (1 + 2 * together**2), 4.0)

@@ -11,29 +11,50 @@ import numpy as np
 
 from dbdp.statistics.unit_sums import STEPS
 
+_LARGEST = 1024  # cells
 _LOW = 26  # bits of a sum that are multiplied at a time: 2²⁰·2²⁶ products of up to 1,024 terms are below 2⁶³
 
 
-@cache
 def root(size: int) -> np.ndarray:
     """Return A in steps of 2⁻²⁰, int64: its entries are whole, so that A·h is exact."""
-    entries = np.empty(size)
-    entries[0] = 1.0
-    for power in range(1, size):
-        entries[power] = entries[power - 1] * (2 * power - 1) / (2 * power)
-    places = np.subtract.outer(np.arange(size), np.arange(size))
-    matrix = np.where(places >= 0, np.rint(entries * STEPS)[np.maximum(places, 0)], 0).astype(np.int64)
-    matrix.flags.writeable = False
-    return matrix
+    return _root()[:size, :size]
+
+
+def gram(size: int) -> np.ndarray:
+    """Return AᵀA: exact, since sums of 1,024 products of two entries stay below 2⁵³ steps.
+
+    A has one number along each diagonal, so that AᵀA with both axes turned round is AAᵀ.
+    """
+    return _turned_gram()[:size, :size][::-1, ::-1]
 
 
 @cache
-def gram(size: int) -> np.ndarray:
-    """Return AᵀA: exact, since sums of 1,024 products of two entries stay below 2⁵³ steps."""
-    matrix = root(size).astype(np.float64)
-    product = matrix.T @ matrix / STEPS**2
-    product.flags.writeable = False
-    return product
+def _root() -> np.ndarray:
+    """Return the largest A; it has the smaller ones in its corner, so that only one of them is held."""
+    entries = np.empty(_LARGEST)
+    entries[0] = 1.0
+    for power in range(1, _LARGEST):
+        entries[power] = entries[power - 1] * (2 * power - 1) / (2 * power)
+    places = np.subtract.outer(np.arange(_LARGEST), np.arange(_LARGEST))
+    matrix = np.where(places >= 0, np.rint(entries * STEPS)[np.maximum(places, 0)], 0).astype(np.int64)
+    return _kept(matrix)
+
+
+@cache
+def _turned_gram() -> np.ndarray:
+    matrix = _root().astype(np.float64)
+    return _kept(matrix @ matrix.T / STEPS**2)
+
+
+@cache
+def _inverse() -> np.ndarray:
+    ones = np.tril(np.ones((_LARGEST, _LARGEST)))
+    return _kept(np.tril(np.linalg.solve(_root().T / STEPS, ones.T).T))
+
+
+def _kept(matrix: np.ndarray) -> np.ndarray:
+    matrix.flags.writeable = False
+    return matrix
 
 
 def distances(size: int) -> np.ndarray:
@@ -50,13 +71,9 @@ def transformed(histogram: np.ndarray) -> np.ndarray:
     return np.array([((above << _LOW) + below + STEPS // 2) // STEPS for above, below in parts], np.int64)
 
 
-@cache
 def inverse(size: int) -> np.ndarray:
     """Return T·A⁻¹, T the triangle of ones: A itself, but for the rounding of its entries."""
-    ones = np.tril(np.ones((size, size)))
-    matrix = np.linalg.solve(root(size).T / STEPS, ones.T).T
-    matrix.flags.writeable = False
-    return matrix
+    return _inverse()[:size, :size]
 
 
 def prefixes(noisy: np.ndarray) -> np.ndarray:

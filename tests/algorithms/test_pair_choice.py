@@ -9,7 +9,14 @@ from chance import usually
 from support.memory import RowsInPlaces
 
 from dbdp.algorithms import Facts, Request, plan
-from dbdp.algorithms.families.preconditioned.pair_descent import PairDescent
+from dbdp.algorithms.families.preconditioned.column_bases import Basis
+from dbdp.algorithms.families.preconditioned.pair_descent import MOST_EVALUATION, PairDescent
+from dbdp.algorithms.families.preconditioned.pair_functions import (
+    LEADING,
+    LearnedColumns,
+    chosen_pairs,
+    products_of,
+)
 from dbdp.algorithms.stages.product_releases import ComparisonRelease, Flattening, GradientRelease, SeenRows
 from dbdp.learning.counts.product_sums import LOSS_STEPS, PARTS, LossGap, ProductGradient
 from dbdp.learning.counts.tallies import Scores, described, tally_of_rows
@@ -308,11 +315,45 @@ def test_too_little_signal_begins_no_choice():
         ({"positive_weight": 2.0}, "positive_weight = 2.0"),
         ({"radius": 1.0}, "radius = 1.0"),
         ({"settings": '{"passes": 3}'}, "passes = 3"),
+        ({"settings": '{"evaluation_share": 0.31}'}, "evaluation_share = 0.31, above 0.3"),
+        ({"settings": '{"evaluation_share": 0.8}'}, "evaluation_share = 0.8, above 0.3"),
     ],
 )
 def test_options_that_a_choice_lacks_are_refused(more, text):
     with pytest.raises(ValueError, match=f"pairs = 'chosen' does not support {text}; leave it out, or name pairs"):
         planned(**more)
+
+
+@pytest.mark.parametrize("is_classifier", [True, False])
+def test_shares_of_all_stages_are_above_0(is_classifier):
+    """With the most that evaluation may have."""
+    most = {"settings": f'{{"evaluation_share": {MOST_EVALUATION}}}'} if is_classifier else {}
+    method = planned(is_classifier=is_classifier, **most).method
+    assert isinstance(method, PairDescent)
+    assert method.last_share > 0.15
+
+
+@pytest.mark.parametrize("places", [(1,), (0, 1, 2, 3)])
+def test_a_column_that_never_varies_is_in_no_pair(places):
+    """Such as one of 200 categories, all rows in one of them: of all pairs, or of some."""
+    spread = np.array([0.2, 0.1])
+    bases = [
+        Basis(np.full(block.width, 1 / block.width), spread * 0, np.zeros((block.width, 2))) for block in BLOCKS.blocks
+    ]
+    bases = [
+        replace(each, variances=np.array([]), directions=each.directions[:, :0])
+        if place in places
+        else replace(each, variances=spread)
+        for place, each in enumerate(bases)
+    ]
+    count = 1 + sum(len(each.variances) for each in bases)
+    columns = LearnedColumns(BLOCKS, bases, 0.1, np.zeros((count, BLOCKS.dimension)), np.ones(count))
+    few = products_of(columns, CANDIDATES, LEADING)
+    assert set(few.of) == set(range(len(CANDIDATES)))
+    assert (few.variances > 0).all()
+    found = chosen_pairs(columns, CANDIDATES, few, np.full(len(few.of), 100.0), 1.0, 1000.0)
+    fixed = {"abfc"[place] for place in places}
+    assert {each.names for each in found} == {each.names for each in CANDIDATES if not fixed & set(each.names)}
 
 
 def test_no_row_makes_a_run_raise():

@@ -90,6 +90,9 @@ REFUSED = [
     ("algorithm => 'preconditioned_gd'", "pairs = 'chosen' needs curves, and this training has none"),
     ("algorithm => 'auto', epsilon => .001", "pairs = 'chosen' needs curves"),
     ("algorithm => 'private_splines', pair_cells => 3", "pair_cells = 3 must be"),
+    ("algorithm => 'private_splines', pair_cells => 1", "pair_cells = 1 must be"),
+    ("algorithm => 'auto', loss => 'huber_svm'", "needs 'private_splines', and 'auto' takes '[a-z_]+' for these opt"),
+    ("""settings => '{"evaluation_share": 0.6}'""", "does not support evaluation_share = 0.6, above 0.3"),
     ("algorithm => 'private_splines', radius => 2", "pairs = 'chosen' does not support radius = 2"),
     ("algorithm => 'private_splines', loss => 'huber_svm'", "does not support loss 'huber_svm'"),
 ]

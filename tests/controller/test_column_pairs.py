@@ -122,7 +122,7 @@ REFUSED = [
     ("'u*v'", r"pairs names 'v'; columns of pairs are declared features"),
     ("'u*y'", r"pairs names 'y'"),
     ("'u*u'", "'u' with itself"),
-    ("'u'", "give auto, none, how many, or columns"),
+    ("'u'", "give auto, chosen, none, how many, or columns"),
     ("'u*b, b*u'", r"lists b\*u twice"),
     ("'4'", "pairs = 4 must be .* between 0 and 3"),
     ("'u*b', pair_cells => 3", "pair_cells = 3 must be"),

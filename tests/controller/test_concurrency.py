@@ -130,7 +130,7 @@ class Hook:
 
 CHANGES = {
     "drop": ("drop table {}.t", "was dropped"),
-    "truncate": ("truncate {}.t", "had 0 rows while it was read, dataset .* has 60: the table changed during training"),
+    "truncate": ("truncate {}.t", "had 0 rows while it was read, dataset .* has 60: the table changed meanwhile"),
     "insert": ("insert into {0}.t select * from {0}.t", "had 120 rows while it was read"),
     "delete": ("delete from {0}.t where ctid = (select min(ctid) from {0}.t)", "had 59 rows while it was read"),
     "alter": ("alter table {}.t drop x", "column 'x' .* is now gone"),
@@ -145,7 +145,7 @@ def test_a_table_changed_after_the_charge_stops_training(
     name = register(table)
     statement, message = CHANGES[change]
     hook = Hook(server_url, "shuffle", statement.format(schema))
-    with pytest.raises(ChargedError, match=f"training failed after it was charged; .*refunded: .*{message}"):
+    with pytest.raises(ChargedError, match=f"the call failed after it was charged; .*refunded: .*{message}"):
         connect(connection).train(name, Request(epsilon=1.0, algorithm="bolt_on", batch_size=20), hook)
     assert spent(name) == (CHARGE_UNITS, 0)
     left = "select count(*) from pg_class where relpersistence = 't' and relname like 'dbdp_blocks%'"

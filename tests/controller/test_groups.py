@@ -487,7 +487,7 @@ def test_models_are_stored_together_or_not_at_all(connection, dataset, spent, in
     refuse = "add constraint refuse check (receipt ->> 'group' is distinct from 'b') not valid"
     connection.execute(f"alter table dbdp.model {refuse}")
     try:
-        with pytest.raises((ChargedError, psycopg.Error), match="training failed after it was charged"):
+        with pytest.raises((ChargedError, psycopg.Error), match="the call failed after it was charged"):
             trained(connection, interface, name, ["a", "b"], delta=0.0)
     finally:
         connection.execute("alter table dbdp.model drop constraint refuse")

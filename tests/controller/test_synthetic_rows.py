@@ -119,6 +119,32 @@ def test_rows_have_the_columns_types_and_tables_of_the_table(connection, summari
         assert (tall[0] - tall[1]).abs().max() < 2
 
 
+@pytest.mark.parametrize(
+    ("type_name", "others"),
+    [("mood", {None}), ("text", {"(other)"}), ("varchar(3)", {"0"}), ("char(3)", {"0"})],
+)
+def test_labels_without_a_negative_value_have_one_of_their_type(connection, register, database, type_name, others):
+    """Of an enum no other value is declared, so that others are NULL."""
+    connection.execute("create type mood as enum ('sad', 'ok')")
+    connection.execute(
+        f"create table t as select i age, (array['sad', 'ok'])[1 + i % 2]::{type_name} y from "
+        "generate_series(1, 4000) as i"
+    )
+    name = register("t", label="y", positive="sad", features={"age": [0, 4000]}, epsilon=1e6, delta=0.5)
+    rows = fake(connection, database.summarize(name, **EXACT, bins=4).id)
+    assert {each.strip() if isinstance(each, str) else None for each in rows.y} == {"sad"} | others
+
+
+@pytest.mark.parametrize("type_name", ["smallint", "int", "bigint", "real", "float8", "numeric"])
+def test_numbers_are_those_of_the_type_within_wider_bounds(connection, register, database, type_name):
+    """Noise of a small ε draws numbers in all bins."""
+    connection.execute(f"create table t as select (i % 3)::{type_name} a, i % 2 = 0 y from generate_series(1, 2000) i")
+    name = register("t", label="y", positive="true", features={"a": [-1, 1e100]}, epsilon=10, delta=1e-2)
+    rows = fake(connection, database.summarize(name, epsilon=0.1, delta=1e-3, bins=8).id, 5000)
+    assert (rows.a >= -1).all()
+    assert (rows.a > 10_000).any()
+
+
 def test_there_are_as_many_rows_as_the_summary_counted(connection, summarized):
     assert len(fake(connection, summarized("binary"))) == ROWS
 

@@ -202,7 +202,7 @@ def test_what_is_written_is_parsed_again(named):
 
 def test_a_text_that_names_no_pairs_is_refused():
     for text in ("", "a", "a*", "*a", "a*b*c", "a*b,", "a*b,,c*d", "a b", '"a*b', "a*b c*d", ",", "-1"):
-        with pytest.raises(ValueError, match="give auto, none, how many, or columns"):
+        with pytest.raises(ValueError, match="give auto, chosen, none, how many, or columns"):
             parsed(text)
 
 

@@ -201,7 +201,7 @@ begin raise 'no room' using errcode = '{state}'; end $$;
 grant execute on function {schema}.refuse() to public;
 alter table dbdp.model add constraint refuse check ({schema}.refuse()) not valid""")
     try:
-        with pytest.raises(ChargedError, match=r"^training failed after it was charged; .*refunded: ") as stopped:
+        with pytest.raises(ChargedError, match=r"^the call failed after it was charged; .*refunded: ") as stopped:
             database.train(dataset, dbdp.Request(epsilon=1, delta=1e-6, algorithm="bolt_on", batch_size=10))
     finally:
         connection.execute("alter table dbdp.model drop constraint refuse")

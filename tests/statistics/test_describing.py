@@ -15,7 +15,7 @@ from dbdp.statistics import _sums as compiled
 from dbdp.statistics import column_figures, prefix_sums
 from dbdp.statistics.coded_columns import EMPTY, FIRST, NULL, OTHER, CategoryCode, NumberCode, from_data
 from dbdp.statistics.cohorts import Cohort
-from dbdp.statistics.describing import DescribePlan, number_reach
+from dbdp.statistics.describing import DescribePlan, number_reach, positions_of
 from dbdp.statistics.stepped_noise import Population
 from dbdp.statistics.unit_sums import STEPS, ColumnSums, weights_of
 
@@ -71,6 +71,31 @@ def test_two_values_of_a_number_attain_its_bound(code, slack):
     assert 1 - slack < apart(plan, [[one]], [[other]]) / plan.sensitivity <= 1
 
 
+ODD = {
+    "thirds": NumberCode.of(Numeric("n", 0.0, 3.0), "integer"),
+    "narrow": NumberCode.of(Numeric("n", 1.7e15, 1.7e15 + 3), "double precision", 60),
+    "bent": NumberCode.of(Numeric("n", -7.0, 1e9 + 0.1, scale=ASINH), "double precision"),
+    "beyond 2⁵³": NumberCode.of(Numeric("n", 2.0**55 + 8, 2.0**55 + 40), "bigint", 60),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_no_value_is_further_than_its_cell_reaches(name):
+    """With the rounding of positions, also where floating point hardly tells the bounds apart."""
+    code = ODD[name]
+    random = np.random.default_rng()
+    ends = np.concatenate([code.edges, [code.lower, code.upper], random.uniform(code.lower, code.upper, 500)])
+    values = np.concatenate([ends, np.nextafter(ends, np.inf), np.nextafter(ends, -np.inf), [np.inf, -np.inf]])
+    values = np.rint(values) if code.is_whole else values
+    cells, steps = code.coded(values) - FIRST, np.rint(code.positions(values) * STEPS) / STEPS
+    least, most = positions_of(code)
+    assert (least[cells] <= steps).all()
+    assert (steps <= most[cells]).all()
+    assert ((most - least) <= np.subtract(*code.reach[::-1]) + 1e-5).all() or code.half < 1e4 * np.spacing(code.upper)
+    inner, outer = code.reach
+    assert (steps < inner[cells]).any() or (steps > outer[cells]).any()  # edges by themselves would be too near
+
+
 def test_columns_attain_the_bound_together():
     worst = [worst_numbers(code) for code in COLUMNS[:4]]
     plan = plan_of(*COLUMNS)
@@ -120,6 +145,19 @@ def test_the_weighted_noise_is_that_of_one_gaussian():
 
 
 # --- exact sums -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, 64, 1000])
+def test_matrices_of_all_sizes_take_the_memory_of_one(size):
+    """A table may have hundreds of columns, each with another number of cells."""
+    matrices = prefix_sums.root(size), prefix_sums.gram(size), prefix_sums.inverse(size)
+    largest = prefix_sums.root(1024), prefix_sums.gram(1024), prefix_sums.inverse(1024)
+    assert all(
+        one.shape == (size, size) and np.shares_memory(one, other) for one, other in zip(matrices, largest, strict=True)
+    )
+    exact = prefix_sums.root(size).astype(float) / STEPS
+    assert (matrices[1] == exact.T @ exact).all()
+    assert matrices[2] @ exact == pytest.approx(np.tril(np.ones((size, size))), abs=1e-9)
 
 
 def test_the_square_of_the_root_is_the_triangle_of_ones():
@@ -266,8 +304,10 @@ def test_a_cohort_has_the_rows_that_meet_each_condition():
     [
         ({}, "give an object such as"),
         ({"agee": [1, 2]}, "did you mean 'age'"),
-        ({"age": [2, 1]}, r"give \[lower, upper\]"),
-        ({"age": ["1", 2]}, r"give \[lower, upper\]"),
+        ({"age": [2, 1]}, r"give finite numbers \[lower, upper\]"),
+        ({"age": ["1", 2]}, r"give finite numbers \[lower, upper\]"),
+        ({"age": [0, 10**400]}, r"give finite numbers \[lower, upper\]"),
+        ({"age": [float("nan"), 2]}, r"give finite numbers \[lower, upper\]"),
         ({"ward": "A"}, "some of its categories: A, B, C"),
         ({"ward": ["D"]}, "some of its categories"),
         ({"ward": []}, "some of its categories"),

@@ -8,7 +8,8 @@ import pytest
 from chance import ALARM
 from scipy.stats import binom
 
-from dbdp.learning.rows.features import Numeric
+from dbdp.learning.rows.features import ASINH, LINEAR, Numeric
+from dbdp.privacy.accounting.events import EpsilonDeltaDpEvent, SelfComposedDpEvent
 from dbdp.statistics import prefix_sums, quantile_figures, table_figures
 from dbdp.statistics.coded_columns import EVERY, FIRST, NULL, CategoryCode, NumberCode
 from dbdp.statistics.crosstabs import Axis, TablePlan, measured_columns
@@ -95,6 +96,18 @@ def test_a_table_of_a_bound_for_one_mean_is_exceeded_by_two():
     assert np.linalg.norm(change) > math.sqrt(2 * (1 + 2)) * 1.1
 
 
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-3, 0.1, 1.0, 5.0, 20.0])
+def test_a_sum_that_moves_by_two_costs_no_more_than_four_counts(epsilon):
+    """In every accounting; three counts would be charged less than it costs where ε is small."""
+    two, one = EpsilonDeltaDpEvent(2 * epsilon, 0.0), EpsilonDeltaDpEvent(epsilon, 0.0)
+    three, four = (SelfComposedDpEvent(one, count) for count in (3, 4))
+    orders = 1 + np.geomspace(1e-6, 1e6, 50)
+    assert all(two.divergence(order) <= four.divergence(order) * (1 + 1e-9) for order in orders)
+    assert two.gaussian_square() <= four.gaussian_square() * (1 + 1e-9)
+    assert two.concentration() <= four.concentration() * (1 + 1e-9)
+    assert (two.divergence(1.5) > three.divergence(1.5)) == (epsilon < 1)
+
+
 def test_groups_of_numbers_are_their_bins_and_null():
     assert DECADE.words == ["[20,40)", "[40,60)", "[60,80]", "(null)"]
     values = np.array([19.0, 20, 39, 40, 80, 99, np.nan, np.inf])
@@ -102,6 +115,16 @@ def test_groups_of_numbers_are_their_bins_and_null():
     assert SEX.words == ["f", "m", "(other)", "(null)"]
     assert SEX.groups(np.array([NULL, 2, FIRST, FIRST + 1])).tolist() == [3, 2, 0, 1]
     assert Axis(NumberCode.of(Numeric("flag", 0.0, 1.0), "smallint", 12)).words == ["0", "1", "(null)"]
+
+
+@pytest.mark.parametrize("bounds", [(1.7e9, 1.7e9 + 86_400), (44.0, 44.001), (-1e12 - 3, -1e12), (-1e300, 1.0)])
+@pytest.mark.parametrize("scale", [LINEAR, ASINH])
+def test_groups_have_different_words(bounds, scale):
+    """Also of numbers that differ late, such as seconds since 1970 within a day, which six digits do not show."""
+    axis = Axis(NumberCode.of(Numeric("n", *bounds, scale=scale), "double precision", 12))
+    assert len(set(axis.words)) == axis.size == 11
+    knots = Numeric("n", *bounds, knots=8, scale=scale).names
+    assert len(set(knots)) == 8
 
 
 # --- margins ------------------------------------------------------------------------------------------------

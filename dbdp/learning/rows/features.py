@@ -58,7 +58,7 @@ class Numeric:
     @property
     def names(self) -> list[str]:
         """A name for each coordinate."""
-        knots = [f"{self.column}={value:.6g}" for value in self.values_at_knots]
+        knots = [f"{self.column}={text}" for text in texts_of(self.values_at_knots)]
         return [*(self.bin_names or knots or [self.column]), *[f"{self.column}={ABSENT}"] * self.indicator]
 
     @property
@@ -66,7 +66,7 @@ class Numeric:
         """A name for each bin."""
         if not self.bins:
             return []
-        ends = [f"{end:.6g}" for end in (self.lower, *self.edges, self.upper)]
+        ends = texts_of((self.lower, *self.edges, self.upper))
         closings = [")"] * (self.bins - 1) + ["]"]
         pairs = zip(ends, ends[1:], closings, strict=False)
         return [f"{self.column}=[{first},{last}{closing}" for first, last, closing in pairs]
@@ -195,6 +195,16 @@ class Vector:
     column: str
     length: int
     norm_bound: float
+
+
+def texts_of(numbers: Sequence[float]) -> list[str]:
+    """Return numbers with six digits, or with as many as tell all of them apart."""
+    texts: list[str] = []
+    for digits in (6, 8, 10, 13, 17):
+        texts = [f"{number:.{digits}g}" for number in numbers]
+        if len(set(texts)) == len(set(numbers)):
+            break
+    return texts
 
 
 def constant_of(length: int) -> float:

@@ -202,8 +202,8 @@ def parsed(text: str) -> list[Names]:
         place = match.end()
     if place < len(text) or not pairs or text.rstrip().endswith(","):
         raise ValueError(
-            f"pairs = {text!r}; give auto, none, how many, or columns such as 'age*education, age*sex', in double "
-            "quotes if a name has a comma, an asterisk or a quote"
+            f"pairs = {text!r}; give auto, chosen, none, how many, or columns such as 'age*education, age*sex', in "
+            "double quotes if a name has a comma, an asterisk or a quote"
         )
     return pairs
 

@@ -189,7 +189,7 @@ def check_seen(dataset: RegisteredDataset, seen: int) -> None:
         size = f"{seen} rows" if dataset.unit is None else f"{seen // dataset.unit_rows} units"
         raise ValueError(
             f"{dataset.source} had {size} while it was read, dataset {dataset.name!r} has {dataset.units}: "
-            "the table changed during training; the charge stands"
+            "the table changed meanwhile; the charge stands"
         )
 
 

@@ -51,6 +51,7 @@ from dbdp.privacy.mechanisms import ROOM
 COLUMNS, GRADIENT, MOMENT, PAIRS, CALIBRATION, COMPARISON = 0.12, 0.1, 0.04, 0.1, 0.01, 0.01
 FIRST_PASSES, LAST_PASSES = 20, 24  # of each of the first models, and of the better one
 ALL_STEPS = 2 * FIRST_PASSES + LAST_PASSES
+MOST_EVALUATION = 0.3  # of μ², for the table of scores: more leaves the better model too little
 ENOUGH = 2.0  # times the coordinates of the columns: so many dimensions must be affordable
 SURE, COST = 2.0, 0.5  # deviations of noise, and losses per dimension and row, by which pairs must be better
 LIMIT, OF_A_NUMBER = 1.5, 0.5  # of the difference of a row's losses; of numbers in squares of the labels' width

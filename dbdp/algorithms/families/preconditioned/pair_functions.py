@@ -20,6 +20,7 @@ LEADING, ALL_FUNCTIONS = 2, 25  # functions of each column: of pairs to choose f
 LARGEST = 2.0  # of a function's value
 CLEAR = 3.0  # standard deviations of noise, by which a pair's gradient is above it
 MOST_PRODUCTS = 1000  # of all pairs that are learned: their second moment is a matrix
+_NOTHING = 1e-9  # variance of the one function, 0, of a column that has no coordinates
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,16 @@ class LearnedColumns:
         each = [basis.variances / (basis.variances + self.ridge) for basis in self.bases]
         return np.concatenate([[1.0], *each])
 
+    def vary(self, candidate: Candidate) -> bool:
+        """Return whether both columns of a pair have coordinates: one with a single value has none."""
+        return all(len(self.bases[each.place].variances) > 0 for each in (candidate.first, candidate.second))
+
     def functions(self, grouped: GroupedBlock, most: int) -> tuple[GroupTable, np.ndarray]:
         """Return a column's leading functions, and their prior variances."""
         block, basis = self.rows_of.blocks[grouped.place], self.bases[grouped.place]
         first = sum(each.width for each in self.rows_of.blocks[: grouped.place])
+        if not len(basis.variances):
+            return GroupTable(first, block, grouped, np.zeros((grouped.groups, 1))), np.array([_NOTHING])
         begin = 1 + sum(len(each.variances) for each in self.bases[: grouped.place])
         spread = basis.variances / (basis.variances + self.ridge)
         values = (
@@ -127,7 +134,7 @@ def chosen_pairs(
     costs, sizes = learned.sums(learned.variances, count), learned.sums(np.ones(len(learned.of)), count)
     left, room, found = most, MOST_PRODUCTS, []
     for place in np.argsort(-gains / costs, kind="stable"):
-        if gains[place] < CLEAR * doubts[place]:
+        if gains[place] < CLEAR * doubts[place] or not columns.vary(candidates[place]):
             continue
         left, room = left - costs[place], room - sizes[place]
         if left < 0 or room < 0:

@@ -14,7 +14,13 @@ from typing import Any
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.momentum import MOMENTUM
-from dbdp.algorithms.families.preconditioned.pair_descent import ALL_STEPS, PairDescent, coordinates_of, reserved_for
+from dbdp.algorithms.families.preconditioned.pair_descent import (
+    ALL_STEPS,
+    MOST_EVALUATION,
+    PairDescent,
+    coordinates_of,
+    reserved_for,
+)
 from dbdp.algorithms.families.preconditioned.pair_descent import ENOUGH as ENOUGH_FOR_PAIRS
 from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
     LABEL_SHARE,
@@ -145,12 +151,15 @@ def _with_choice(request: Request, descent: SplineDescent, own: SplineSettings) 
         f"positive_weight = {request.positive_weight}": request.positive_weight != 1,
         f"radius = {request.radius}": request.radius is not None,
         f"passes = {own.passes}": own.passes is not None,
+        f"evaluation_share = {own.evaluation_share}, above {MOST_EVALUATION}": (own.evaluation_share or 0)
+        > MOST_EVALUATION,
     }
     if found := next((obstacle for obstacle, is_there in obstacles.items() if is_there), None):
         raise ValueError(f"pairs = {CHOSEN!r} does not support {found}; leave it out, or name pairs")
     least = ENOUGH_FOR_PAIRS * coordinates_of(descent.blocks)
     if descent.affordable < least or not facts.candidates or facts.rows > MOST_SUMMED:
-        return {"pair_choice": f"none: it needs {least:.0f} affordable dimensions, two columns and {MOST_SUMMED} rows"}
+        needed = f"{least:.0f} affordable dimensions, two columns and at most {MOST_SUMMED} rows"
+        return {"pair_choice": f"none: it needs {needed}"}
     public = {each.name: getattr(descent, each.name) for each in fields(SplineDescent)}
     changed = {
         "passes": ALL_STEPS,

@@ -14,6 +14,8 @@ from dbdp.learning.rows.features import CATEGORY, OUTSIDE, Categorical, Numeric
 from dbdp.registry.declarations import Declaration
 
 _WHOLE = ("smallint", "integer", "bigint")
+_LARGEST = {"smallint": 2.0**15 - 1, "integer": 2.0**31 - 1, "real": 3.4e38}  # of types that declared bounds may exceed
+_MOST = 2.0**63 - 1024  # of other whole numbers
 _DIGITS = 3  # of a number's place in its bin
 
 
@@ -53,7 +55,7 @@ def _of_label(declaration: Declaration, type_name: str) -> list[str]:
     if declaration.classes:
         return [_value(each, type_name) for each in declaration.classes]
     positive, negative = declaration.positive or "", declaration.negative
-    if negative is None:
+    if negative is None and not type_name.startswith("enum "):  # of which other values are not declared
         opposites = {"boolean": "false" if positive in ("true", "t") else "true", "text": OTHER}
         negative = opposites.get(type_name, "0" if positive != "0" else "1") if type_name else OTHER
     return [_value(positive, type_name), _value(negative, type_name)]
@@ -67,19 +69,22 @@ def _value(text: str | None, type_name: str) -> str:
 
 
 def _numbers(part: Numeric, type_name: str, codes: np.ndarray, random: np.random.Generator) -> list[str]:
-    """Return numbers that are uniform in their bins on the column's scale; null for its level."""
+    """Return numbers that are uniform in their bins on the column's scale, as far as its type has them; or null."""
     ends = np.array([part.lower, *part.edges, part.upper])
     is_number = codes < part.bins
     bins = np.minimum(codes, part.bins - 1)
-    if _is_whole(part, type_name):
+    is_whole = _is_whole(part, type_name)
+    if is_whole:
         first = np.ceil(ends[:-1])
         last = np.append(np.ceil(ends[1:-1]) - 1, np.floor(ends[-1]))
         first, last = np.minimum(first, np.floor(ends[1:])), np.maximum(first, last)
         drawn = first[bins] + np.floor(random.random(len(codes)) * (last - first + 1)[bins])
-        drawn = np.minimum(drawn, last[bins]).astype(np.int64)
+        drawn = np.minimum(drawn, last[bins])
     else:
         drawn = _within(part, ends, bins, random)
-    values = drawn.tolist()
+    largest = _LARGEST.get(type_name, _MOST if is_whole else math.inf)
+    drawn = np.clip(drawn, -largest, largest)
+    values = (drawn.astype(np.int64) if is_whole else drawn).tolist()
     if type_name == "boolean":
         values = [bool(value) for value in values]
     return [json.dumps(value) if shown else "null" for value, shown in zip(values, is_number.tolist(), strict=True)]
