@@ -115,12 +115,12 @@ def coded(
         slots = np.frombuffer(raw, elements)
         seen += len(slots)
         parts = [pair[0].coded(pair[1], slots["values"][:, at]) for at, pair in enumerate(pairs)]
-        found = np.column_stack([part[0] for part in parts])
+        found, positions = (np.array(each).T for each in zip(*parts, strict=True))  # each column is in one piece
         inside = (slots["header"][:, 0] != 0) & cohort.contains(
             slots["values"][:, len(codes) :], found[:, len(codes) :]
         )
-        positions = np.column_stack([part[1] for part in parts[: len(codes)]])
-        yield np.where(inside[:, None], found[:, : len(codes)], EMPTY), positions * inside[:, None]
+        found[~inside], positions[~inside] = EMPTY, 0.0
+        yield found[:, : len(codes)], positions[:, : len(codes)]
     records.check_seen(dataset, seen)
 
 
