@@ -35,9 +35,7 @@ def _root() -> np.ndarray:
     entries[0] = 1.0
     for power in range(1, _LARGEST):
         entries[power] = entries[power - 1] * (2 * power - 1) / (2 * power)
-    places = np.subtract.outer(np.arange(_LARGEST), np.arange(_LARGEST))
-    matrix = np.where(places >= 0, np.rint(entries * STEPS)[np.maximum(places, 0)], 0).astype(np.int64)
-    return _kept(matrix)
+    return _triangle(np.rint(entries * STEPS).astype(np.int64))
 
 
 @cache
@@ -48,8 +46,17 @@ def _turned_gram() -> np.ndarray:
 
 @cache
 def _inverse() -> np.ndarray:
-    ones = np.tril(np.ones((_LARGEST, _LARGEST)))
-    return _kept(np.tril(np.linalg.solve(_root().T / STEPS, ones.T).T))
+    entries, inverse = _root()[:, 0] / STEPS, np.zeros(_LARGEST)
+    inverse[0] = 1.0
+    for place in range(1, _LARGEST):
+        inverse[place] = -entries[1 : place + 1] @ inverse[:place][::-1]
+    return _triangle(np.cumsum(inverse))
+
+
+def _triangle(entries: np.ndarray) -> np.ndarray:
+    """Return the lower triangle with these entries along its diagonals."""
+    places = np.subtract.outer(np.arange(_LARGEST), np.arange(_LARGEST))
+    return _kept(np.where(places >= 0, entries[np.maximum(places, 0)], 0))
 
 
 def _kept(matrix: np.ndarray) -> np.ndarray:
