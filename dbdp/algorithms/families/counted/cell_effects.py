@@ -17,6 +17,7 @@ from dbdp.algorithms.stages.score_calibration import logistic
 
 WIDTHS = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])  # standard deviations of effects; 0 is none
 MOST = 5.0  # of an effect
+MOST_CELLS = 64  # of a column, of which effects have a mean of 0
 _ROUNDS, _STEP = 4, 1.0  # Newton's steps, and the longest
 _EMPTY = 1e-3  # of the rows, divided among the cells: no cell is empty
 _PSEUDO_COLUMNS = 0.3  # with each width, before any column is seen
@@ -73,12 +74,22 @@ def spread(tables: list[np.ndarray], found: list[np.ndarray]) -> float:
 
 
 @cache
-def _smooth_kernels(cells: int) -> tuple[np.ndarray, ...]:
-    """Return covariances of a line, and of smooth and rougher curves, each with a mean variance of 1."""
+def _kernels(cells: int, *, is_smooth: bool) -> tuple[np.ndarray, ...]:
+    """Return covariances of a line, and of smooth and rougher curves, or of independent effects."""
+    if not is_smooth:
+        return (np.eye(cells) if cells <= MOST_CELLS else np.ones(cells),)
     line, steps = np.linspace(-1.5, 1.5, cells), np.arange(cells)
     apart = np.abs(steps[:, None] - steps)
-    every = np.outer(line, line), np.exp(-apart / (cells / 2)), np.exp(-apart / (cells / 8))
-    return tuple(each / np.diagonal(each).mean() for each in every)
+    return np.outer(line, line), np.exp(-apart / (cells / 2)), np.exp(-apart / (cells / 8))
+
+
+def _centred(kernel: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return the covariance of effects with a mean of 0 over the rows, of a mean variance of 1; a diagonal stays."""
+    if kernel.ndim == 1:
+        return kernel
+    means = kernel @ shares
+    moved = kernel - means[:, None] - means + shares @ means
+    return np.asarray(moved / max(float(shares @ np.diagonal(moved)), _EMPTY))
 
 
 def _column(table: np.ndarray, noise: float, found: Totals, *, is_smooth: bool) -> _SeenColumn:
@@ -86,7 +97,8 @@ def _column(table: np.ndarray, noise: float, found: Totals, *, is_smooth: bool) 
     sums = found.rows * np.array([[1 - share], [share]])
     consistent = table + (sums - table.sum(axis=1, keepdims=True)) / cells
     rows = np.maximum(on_simplex(consistent.sum(axis=0) / found.rows), _EMPTY / cells) * found.rows
-    kernels = list(_smooth_kernels(cells)) if is_smooth else [np.ones(cells)]
+    shares = rows / rows.sum()
+    kernels = [_centred(kernel, shares) for kernel in _kernels(cells, is_smooth=is_smooth)]
     residual, information, variance = _residuals(consistent, rows, noise, np.full(cells, found.log_odds))
     evidence = [
         [_evidence(width**2 * kernel, residual, information, variance) for kernel in kernels] for width in WIDTHS

@@ -15,6 +15,7 @@ import numpy as np
 
 from dbdp.algorithms.declared_options import Options, OwnSettings, number, own_settings
 from dbdp.algorithms.families.counted.cell_effects import effects, spread, totals
+from dbdp.algorithms.families.preconditioned.spline_descent import KNOTS
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Layout, Pace, Progress, Rows, silent
 from dbdp.algorithms.stages.label_counts import LabelCounts
@@ -35,11 +36,21 @@ class CountSettings(OwnSettings):
     """What only naive_bayes has."""
 
     evaluation_share: float = number(
-        0.3, 0.01, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes"
+        0.2, 0.01, 0.9, "fraction of μ² for the table of scores that calibrates and evaluates classes"
     )
 
 
-OPTIONS = Options({"mechanism": (Gaussian.name,), "loss": (Logistic.name,)}, {}, CountSettings, least_signal=0.1)
+OPTIONS = Options(
+    {
+        "mechanism": (Gaussian.name,),
+        "loss": (Logistic.name,),
+        "projection_dimension": (),  # a projection mixes the columns
+        "projection_seed": (),
+    },
+    {"loss": "choose loss => 'logistic'"},
+    CountSettings,
+    least_signal=0.1,
+)
 
 
 def naive_bayes_plan(request: Request, facts: Facts) -> "CountedPlan":
@@ -65,7 +76,6 @@ def _checked(request: Request, facts: Facts) -> RowBlocks:
         "the label does not have two classes": not facts.is_classifier or facts.outputs > 1,
         "delta = 0, and it adds Gaussian noise": request.delta == 0,
         "it counts the values of columns, and the feature is an array": facts.blocks is None,
-        "a projection mixes its columns": request.projection_dimension is not None,
         "the dataset has no intercept": not facts.intercept,
     }
     found = next((obstacle for obstacle, is_there in obstacles.items() if is_there), None)
@@ -103,6 +113,7 @@ class Counted:
             "expected_passes": PASSES,
             "parameters": self.facts.dimension,
             "evaluation_share": self.evaluation_share,
+            "knots": KNOTS,
             "mechanism": Gaussian.name,
             "noise_scale": self.counts.noise.noise_scale,
         }
