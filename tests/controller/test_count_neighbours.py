@@ -78,3 +78,27 @@ def test_a_record_that_is_removed_moves_less(database, neighbours, monkeypatch):
     found = moved(database, ("low", "none"), monkeypatch)
     assert all(distance <= noise.sensitivity for distance, noise in found)
     assert found[0][0] == pytest.approx(np.sqrt(COLUMNS))
+
+
+def test_auto_counts_by_public_facts(connection, neighbours):
+    """A weak signal is counted, with knots; pairs, options that counts lack, and a tuning have steps as before."""
+    explain = "select dbdp.dp_explain(%s, epsilon => .1, delta => 1e-6{}) ->> 'algorithm'"
+    chosen = {
+        "": "naive_bayes",
+        ", pairs => 'none'": "naive_bayes",
+        ", pairs => 'x*c'": "preconditioned_gd",
+        ", radius => 3": "preconditioned_gd",
+        ", loss => 'huber_svm'": "preconditioned_gd",
+    }
+    for more, algorithm in chosen.items():
+        assert connection.execute(explain.format(more), ("counted_low",)).fetchone() == (algorithm,), more
+    tune = "select dbdp.dp_explain_tuning(%s, '[{}, {\"radius\": 9}]', epsilon => .1, delta => 1e-6) ->> 'method'"
+    assert connection.execute(tune, ("counted_low",)).fetchone() == ("shared_moment",)
+
+
+def test_a_counted_model_has_curves_and_figures(connection, database, neighbours):
+    model = database.train("counted_low", Request(0.1, 1e-6))
+    assert model.receipt["algorithm"] == "naive_bayes"
+    assert {"evaluation", "score_calibration"} <= set(model.receipt)
+    rows = [row for row in database.shapes(model.id) if row["column_name"] == "x"]
+    assert [row["x"] for row in rows] == pytest.approx(np.linspace(0, 10, 8))
