@@ -13,7 +13,7 @@ BUILD_FAILED = { echo "docker build failed: see its message above. If it could n
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-accuracy reproduce docs reference lint clean test-spark bench-spark
+.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-statistics bench-accuracy reproduce docs reference lint clean test-spark bench-spark
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
@@ -68,6 +68,9 @@ bench-scale:  ## time and memory against the number of rows, drawn and written t
 
 bench-spark:  ## speed on Apache Spark beside MLlib, written to build/bench-spark.json; ARGS may hold numbers of rows and other options
 	$(BOOTSTRAP) --extras spark && .venv/bin/python -m benchmarks.spark $(ARGS)
+
+bench-statistics:  ## describe, tables and synthetic rows beside OpenDP and SmartNoise, written to build/statistics; ARGS may hold options
+	$(PYTHON) dbdp/deployment/bootstrap.py build/statistics/venv --extras statistics && build/statistics/venv/bin/python -m benchmarks.statistics $(ARGS)
 
 bench-accuracy:  ## accuracy beside other systems, written to build/accuracy; ARGS may hold options, such as --only adult
 	$(BOOTSTRAP) --extras accuracy && .venv/bin/python -m benchmarks.accuracy $(ARGS)

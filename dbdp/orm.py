@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Engine, Integer, Text, event
 from sqlalchemy.ext.declarative import DeferredReflection
 from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, mapped_column
 
-__all__ = ["Allowance", "Base", "Charge", "Dataset", "Model", "Statistics", "Summary", "prepare"]
+__all__ = ["Allowance", "Base", "Charge", "Dataset", "Model", "ReleasedStatistic", "Statistics", "Summary", "prepare"]
 
 
 class Base(DeferredReflection, DeclarativeBase):
@@ -50,6 +50,13 @@ class Summary(Base):
     """A released summary that the role may use: a row of `dbdp.summaries_details`."""
 
     __tablename__ = "summaries_details"
+    id = mapped_column(BigInteger, primary_key=True)
+
+
+class ReleasedStatistic(Base):
+    """A released describe, table or distribution that the role may use: a row of `dbdp.statistics`."""
+
+    __tablename__ = "statistics"
     id = mapped_column(BigInteger, primary_key=True)
 
 

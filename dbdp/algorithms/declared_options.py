@@ -124,7 +124,7 @@ def anything(*names: str) -> dict[str, Values]:
 
 COMMON: dict[str, Values] = {
     **anything("epsilon", "delta", "algorithm", "projection_dimension", "projection_seed"),
-    **anything("name", "pairs", "pair_cells"),
+    **anything("name", "pairs", "pair_cells", "cohort"),
     "loss": tuple(LOSSES),
 }
 LEARNING = anything("regularisation", "huber_width", "positive_weight")  # of algorithms that use the features

@@ -131,6 +131,9 @@ class Request:
         The most cells of a pair.
     monotone : str | None
         Numbers that may only raise a score (1), or only lower it (-1), as JSON or as a mapping of columns.
+    cohort : str | None
+        Only rows that meet all of its conditions: column → [lower, upper] or a list of categories, as JSON or as a
+        mapping. How many rows that are stays private.
     """
 
     epsilon: float
@@ -163,11 +166,12 @@ class Request:
     pairs: str | None = None
     pair_cells: int | None = None
     monotone: str | None = None
+    cohort: str | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             object.__setattr__(self, each.name, plain(getattr(self, each.name)))
-        for name in ("settings", "monotone"):
+        for name in ("settings", "monotone", "cohort"):
             if isinstance(getattr(self, name), Mapping):
                 object.__setattr__(self, name, json.dumps(getattr(self, name)))
         if self.pairs is not None:
@@ -199,9 +203,9 @@ class Request:
 
     @property
     def naming(self) -> dict[str, Any]:
-        """The model name and column pairs, which are recorded in the plan but read by no algorithm."""
-        entries = {"name": self.name, "pairs": self.pairs, "pair_cells": self.pair_cells}
-        return {name: value for name, value in entries.items() if value is not None}
+        """The name, column pairs and cohort, which are recorded in the plan but read by no algorithm."""
+        names = "name", "pairs", "pair_cells", "cohort"
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def coding(self) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from dbdp.algorithms import PERTURBED_ONCE, Request, catalogue, settings
 from dbdp.algorithms.families.perturbed_objective.minimisation import minimise
 from dbdp.algorithms.families.perturbed_once.shared import PerturbedOnce
 from dbdp.algorithms.rows import Layout
-from dbdp.controller.facts import facts, paired
+from dbdp.controller.facts import facts, paired, within
 from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.learning.losses import Squared
 from dbdp.learning.objectives import Linear, Objective
@@ -77,7 +77,7 @@ def minimum(session: Session, name: str, request: Request) -> Baseline:
     Baseline
         The model, in the units of the columns.
     """
-    dataset, request = paired(_own(session, name), request)
+    dataset, request = paired(_own(session, name, request), request)
     public = facts(dataset, request)
     if request.loss is None and request.huber_width is None and not public.is_classifier:
         request = replace(request, loss=Squared.name)  # no noise depends on the loss
@@ -98,15 +98,15 @@ def _exact_scores(rows: PackedRows, models: np.ndarray, dataset: RegisteredDatas
     """Return errors, accuracy and the fraction of the majority class; the shares are of the rows with a label."""
     errors, counts = rows.errors(models), rows.label_counts(dataset.declaration.outputs)
     labelled = int(counts.sum())
-    unlabelled = 0 if dataset.capacity is None else dataset.rows - labelled  # empty slots among them
+    unlabelled = dataset.rows - labelled if dataset.capacity or dataset.cohort else 0  # empty slots among them
     right, some = dataset.rows - errors, max(labelled, 1)
     return errors - unlabelled, right / some, int(counts.max()) / some
 
 
-def _own(session: Session, name: str) -> RegisteredDataset:
-    """Return a dataset for a non-private computation; raise ValueError in the server, which must not run one."""
+def _own(session: Session, name: str, request: Request) -> RegisteredDataset:
+    """Return the rows of a request, for a computation without privacy; raise ValueError in the server."""
     session.check_exact_results()
-    return datasets.load(session, name)
+    return within(session, datasets.load(session, name), request.cohort)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Descent:
 
 def descent(session: Session, name: str, request: Request) -> Descent:
     """Train as a request plans it, release nothing, and return the objective after each epoch."""
-    dataset, request = paired(_own(session, name), request)
+    dataset, request = paired(_own(session, name, request), request)
     request, public = catalogue.with_exact_model(request), facts(dataset, request)
     catalogue.check(request, public)
     if request.algorithm not in PERTURBED_ONCE or request.shards > 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from dbdp.algorithms import AUTO, Facts, Request
 from dbdp.algorithms.catalogue import is_counted, signal_of
@@ -21,6 +22,8 @@ from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import pair_candidates, row_blocks
+from dbdp.registry.tables import coded_rows
+from dbdp.sessions.session import Session
 
 SPLINES = "private_splines"
 OF_KNOTS = (SPLINES, "naive_bayes")  # the algorithms of rows with knots
@@ -78,6 +81,18 @@ def _curves(declaration: Declaration) -> int:
 def _label_half(bounds: tuple[float, float] | None) -> float | None:
     """Return half of the range of the label's bounds; None for classes."""
     return None if bounds is None else bounds[1] / 2 - bounds[0] / 2
+
+
+def within(session: Session, dataset: RegisteredDataset, cohort: Any) -> RegisteredDataset:
+    """Return the dataset with a cohort, or unchanged for None; raise ValueError unless its rows can be told."""
+    if cohort is None:
+        return dataset
+    if session.engine is not None:
+        raise ValueError(
+            f"cohort = {cohort!r} is applied while PostgreSQL reads the rows, and Spark reads these; leave it out, or "
+            "call without Spark"
+        )
+    return replace(dataset, **coded_rows.cohort_of(dataset, cohort).as_data)
 
 
 def check_regression(dataset: RegisteredDataset) -> None:

@@ -288,8 +288,10 @@ def _side_by_side(
 
 def _options(dataset: RegisteredDataset, layout: Layout) -> dict[str, Any]:
     """Return the options of dbdp_internal.shuffle."""
-    own = layout.coding or dataset.declaration.coding
-    coding = {"coding": dict(own)} if own else {}
+    own = dict(layout.coding or dataset.declaration.coding)
+    if dataset.cohort is not None:
+        own = {"encoding": dataset.declaration.encoding} | own | {"cohort": dataset.cohort}
+    coding = {"coding": own} if own else {}
     projection = {"projection": asdict(layout.projection)} if layout.projection else {}
     flags = {name: True for name in ("marks", "in_places") if getattr(layout, name)}
     return {"rows": dataset.rows, "held": True, **flags} | coding | projection

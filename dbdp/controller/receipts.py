@@ -28,6 +28,7 @@ class Receipt:
     @classmethod
     def of(cls, dataset: RegisteredDataset, plan: dict[str, Any], guarantee: Release) -> "Receipt":
         """Return the receipt of a planned release, before its charge."""
+        plan = plan | _cohort(dataset, plan)
         notes = _warning(plan, guarantee.delta, dataset.budget.delta)
         return cls(dataset.name, plan, Price.of(dataset.budget, guarantee), dataset.relation, notes)
 
@@ -57,6 +58,15 @@ class Receipt:
         """The plan; with a capacity, which is an entry of its own, without the numbers of slots."""
         hidden = {"rows", "units"} if "capacity" in self.relation else set()
         return {name: value for name, value in self.plan.items() if name not in hidden}
+
+
+def _cohort(dataset: RegisteredDataset, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dataset's cohort, and what it costs, as entries of a plan; empty for all rows."""
+    if dataset.cohort is None:
+        return {}
+    cost = "costs nothing: charge and noise are those of all slots, and a row outside counts as a zero row"
+    forecast = "; predicted_loss assumes that all slots are inside, as the cohort's size is private"
+    return {"cohort": dict(dataset.cohort), "cohort_cost": cost + forecast * ("predicted_loss" in plan)}
 
 
 def _warning(plan: Mapping[str, Any], delta: float, most: float) -> dict[str, str]:

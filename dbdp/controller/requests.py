@@ -18,7 +18,7 @@ from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.controller import storing
 from dbdp.controller.charging import answering, charged, check_trainable, explained
-from dbdp.controller.facts import coded, coded_for_several
+from dbdp.controller.facts import coded, coded_for_several, within
 from dbdp.controller.packed_rows import PackedRows, packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics.summary_requests import known
@@ -43,7 +43,8 @@ class Planned:
     @classmethod
     def of(cls, session: Session, name: str, request: Request | TuningRequest | GroupsRequest) -> "Planned":
         """Plan a request; read no row and spend nothing."""
-        dataset = datasets.load(session, name)
+        cohort = request.cohort if isinstance(request, Request) else request.base.cohort
+        dataset = within(session, datasets.load(session, name), cohort)
         if isinstance(request, Request):
             dataset, request = coded(dataset, request)
             plan = algorithms.plan(request, known(session, dataset, request))
@@ -142,6 +143,11 @@ def train_groups(
 def _plan_groups(session: Session, dataset: RegisteredDataset, request: GroupsRequest, facts: Facts) -> GroupsPlan:
     if session.engine is not None:
         raise ValueError("groups are trained only in PostgreSQL; register the rows of each group as a dataset")
+    if dataset.cohort is not None:
+        raise ValueError(
+            f"cohort = {request.base.cohort!r} is for one model, and groups are trained on all of their rows; leave it "
+            "out, or train a model of the cohort with dbdp.dp_train"
+        )
     sizes = grouping.sizes(session, dataset, request.group_by, request.groups)
     return groups.groups_plan(request, facts, sizes, is_private=grouping.is_private(dataset, request.group_by))
 

@@ -50,6 +50,8 @@ HELP = {  # {values} stands for those that algorithms declare, whose modules are
     "pair_cells": "Most cells of a pair; default 20, 64 of named pairs, 400 of chosen pairs. Numbers are cut in bins, "
     "and categories merged in the declared order.",
     "monotone": 'Columns that may only raise a score, or only lower it, as JSON, such as {"age": 1, "hours": -1}.',
+    "cohort": 'Only rows that meet all of its conditions, as JSON, such as {"age": [18, 65], "ward": ["A", "B"]}. '
+    "How many rows that are stays private; the charge and the noise are those of all rows.",
     "name": "Name of the model, such as readmission; each further training run under it is a new version.",
 }
 _SQL_TYPES = {float: "float8", int: "int", str: "text"}
@@ -61,10 +63,11 @@ def check_without_columns(request: Request) -> None:
         raise ValueError(
             f"pairs = {request.pairs!r} need the columns of a dataset; leave them out, or call dbdp.dp_explain"
         )
-    if request.monotone is not None:
-        raise ValueError(
-            f"monotone = {request.monotone!r} needs the columns of a dataset; leave it out, or call dbdp.dp_explain"
-        )
+    for name in ("monotone", "cohort"):
+        if (value := getattr(request, name)) is not None:
+            raise ValueError(
+                f"{name} = {value!r} needs the columns of a dataset; leave it out, or call dbdp.dp_explain"
+            )
 
 
 def description_of(name: str) -> str:
@@ -97,7 +100,8 @@ def sql_parameters(*, without: tuple[str, ...] = ()) -> str:
     lines = []
     for each, kind in options(without=without):
         default = None if each.default is MISSING else each.default  # dbdp refuses null by name
-        lines.append(f"  {each.name} {_SQL_TYPES[kind]} default {_literal(default)}")
+        type_name = "jsonb" if each.name == "cohort" else _SQL_TYPES[kind]
+        lines.append(f"  {each.name} {type_name} default {_literal(default)}")
     return ",\n".join([*lines, "  regularization float8 default null"])  # a synonym
 
 

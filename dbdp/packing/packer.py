@@ -30,7 +30,7 @@ from dbdp.packing.writers import BlockWriter
 from dbdp.privacy import shuffling
 from dbdp.privacy.accounting.padding import GROUP
 from dbdp.registry.datasets import Group, RegisteredDataset
-from dbdp.registry.tables import records
+from dbdp.registry.tables import coded_rows, records
 from dbdp.sessions.server import SpiSession
 
 
@@ -112,6 +112,7 @@ class _Packing:
         self._stride = blocks.stride_of(encoder.dimension)
         self._row_bytes = blocks.row_bytes(encoder.dimension)
         self._memory = pack_memory(session)
+        self._inside = coded_rows.inside(session, dataset)
 
     def in_fresh_order(self, store: BlockWriter, *, secret: bool) -> None:
         """Pack all rows: in a secret order, which no call can repeat, or as they are read."""
@@ -277,7 +278,8 @@ class _Packing:
         elif self._dataset.group:
             pieces = self._read_group(self._dataset.group)
         else:
-            pieces = records.read(self._session, self._dataset, self._of_records, memory=self._memory, key=key)
+            how: dict[str, Any] = {"memory": self._memory, "key": key, "inside": self._inside}
+            pieces = records.read(self._session, self._dataset, self._of_records, **how)
         for first, raw in pieces:
             yield first, raw
             self._reporter.report("shuffle", first + len(raw) // self._encoder.record_bytes, self._dataset.rows)

@@ -67,6 +67,7 @@ class Coding:
     pair_weight: float = EARLIER_WEIGHT  # that of each pair
     pair_bins: int = 0  # bins of a number with knots in a pair; 0 is the usual number
     label_bins: int = 0  # of a label that is a number, see `Declaration.label_bins`
+    cohort: Mapping[str, Any] | None = None  # the rows that have an answer, see `RegisteredDataset.cohort`
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -75,9 +76,10 @@ class Coding:
         return {each.name: values[each.name] for each in fields(self) if values[each.name] != each.default}
 
     def of(self, dataset: RegisteredDataset) -> RegisteredDataset:
-        """Return the dataset with this encoding and these features."""
+        """Return the dataset with this encoding, these features and this cohort."""
         how = {name: getattr(self, name) for name in ("pairs", *PAIRED, "label_bins")}
-        return replace(dataset, declaration=dataset.declaration.recoded(self.encoding, self.features, **how))
+        declaration = dataset.declaration.recoded(self.encoding, self.features, **how)
+        return replace(dataset, declaration=declaration, cohort=self.cohort or dataset.cohort)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def _poisson(option: Any) -> Poisson:
 
 def _coding(option: Any) -> Coding:
     if not isinstance(option, dict) or not {"encoding"} <= set(option) <= {each.name for each in fields(Coding)}:
-        more = '"features", "pairs", "pair_cells", "pair_weight", "pair_bins" and "label_bins"'
+        more = '"features", "pairs", "pair_cells", "pair_weight", "pair_bins", "label_bins" and "cohort"'
         raise ValueError(f'coding needs "encoding", and may have {more}')
     return Coding(**option)
 

@@ -46,6 +46,9 @@ class RegisteredDataset:
     column_types: Mapping[str, str] = field(default_factory=dict)
     unit: Unit | None = None  # the unit of privacy; None is one row
     group: Group | None = None  # the group; None is all rows
+    # A public condition on declared columns, see `statistics.cohorts`: a row outside is packed as one without an
+    # answer. None is all rows.
+    cohort: Mapping[str, Any] | None = None
     # The server answers at multiples of so many seconds after each charge; None: as soon as it can.
     answer_seconds: int | None = None
     # Rényi orders of the caller's allowances by role, where they have their own.
@@ -87,8 +90,8 @@ class RegisteredDataset:
 
     @property
     def has_public_rows(self) -> bool:
-        """Whether the number of records is public: without a capacity, where each unit is one row."""
-        return self.unit is None and self.capacity is None
+        """Whether the number of records is public: without capacity and cohort, where each unit is one row."""
+        return self.unit is None and self.capacity is None and self.cohort is None
 
 
 _LOAD = """

@@ -7,12 +7,14 @@ NULL, and an infinity is outside. Shapes: values and codes (n,).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dbdp.checks import nearest
 from dbdp.learning.rows.features import ASINH, LINEAR, Categorical, Numeric
+from dbdp.statistics import _sums as compiled
 
 EMPTY, NULL, OTHER, FIRST = 0, 1, 2, 3
 NO_VALUE, NO_CATEGORY, EVERY = "(null)", "(other)", "(all)"  # as results write them
@@ -51,7 +53,7 @@ class NumberCode:
         """Number of codes."""
         return FIRST + self.cells
 
-    @property
+    @cached_property
     def edges(self) -> np.ndarray:
         """Where the inner cells begin, and the last one ends, shape (inner + 1,), in the column's units."""
         if self.is_whole:
@@ -80,14 +82,18 @@ class NumberCode:
 
     def coded(self, values: np.ndarray) -> np.ndarray:
         """Return the codes of numbers; a cell has its lower edge, and the last inner one the upper bound too."""
-        edges = self.edges
-        edges[-1] = np.nextafter(edges[-1], np.inf)
-        return np.where(np.isnan(values), NULL, FIRST + np.searchsorted(edges, values, side="right"))
+        found: np.ndarray = compiled.cells(values, self._borders, FIRST, NULL)
+        return found
+
+    @cached_property
+    def _borders(self) -> np.ndarray:
+        """The least number of each cell but the first, shape (inner + 1,)."""
+        return np.append(self.edges[:-1], np.nextafter(self.edges[-1], np.inf))
 
     def positions(self, values: np.ndarray) -> np.ndarray:
         """Return the positions of numbers, clipped to the bounds; 0 for NaN."""
-        clipped = np.clip(values, self.lower, self.upper)
-        return np.nan_to_num(np.clip((clipped - self.middle) / self.half, -1.0, 1.0))
+        found: np.ndarray = compiled.positions(values, self.lower, self.upper, self.middle, self.half)
+        return found
 
 
 @dataclass(frozen=True)
@@ -122,10 +128,11 @@ class CategoryCode:
 
     def coded(self, values: np.ndarray, numbers: Sequence[float], absent: float) -> np.ndarray:
         """Return the codes of values that are stored as the numbers of the categories, or `absent` for NULL."""
-        order = np.argsort(numbers)
-        places = np.minimum(np.searchsorted(np.asarray(numbers)[order], values), len(order) - 1)
-        found = np.asarray(numbers)[order][places] == values
-        return np.where(values == absent, NULL, np.where(found, FIRST + order[places], OTHER))
+        known = np.array([absent, *numbers])
+        order = np.argsort(known)
+        codes = np.array([NULL, *range(FIRST, FIRST + len(numbers))])
+        found: np.ndarray = compiled.matches(values, known[order], codes[order], OTHER)
+        return found
 
 
 Code = NumberCode | CategoryCode

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dbdp.statistics.coded_columns import EMPTY, FIRST, NULL, Code, NumberCode
+from dbdp.statistics import _sums as compiled
+from dbdp.statistics.coded_columns import EMPTY, FIRST, Code, NumberCode
 
 STEPS = 1 << 20  # of each number: sums of whole steps are exact, in any order
 _HALF = 20
@@ -25,18 +26,12 @@ def rounded(sums: np.ndarray, powers: int) -> np.ndarray:
     return (sums + (1 << (bits - 1))) >> bits
 
 
-def number_sums(positions: np.ndarray, weights: np.ndarray, unit_rows: int) -> np.ndarray:
-    """Return Σ wt and Σ wt² in steps, shape (2,): a unit's own sums are rounded, its rows' are exact.
-
-    t is rounded to a step first, which leaves it in [-1, 1]. With Σw ≤ 2²⁰ no product exceeds 2⁶⁰.
-    """
-    steps = np.rint(positions * STEPS).astype(np.int64)
-    by_unit = (weights * steps).reshape(-1, unit_rows).sum(axis=1), (weights * steps**2).reshape(-1, unit_rows).sum(1)
-    return np.array([rounded(each, power).sum() for power, each in enumerate(by_unit, 1)])
-
-
 class ColumnSums:
-    """The sums of a describe, added up batch by batch: for each column, and of the rows."""
+    """The sums of a describe, added up batch by batch: for each column, and of the rows.
+
+    Of a number they are Σ wt and Σ wt² in steps: a unit's own sums are rounded, its rows' are exact. t is rounded to a
+    step first, which leaves it in [-1, 1]. With Σw ≤ 2²⁰ no product exceeds 2⁶⁰.
+    """
 
     def __init__(self, codes: Sequence[Code], unit_rows: int) -> None:
         self.codes, self.unit_rows = codes, unit_rows
@@ -49,12 +44,8 @@ class ColumnSums:
         weights = weights_of(codes[:, 0] != EMPTY, self.unit_rows)
         self.rows += int(weights.sum())
         for place, code in enumerate(self.codes):
-            counts = np.bincount(codes[:, place], weights, code.codes)
-            self.counts[place] += counts.astype(np.int64)
+            found = codes[:, place]
+            compiled.add_counts(found, weights, self.counts[place])
             if isinstance(code, NumberCode):
-                weighted = weights * (codes[:, place] >= FIRST)
-                self.moments[place] += number_sums(positions[:, place], weighted, self.unit_rows)
-
-    def nulls(self, place: int) -> int:
-        """Return the NULLs of a column, in steps."""
-        return int(self.counts[place][NULL])
+                of_units = weights, self.unit_rows, FIRST, _HALF
+                compiled.add_moments(found, positions[:, place], *of_units, self.moments[place])

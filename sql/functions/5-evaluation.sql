@@ -31,7 +31,8 @@ create or replace function dbdp.dp_score(
   epsilon float8,
   delta float8 default 0,
   bins int default 50,
-  positive text default null
+  positive text default null,
+  cohort jsonb default null
 ) returns json
 language plpython3u
 set client_min_messages = error
@@ -41,9 +42,9 @@ as $body$
 @refusing functions.dp_score@
 $body$;
 @end@
-comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text) is
+comment on function dbdp.dp_score(bigint, text, text, float8, float8, int, text, jsonb) is
 'a noisy score of a released model on a registered dataset, charged to its budget. metric is accuracy, confusion, auc or calibration (both from one histogram of bins), mean_absolute_error, mean_squared_error, rmse or r2 (both from one table of residuals). See docs/evaluation.md';
-comment on function dbdp.dp_score(text, text, text, float8, float8, int, text) is
+comment on function dbdp.dp_score(text, text, text, float8, float8, int, text, jsonb) is
 'dp_score of a model by its name, or by name@version';
 
 @each type: bigint; text do@
@@ -53,7 +54,8 @@ create or replace function dbdp.evaluate(
   epsilon float8,
   delta float8 default 0,
   bins int default 20,
-  threshold float8 default 0.5
+  threshold float8 default 0.5,
+  cohort jsonb default null
 ) returns table (figure text, value float8, plus_minus float8)
 language plpython3u
 set client_min_messages = error
@@ -63,9 +65,9 @@ as $body$
 @refusing functions.evaluate@
 $body$;
 @end@
-comment on function dbdp.evaluate(bigint, text, float8, float8, int, float8) is
-'figures of a released model on a registered dataset, for one charge, listed in dbdp.history: accuracy, fraction of the majority class and, for a binary label, AUC, and precision, recall and F1 of the positive class at the threshold; for a number RMSE and R². 95 % of the time, noise moves each by less than plus_minus';
-comment on function dbdp.evaluate(text, text, float8, float8, int, float8) is
+comment on function dbdp.evaluate(bigint, text, float8, float8, int, float8, jsonb) is
+'figures of a released model on a registered dataset, for one charge, listed in dbdp.history: accuracy, fraction of the majority class and, for a binary label, AUC, and precision, recall and F1 of the positive class at the threshold; for a number RMSE and R². 95 % of the time, noise moves each by less than plus_minus. cohort names conditions that rows must meet, as in dp_describe';
+comment on function dbdp.evaluate(text, text, float8, float8, int, float8, jsonb) is
 'evaluate a model by its name, or by name@version';
 
 create or replace function dbdp.dp_explain_score(
@@ -74,7 +76,8 @@ create or replace function dbdp.dp_explain_score(
   epsilon float8,
   delta float8 default 0,
   bins int default 50,
-  positive text default null
+  positive text default null,
+  cohort jsonb default null
 ) returns json
 language plpython3u
 set client_min_messages = error
@@ -111,7 +114,7 @@ comment on function dbdp.dp_class_balance is
 'noisy number of rows of each class of a registered dataset, charged to its budget, and the positive_weight that balances a binary label';
 
 create or replace function dbdp.dp_summarize(
-  dataset text, epsilon float8, delta float8, bins json default null, out summary bigint, out coordinates int, out noise_scale float8
+  dataset text, epsilon float8, delta float8, bins json default null, cohort jsonb default null, out summary bigint, out coordinates int, out noise_scale float8
 )
 language plpython3u
 set client_min_messages = error
@@ -121,7 +124,7 @@ as $body$
 @refusing functions.dp_summarize@
 $body$;
 comment on function dbdp.dp_summarize is
-'charge once, and release a noisy second moment of the rows and labels of a registered dataset. Results that summary_linreg, summary_pca, summary_correlations and training with summary => compute from it are free. bins divides numbers, for tables by them: a number of bins for each, or an object from columns to numbers. See docs/guides/summaries.md';
+'charge once, and release a noisy second moment of the rows and labels of a registered dataset. Results that summary_linreg, summary_pca, summary_correlations and training with summary => compute from it are free. bins divides numbers, for tables by them: a number of bins for each, or an object from columns to numbers. cohort names conditions that rows must meet, as in dp_describe. See docs/guides/summaries.md';
 
 -- With the caller's rights: they read the release alone.
 create or replace function dbdp.summary_linreg(

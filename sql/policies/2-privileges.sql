@@ -120,8 +120,8 @@ to dbdp_owner;
 
 grant execute on function
   dbdp.dp_train, dbdp.dp_logreg, dbdp.dp_svm, dbdp.dp_linreg, dbdp.dp_tune, dbdp.dp_explain, dbdp.dp_explain_tuning,
-  dbdp.dp_score(bigint, text, text, float8, float8, int, text), dbdp.dp_score(text, text, text, float8, float8, int, text),
-  dbdp.evaluate(bigint, text, float8, float8, int, float8), dbdp.evaluate(text, text, float8, float8, int, float8),
+  dbdp.dp_score(bigint, text, text, float8, float8, int, text, jsonb), dbdp.dp_score(text, text, text, float8, float8, int, text, jsonb),
+  dbdp.evaluate(bigint, text, float8, float8, int, float8, jsonb), dbdp.evaluate(text, text, float8, float8, int, float8, jsonb),
   dbdp.dp_explain_score, dbdp.dp_class_balance, dbdp.dp_summarize,
   dbdp.dp_describe, dbdp.dp_table, dbdp.dp_explain_table, dbdp.dp_quantiles, dbdp.dp_explain_quantiles,
   dbdp.dp_train_groups, dbdp.dp_explain_groups,

@@ -4,7 +4,7 @@
 alter table dbdp.model_name add column if not exists folded text;
 create unique index if not exists model_name_folded on dbdp.model_name (folded);
 
--- dp_linreg has the option loss, evaluate a threshold, dp_summarize bins, and what has pairs has the option monotone too.
+-- dp_linreg has the option loss, evaluate a threshold, dp_summarize bins, and trainings, scores and summaries a cohort.
 -- As long as the former functions are there too, a call of them is ambiguous.
 do $regression$
 declare
@@ -15,9 +15,9 @@ begin
     from pg_catalog.pg_proc as p
     where p.pronamespace in ('dbdp'::pg_catalog.regnamespace, 'dbdp_internal'::pg_catalog.regnamespace)
     and (p.proname in ('dp_linreg', 'try_dp_linreg') and not 'loss' = any (p.proargnames)
-      or 'pairs' = any (p.proargnames) and not 'monotone' = any (p.proargnames)
-      or p.proname in ('evaluate', 'try_evaluate') and not 'threshold' = any (p.proargnames)
-      or p.proname in ('dp_summarize', 'try_dp_summarize') and not 'bins' = any (p.proargnames))
+      or ('pairs' = any (p.proargnames)
+        or p.proname ~ '^(try_)?(evaluate|dp_score|dp_explain_score|dp_summarize)$')
+      and not 'cohort' = any (p.proargnames))
   loop
     execute pg_catalog.format('drop function %s', old);
   end loop;

@@ -88,8 +88,12 @@ def test_candidates_are_pairs_of_columns_with_groups():
 
 
 def test_rows_have_the_groups_that_predictions_have():
-    """Of numbers between and at the edges of bins, of categories and of an undeclared one."""
+    """Of numbers between and at the edges of bins, of categories and of an undeclared one.
+
+    Packed rows are rounded to 2⁻²⁴: numbers are at an edge, or a 256th of a bin from it.
+    """
     values = of_columns(2000)
+    values[:, :2] = np.rint(values[:, :2] * 4096 / (1, 10)) * (1, 10) / 4096
     values[:50, 0], values[:50, 1] = np.arange(50) % 17 / 16, np.arange(50) % 17 / 1.6 - 5
     values[50:60, 3] = 7
     chosen = CURVED.with_pairs([each.names for each in CANDIDATES], 400, bins=16)

@@ -167,7 +167,7 @@ def command_line(*words: str) -> Any:
 
 def test_these_requests_set_every_option_and_loss():
     assert {loss for _, loss in ONE_LOSS_EACH} == set(LOSSES)
-    of_releases = {"summary", "name", "pairs", "pair_cells", "monotone"}  # test_summaries.py, test_names.py, …
+    of_releases = {"summary", "name", "pairs", "pair_cells", "monotone", "cohort"}  # test_summaries.py, …
     assert {name for options in REQUESTS.values() for name in options} | {"epsilon"} | of_releases == set(OPTIONS)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from dbdp import orm
 from dbdp.interfaces.python.client.database import Database
 
-MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Summary, orm.Allowance, orm.Statistics)
+MODELS = (orm.Dataset, orm.Charge, orm.Model, orm.Summary, orm.ReleasedStatistic, orm.Allowance, orm.Statistics)
 
 
 @pytest.fixture(autouse=True)

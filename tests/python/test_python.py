@@ -267,6 +267,7 @@ def test_a_type_checker_sees_the_keywords_of_the_estimators(estimator, typed):
             "settings",
             "pairs",
             "monotone",
+            "cohort",
         ):  # which take others too
             assert hints[name] == each.annotation, name
 

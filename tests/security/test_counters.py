@@ -60,8 +60,9 @@ STATISTICS = {  # of columns, by key
     "describe of columns": "select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)",
     "quantiles": "select * from dbdp.dp_quantiles(%s, 'z', '{.1,.5}', epsilon => %s, delta => %s)",
     "table of a cohort": """select * from dbdp.dp_table(%s, '{g,y}', epsilon => %s, delta => %s,
-    measures => '{count,mean z}', cohort => '{"z": [0, 0.3]}', bins => 2)""",
+    measures => '{count,mean z}', cohort => '{"z": [0, 0.02]}', bins => 2)""",
 }
+COHORT = '{"z": [0, 0.02]}'  # the changed record is inside on one table, and outside on the other
 
 
 def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
@@ -95,6 +96,12 @@ def calls() -> dict[str, tuple[str, tuple[Any, ...]]]:
     found["describe"] = ("select * from dbdp.dp_describe(%s, epsilon => %s, delta => %s)", (EPSILON, DELTA))
     found["table"] = ("select * from dbdp.dp_table(%s, '{y}', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     found |= {key: (sql, (EPSILON, DELTA)) for key, sql in STATISTICS.items()}
+    for name in ("bolt_on", "private_splines"):
+        found[f"{name} of a cohort"] = (train.format("cohort => %s"), (EPSILON, DELTA, name, COHORT))
+    found["summary of a cohort"] = (
+        "select * from dbdp.dp_summarize(%s, epsilon => %s, delta => %s, cohort => %s)",
+        (EPSILON, DELTA, COHORT),
+    )
     found["bounds"] = ("select dbdp.dp_bounds(%s, 'z', epsilon => %s, delta => %s)", (EPSILON, DELTA))
     return found
 
@@ -141,6 +148,8 @@ FEATURES = {  # by kind, for what does not train on an array
 }
 KIND_OF = {  # of a call's key
     **dict.fromkeys([*OF_COLUMNS, *STATISTICS, "private_splines of chosen pairs"], "columns"),
+    "private_splines of a cohort": "columns",
+    **dict.fromkeys(["bolt_on of a cohort", "summary of a cohort"], "numbers"),  # of an array, which is out of line
     "private_splines of several classes": "classes",
 }
 

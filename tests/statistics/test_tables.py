@@ -156,7 +156,7 @@ def noise_added(plan, exact):
 
 # --- intervals ----------------------------------------------------------------------------------------------
 
-RELEASES = 400
+RELEASES, MANY_RELEASES = 400, 10_000
 SAMPLED = {
     "Gaussian counts": plan_of(WARD, population=Population(3000)),
     "Laplace counts": plan_of(WARD, delta=0.0, population=Population(3000)),
@@ -167,7 +167,7 @@ SAMPLED = {
 }
 
 
-def misses_of(plan, factor):
+def misses_of(plan, factor, releases=RELEASES):
     """How many figures are further from those without noise than their ±, of all figures with a ±."""
     random = np.random.default_rng()
     columns = [random.integers(NULL, axis.code.codes, 3000) for axis in plan.axes]
@@ -175,7 +175,7 @@ def misses_of(plan, factor):
     exact = released(plan, [list(row) for row in zip(*columns, *numbers, strict=True)])
     truth = list(table_figures.figures_of(plan, exact))
     missed = np.zeros(len(truth))
-    for _ in range(RELEASES):
+    for _ in range(releases):
         noisy = exact + factor * (noise_added(plan, exact) - exact)
         found = table_figures.figures_of(plan, noisy)
         missed += [
@@ -191,6 +191,16 @@ def test_each_figure_is_covered_in_19_releases_of_20(name):
     misses = misses_of(SAMPLED[name], 1.0)
     least, most = binom.ppf([ALARM / 60, 1 - ALARM / 60], RELEASES, [0.025, 0.06])  # at least 1 of 400
     assert ((least <= misses) & (misses <= most)).all(), misses
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", SAMPLED)
+def test_coverage_of_tables_is_94_to_97_percent(name):
+    """Whole numbers add up to one percent. With 20 % more noise 90 % would be covered, which is seen."""
+    least, most = binom.ppf([ALARM / 60, 1 - ALARM / 60], MANY_RELEASES, [0.02, 0.065])
+    misses = misses_of(SAMPLED[name], 1.0, MANY_RELEASES)
+    assert ((least <= misses) & (misses <= most)).all(), misses / MANY_RELEASES
+    assert (misses_of(SAMPLED[name], 1.25, MANY_RELEASES) > most).mean() > 0.5
 
 
 def test_tables_with_a_third_of_the_noise_would_be_seen():
@@ -266,7 +276,7 @@ def outside(code, numbers, factor):
     """How often each quantile of the rows is outside its interval."""
     plan, sums, missed = quantile_plan(code), quantile_plan(code).sums(), np.zeros(len(PROBABILITIES))
     sums.add(code.coded(numbers)[:, None], code.positions(numbers)[:, None])
-    exact = np.array(plan.release(sums))
+    exact = prefix_sums.transformed(sums.counts[0][FIRST:]) / STEPS
     for _ in range(FEW):
         noisy = plan.release(sums)
         noisy = noisy + (factor - 1) * (noisy - exact)
@@ -284,8 +294,8 @@ def test_intervals_of_quantiles_hold_them_in_19_releases_of_20(values):
         assert (outside(code, numbers, 1.0) <= binom.ppf(1 - ALARM, FEW, 0.05)).all()
 
 
-def test_quantiles_with_three_times_the_noise_would_be_seen(values):
-    assert (outside(COST, values[0], 3.0) > binom.ppf(1 - ALARM, FEW, 0.05)).all()
+def test_quantiles_with_six_times_the_noise_would_be_seen(values):
+    assert (outside(COST, values[0], 6.0) > binom.ppf(1 - ALARM, FEW, 0.05)).all()
 
 
 def test_quantiles_are_not_much_wider_than_their_noise(values):

@@ -58,7 +58,7 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
 
     Parameters
     ----------
-    requests : JSON list of requests; all of them have the same shards and the same projection
+    requests : JSON list of requests; all of them have the same shards, projection and cohort
     orders : hexadecimal keys of the order of the rows, one for each epoch, the last for all that follow;
         without any the order is secret, and each request has one of its own
     fault : a fault to plant in what is executed, see `FAULTS`
@@ -72,14 +72,14 @@ def train_exactly(name: str, requests: str, orders: list[str], fault: str | None
     if "DIRECTORY" not in sys.path:
         sys.path.insert(0, "DIRECTORY")
     from dbdp import algorithms
-    from dbdp.controller.facts import facts
+    from dbdp.controller.facts import facts, within
     from dbdp.controller.packed_rows import packed_rows
     from dbdp.interfaces.sql.boundary import session
     from dbdp.learning import kernels
     from dbdp.registry import datasets
 
-    dataset, models_of_requests = datasets.load(session, name), []
-    given = [algorithms.Request(**each) for each in json.loads(requests)]
+    given, models_of_requests = [algorithms.Request(**each) for each in json.loads(requests)], []
+    dataset = within(session, datasets.load(session, name), given[0].cohort)
     plans = [algorithms.plan(each, facts(dataset, each)) for each in given]
     if not orders:
         return json.dumps([in_secret_order(session, dataset, plan) for plan in plans])

@@ -30,6 +30,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "pairs": {"pairs": "none"},
     "pair_cells": {"pair_cells": 12, "pairs": "none"},
     "monotone": {"monotone": '{"u": 1}'},
+    "cohort": {"cohort": '{"u": [0, 1]}'},
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},

@@ -37,6 +37,7 @@ class World:
         for name, content in self.files.items():
             (folder / name).write_text(content)
 
+    cohort: ClassVar = json.dumps({"a": [0, 0.5], "y": ["1"]})
     files: ClassVar = {
         "features.json": json.dumps({"a": [0, 1], "b": [0, 1]}),
         "corrected.json": json.dumps({"a": [0, 2], "b": [0, 1]}),
@@ -86,6 +87,7 @@ class World:
             "train": [
                 *([role, "d", *quick, "--shards", n] for role, n in (("alice", 1), ("bob", 1), ("alice", 2))),
                 *([role, "d", "--epsilon", 1, "--delta", 1e-6] for role in ("alice", "bob")),
+                *([role, "d", *quick, "--cohort", self.cohort] for role in ("alice", "bob")),
             ],
             "train-groups": [["alice", "d", "--group-by", "g", "--group", "a", "--group", "b", *quick]],
             "tune": [["alice", "d", "--candidates", candidates, *quick]],
@@ -100,8 +102,8 @@ class World:
             "ledger": [["alice", "d"]],
             "check-ledger": [["alice"], ["postgres"]],
             "allowances": [["alice"]],
-            "score": [["alice", "MODEL", "d", "--epsilon", 1]],
-            "evaluate": [["alice", "MODEL", "d", "--epsilon", 1]],
+            "score": [["alice", "MODEL", "d", "--epsilon", 1, *more] for more in ([], ["--cohort", self.cohort])],
+            "evaluate": [["alice", "MODEL", "d", "--epsilon", 1, *more] for more in ([], ["--cohort", self.cohort])],
             "weights": [["alice", "MODEL"]],
             "shapes": [["alice", "MODEL"], ["alice", "MODEL", "--importance"]],
             "plot shapes": [["alice", "MODEL", self.folder / "x.png"]],
@@ -116,7 +118,7 @@ class World:
             "describe": [["alice", "d", "--epsilon", 1, "--delta", 1e-6]],
             "table": [["alice", "d", "--by", "y", "--mean", "a", "--epsilon", 1, "--delta", 1e-6]],
             "quantiles": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
-            "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6, "--bins", 2]],
+            "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6, "--bins", 2, "--cohort", self.cohort]],
             "summary": [["alice", "MODEL"], ["alice", "MODEL", "--by", "y"]],
             "fake": [
                 ["alice", "MODEL", "--rows", 2],

@@ -134,7 +134,15 @@ def test_on_a_telephone_nothing_is_wider_than_the_screen(browser, address, peopl
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     with people.login("owner") as session:
         session.execute(f"create table {people.schema}.fresh (a_column_of_a_long_name float8, x float8[], y text)")
-    pages = ["datasets", "budgets", "ledger", "models", "allowances", f"model?id={people.models['owner']}"]
+    pages = [
+        "datasets",
+        "budgets",
+        "ledger",
+        "models",
+        "statistics",
+        "allowances",
+        f"model?id={people.models['owner']}",
+    ]
     pages += [f"dataset?name={people.dataset}", f"plan?dataset={people.dataset}&epsilon=1", "overview"]
     pages += [f"register?source={people.schema}.fresh", f"renew?dataset={people.dataset}"]
     pages += [f"score?model={people.models['owner']}&metric=auc&epsilon=1"]

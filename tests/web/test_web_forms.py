@@ -129,7 +129,7 @@ class Ending(Job):
 
 
 def test_a_job_that_just_ended_is_shown_by_the_next_look(owner, people, monkeypatch):
-    job = Ending("1", "The training", result={"onward": f"/model?id={people.models['owner']}"})
+    job = Ending("1", "The training", result={"released": "model", "onward": f"/model?id={people.models['owner']}"})
     monkeypatch.setattr(Jobs, "find", lambda *_: job)
     first, second = owner.get("/job?number=1"), owner.get("/job?number=1")
     assert first.status_code == 200 and "refresh" in first.headers

@@ -22,10 +22,10 @@ from dbdp.interfaces.web.serving import TimedProtocol
 pytestmark = pytest.mark.security
 MOST_READ = 2**20  # bytes: what a socket and the server's reading at a time may hold of what was sent
 MOST_POURED = 50 * 2**20
-LISTS = ("/datasets", "/budgets", "/ledger", "/models", "/allowances")
+LISTS = ("/datasets", "/budgets", "/ledger", "/models", "/statistics", "/allowances")
 FORMS = (
     *("/allowances/grant", "/allowances/revoke", "/predictions/grant", "/predictions/revoke", "/sign-out"),
-    *("/train", "/job/stop", "/score", "/register", "/renew"),
+    *("/train", "/job/stop", "/score", "/describe", "/register", "/renew"),
 )
 SQL = ["'; select pg_sleep(60); --", "x' or '1'='1') or true -- $1 %s {} \\'"]
 
@@ -42,7 +42,9 @@ def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
     grant = {"dataset": name, "role": people.names["odd"]}
     lists = [(path, {}) for path in (*LISTS, "/overview", "/plan", "/register")]
     results = [(path, {"search": ODD}) for path in LISTS]
-    of_dataset = [(path, {"dataset": name}) for path in ("/ledger", "/models", "/allowances", "/plan")]
+    of_dataset = [
+        (path, {"dataset": name}) for path in ("/ledger", "/models", "/statistics", "/allowances", "/plan", "/describe")
+    ]
     single = [
         ("/dataset", {"name": name}),
         ("/plan", {"dataset": name, "epsilon": "1"}),
@@ -55,6 +57,7 @@ def _pages(name: str, people: People) -> list[tuple[str, dict[str, object]]]:
         ("/predictions/grant", {"model": people.models["odd"], "role": people.names["odd"]}),
         ("/predictions/revoke", {"model": people.models["odd"], "role": ODD}),
         ("/score", {"model": people.models["odd"], "metric": ODD, "epsilon": ODD, "dataset": name}),
+        ("/describe", {"dataset": ODD, "epsilon": ODD, "delta": ODD}),
         ("/renew", {"dataset": name}),
         ("/register", {"source": ODD}),
     ]

@@ -16,7 +16,7 @@ from dbdp.interfaces.web.routes.paged_lists import ROWS_OF_A_PAGE
 from dbdp.interfaces.web.views.bars import Rest, budget_bar, parts
 from dbdp.interfaces.web.views.rendering import number, percent
 
-LISTS = ["/datasets", "/budgets", "/ledger", "/models", "/allowances", "/plan"]
+LISTS = ["/datasets", "/budgets", "/ledger", "/models", "/statistics", "/allowances", "/plan"]
 
 
 def test_an_owner_sees_every_charge_and_an_analyst_its_own(owner, analyst, people):

@@ -53,7 +53,7 @@ HOLDOUT = 5  # one row in this many scores the repetitions
 TUNABLE = (*shared_moment.PLANS, *catalogue.PERTURBED_ONCE)
 FIXED = (
     *("epsilon", "delta", "shards", "shard_averaging", "permutation"),
-    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "monotone", "summary", "name"),
+    *("projection_dimension", "projection_seed", "pairs", "pair_cells", "monotone", "cohort", "summary", "name"),
 )
 _NEAR = 1 + 1e-6  # relative precision of the choice's default ε
 _TAIL_SHARE = 1e-3  # of δ, for runs beyond the cap

@@ -30,6 +30,7 @@ class ScoreRequest:
     bins: int = BINS  # bins of that histogram
     # The class that the histogram compares with the rest; for a binary label it is the positive value.
     positive: str | None = None
+    cohort: Any = None  # a public condition on the rows, see `statistics.cohorts`; None is all rows
 
 
 @dataclass(frozen=True)

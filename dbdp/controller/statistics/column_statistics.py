@@ -21,7 +21,6 @@ from dbdp.registry.tables import coded_rows
 from dbdp.sessions.session import Session
 from dbdp.statistics import column_figures, crosstabs, quantile_figures, table_figures
 from dbdp.statistics.coded_columns import NumberCode, code_of
-from dbdp.statistics.cohorts import Cohort
 from dbdp.statistics.crosstabs import Axis, TablePlan
 from dbdp.statistics.describing import DescribePlan
 from dbdp.statistics.quantile_plan import QuantilesPlan
@@ -97,7 +96,7 @@ def table_plan(
 
 
 def _population(dataset: RegisteredDataset, stated: Any) -> Population:
-    cohort = Cohort.of(stated, coded_rows.codes_of(dataset), dataset.name)
+    cohort = coded_rows.cohort_of(dataset, stated)
     return Population(dataset.units, dataset.unit_rows, dataset.capacity is None and stated is None, cohort)
 
 

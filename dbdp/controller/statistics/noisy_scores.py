@@ -19,6 +19,7 @@ from dbdp.algorithms.scores.evaluation import THRESHOLD, EvaluationPlan
 from dbdp.algorithms.scores.metrics import ScoredFacts, ScoreRequest, evaluation_plan, score_plan
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
+from dbdp.controller.facts import within
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics import column_statistics, summary_requests
@@ -40,7 +41,8 @@ def score(session: Session, model: int | str, name: str, request: ScoreRequest) 
     Raise ValueError before anything is spent: the request, the model, the dataset or the budget does not allow it.
     Raise ChargedError after the charge: the server failed, or the counting was cancelled.
     """
-    dataset, model = datasets.load(session, name), names.number(session, model)
+    dataset = within(session, datasets.load(session, name), request.cohort)
+    model = names.number(session, model)
     row = released_model(session, model)
     plan = score_plan(request, _facts(dataset, row))
     scorer = scorer_of(model, row, dataset, request.epsilon)
@@ -57,12 +59,15 @@ def evaluate(
     delta: float,
     bins: int,
     threshold: float = THRESHOLD,
+    cohort: Any = None,
 ) -> list[dict[str, Any]]:
     """Return the figures of a model, each with its error, for one charge: see `EvaluationPlan`, `RegressionFitPlan`.
 
+    With a cohort they are those of its rows.
+
     Raise ValueError, ChargedError as `score` does.
     """
-    dataset, model = datasets.load(session, name), names.number(session, model)
+    dataset, model = within(session, datasets.load(session, name), cohort), names.number(session, model)
     row = released_model(session, model)
     plan = evaluation_plan(epsilon, delta, bins, _facts(dataset, row), threshold)
     scorer = scorer_of(model, row, dataset, epsilon)
@@ -98,9 +103,11 @@ def bounds(
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:
     """Return the plan of a metric, or of another score or statistic of a dataset, and its charge; spend nothing."""
     if request.metric == DescribePlan.algorithm:
-        plan_of = partial(column_statistics.describe_plan, epsilon=request.epsilon, delta=request.delta)
+        how: dict[str, Any] = {"epsilon": request.epsilon, "delta": request.delta, "cohort": request.cohort}
+        plan_of = partial(column_statistics.describe_plan, **how)
         return column_statistics.explained(session, name, plan_of) | {"metric": request.metric}
-    dataset = datasets.load(session, name)
+    dataset = within(session, datasets.load(session, name), request.cohort)
+    _check_has_cohort(request)
     if request.metric == SummaryPlan.algorithm:
         plan: CountPlan | SummaryPlan = summary_requests.plan_of(dataset, request.epsilon, request.delta)
     elif request.metric == ClassBalancePlan.algorithm:
@@ -113,6 +120,14 @@ def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any
     else:
         plan = score_plan(request, _facts(dataset))
     return charging.explained(dataset, plan.explain() | {"metric": request.metric}, plan.guarantee)
+
+
+def _check_has_cohort(request: ScoreRequest) -> None:
+    """Raise ValueError for a cohort of a statistic that has none."""
+    if request.cohort is not None and request.metric in (ClassBalancePlan.algorithm, BoundsPlan.algorithm):
+        raise ValueError(
+            f"{request.metric} has no cohort; leave it out, or call dbdp.dp_table or dbdp.dp_quantiles, which have one"
+        )
 
 
 def _bounds_plan(dataset: RegisteredDataset, epsilon: float, delta: float, beta: float) -> BoundsPlan:

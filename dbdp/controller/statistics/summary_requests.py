@@ -17,7 +17,7 @@ from dbdp.algorithms.scores.counting import shown, shown_all
 from dbdp.algorithms.scores.moments import JointMoment, LeastSquares
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller import charging
-from dbdp.controller.facts import facts
+from dbdp.controller.facts import facts, within
 from dbdp.controller.packed_rows import packed_rows
 from dbdp.controller.receipts import Receipt
 from dbdp.controller.statistics import summary_bins
@@ -31,15 +31,17 @@ from dbdp.sessions.session import Session
 MOST_REGULARISATION = 1e6
 
 
-def summarize(session: ServerSession, name: str, *, epsilon: float, delta: float, bins: Any = None) -> dict[str, Any]:
+def summarize(
+    session: ServerSession, name: str, *, epsilon: float, delta: float, bins: Any = None, cohort: Any = None
+) -> dict[str, Any]:
     """Release the noisy second moment of a dataset's rows and labels, and store it; return its id and receipt.
 
-    `bins` divide numbers, see `summary_bins.coding_of`.
+    `bins` divide numbers, see `summary_bins.coding_of`. Rows outside a cohort count as zero rows.
 
     Raise ValueError before anything is spent: the guarantee, the dataset or the budget does not allow it. Raise
     ChargedError after the charge: the server failed, or the summary was cancelled.
     """
-    registered = datasets.load(session, name)
+    registered = within(session, datasets.load(session, name), cohort)
     coding = summary_bins.coding_of(registered, bins)
     dataset = coding.of(registered)
     plan, declaration = plan_of(dataset, epsilon, delta), dataset.declaration

@@ -53,6 +53,9 @@ LabelBounds = Annotated[
 ]
 Epsilon = Annotated[float, option(help="ε of this release.")]
 Delta = Annotated[float, option(help="δ of this release; 0 is pure ε.")]
+CohortOption = Annotated[
+    str | None, option("--cohort", help='Only some rows, as JSON: {"age": [18, 65], "ward": ["A", "B"]}.')
+]
 
 
 @contextmanager
@@ -95,6 +98,11 @@ def for_owners(what: str) -> Iterator[None]:
             f"{str(error).splitlines()[0]}; {what} needs the privilege to read the table and membership in "
             "dbdp_data_owner"
         ) from None
+
+
+def parsed_cohort(text: str | None) -> dict[str, Any] | None:
+    """Return the cohort of an option; raise ValueError if it is no JSON object."""
+    return None if text is None else json_object(text, "--cohort")
 
 
 def json_object(text: str, source: str) -> dict[str, Any]:

@@ -115,6 +115,7 @@ class _OfEstimators(TypedDict, total=False):
     clip_norm: float | None
     settings: str | Mapping[str, Any] | None
     name: str | None
+    cohort: str | Mapping[str, Any] | None
     database: Any
     bounds: Any
     intercept: bool

@@ -401,28 +401,28 @@ def dp_explain_groups(dataset: str, group_by: str, groups: list[str], *values: A
 
 @refusing(in_own_transaction, session.as_owner)
 def dp_score(
-    model: int | str, dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None
+    model: int | str, dataset: str, metric: str, epsilon: float, delta: float, bins: int, *optional: str | None
 ) -> str:
     """dbdp.dp_score, as dbdp_owner."""
     check_not_null(model=model, dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return shown(noisy_scores.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return shown(noisy_scores.score(session, model, dataset, ScoreRequest(metric, epsilon, delta, bins, *optional)))
 
 
 @refusing(in_own_transaction, session.as_owner)
 def evaluate(
-    model: int | str, dataset: str, epsilon: float, delta: float, bins: int, threshold: float
+    model: int | str, dataset: str, epsilon: float, delta: float, bins: int, threshold: float, cohort: str | None
 ) -> list[dict[str, Any]]:
     """dbdp.evaluate, as dbdp_owner."""
     how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "bins": bins, "threshold": threshold}
     check_not_null(model=model, dataset=dataset, **how)
-    return noisy_scores.evaluate(session, model, dataset, **how)
+    return noisy_scores.evaluate(session, model, dataset, **how, cohort=cohort)
 
 
 @refusing(session.as_owner)
-def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, positive: str | None) -> str:
+def dp_explain_score(dataset: str, metric: str, epsilon: float, delta: float, bins: int, *optional: str | None) -> str:
     """dbdp.dp_explain_score, as dbdp_owner."""
     check_not_null(dataset=dataset, metric=metric, epsilon=epsilon, delta=delta, bins=bins)
-    return shown(noisy_scores.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, positive)))
+    return shown(noisy_scores.explain(session, dataset, ScoreRequest(metric, epsilon, delta, bins, *optional)))
 
 
 @refusing(in_own_transaction, session.as_owner)
@@ -440,11 +440,12 @@ def dp_class_balance(dataset: str, epsilon: float, delta: float) -> str:
 
 
 @refusing(in_own_transaction, session.as_owner)
-def dp_summarize(dataset: str, epsilon: float, delta: float, bins: str | None) -> dict[str, Any]:
+def dp_summarize(dataset: str, epsilon: float, delta: float, bins: str | None, cohort: str | None) -> dict[str, Any]:
     """dbdp.dp_summarize, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
     divided = None if bins is None else json_value("bins", bins)
-    stored = summary_requests.summarize(session, dataset, epsilon=epsilon, delta=delta, bins=divided)
+    how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "bins": divided, "cohort": cohort}
+    stored = summary_requests.summarize(session, dataset, **how)
     receipt = stored["receipt"]
     return {"summary": stored["id"], "coordinates": receipt["coordinates"], "noise_scale": receipt["noise_scale"]}
 

@@ -9,7 +9,7 @@ from dbdp.controller.statistics import column_statistics
 from dbdp.controller.statistics.summary_views import listings
 from dbdp.controller.statistics.synthetic import fake_rows
 from dbdp.interfaces.sql.answers import shown
-from dbdp.interfaces.sql.arguments import check_not_null, json_value
+from dbdp.interfaces.sql.arguments import check_not_null
 from dbdp.registry.results import stored_statistics
 from dbdp.statistics import quantile_figures
 from dbdp.statistics.crosstabs import TablePlan
@@ -23,7 +23,7 @@ Figures = list[dict[str, Any]]
 def dp_describe(dataset: str, epsilon: float, delta: float, cohort: str | None) -> Figures:
     """dbdp.dp_describe, as dbdp_owner."""
     check_not_null(dataset=dataset, epsilon=epsilon, delta=delta)
-    plan = partial(column_statistics.describe_plan, epsilon=epsilon, delta=delta, cohort=_stated(cohort))
+    plan = partial(column_statistics.describe_plan, epsilon=epsilon, delta=delta, cohort=cohort)
     return column_statistics.described(column_statistics.released(session, dataset, plan))
 
 
@@ -124,14 +124,10 @@ def _table_plan(
         "bins": bins,
     }
     check_not_null(dataset=dataset, **given)
-    return partial(column_statistics.table_plan, **given, cohort=_stated(cohort))
+    return partial(column_statistics.table_plan, **given, cohort=cohort)
 
 
 def _quantiles_plan(dataset: str, column: str, epsilon: float, delta: float, cohort: str | None) -> Any:
     check_not_null(dataset=dataset, column_name=column, epsilon=epsilon, delta=delta)
-    how: dict[str, Any] = {"column": column, "epsilon": epsilon, "delta": delta, "cohort": _stated(cohort)}
+    how: dict[str, Any] = {"column": column, "epsilon": epsilon, "delta": delta, "cohort": cohort}
     return partial(column_statistics.quantiles_plan, **how)
-
-
-def _stated(cohort: str | None) -> Any:
-    return None if cohort is None else json_value("cohort", cohort)

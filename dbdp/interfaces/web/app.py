@@ -13,7 +13,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dbdp.interfaces.web.guards import HEADERS, HOSTS, HeadAsGet, guard
-from dbdp.interfaces.web.routes import entry, grants, owner_forms, pages, prometheus, score_form, trainings
+from dbdp.interfaces.web.routes import (
+    entry,
+    grants,
+    owner_forms,
+    pages,
+    prometheus,
+    score_form,
+    statistic_pages,
+    trainings,
+)
 from dbdp.interfaces.web.sign_in.background import Jobs
 from dbdp.interfaces.web.sign_in.database_server import DatabaseServer
 from dbdp.interfaces.web.sign_in.links import Links
@@ -44,7 +53,7 @@ def create(
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)
     app.middleware("http")(guard)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    for routes in (entry, pages, trainings, owner_forms, score_form, grants):
+    for routes in (entry, pages, trainings, owner_forms, score_form, statistic_pages, grants):
         app.include_router(routes.router)
     if metrics_token:
         app.include_router(prometheus.router)

@@ -8,7 +8,7 @@ declaration has an intercept, and the label, as -1 and 1, as [-1, 1], or an indi
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,7 @@ class StoredSummary:
     scale: float  # standard deviation of the noise of each orthonormal coordinate of the mean
     slots: int  # how many records the mean is over, public
     column_types: dict[str, str] = field(default_factory=dict)  # by column; empty of a summary of an earlier version
+    cohort: dict[str, Any] | None = None  # the rows that it is of; None is all rows
 
     @property
     def names(self) -> list[str]:
@@ -135,6 +136,12 @@ class StoredSummary:
             )
             raise ValueError(f"{what}; {again}")
 
+        if self.cohort != dataset.cohort:
+            raise ValueError(
+                f"summary {self.id} is of {_cohort(self.cohort)}, and the training of {_cohort(dataset.cohort)}; pass "
+                f"the summary's cohort, or {again}"
+            )
+
     def _change(self, declaration: Declaration) -> np.ndarray:
         """Return the matrix, shape (d, d), from c to the coordinates of another encoding, before division by norms."""
         (origins, lengths), (new_origins, new_lengths) = map(_of_features, (self.declaration, declaration))
@@ -159,6 +166,10 @@ def _of_features(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
     else:
         origins, lengths, _ = column_scales(declaration)
     return np.append(origins, [0.0] * declaration.intercept), np.append(lengths, [constant] * declaration.intercept)
+
+
+def _cohort(cohort: Mapping[str, Any] | None) -> str:
+    return "all rows" if cohort is None else f"cohort {json.dumps(cohort)}"
 
 
 def _shown(columns: Sequence[str]) -> str:
@@ -197,4 +208,5 @@ def load(session: Session, number: int) -> StoredSummary:
     square = slots * receipt["label_weight"] ** 2
     mean, scale = matrix_of(noisy, receipt["coordinates"]) / square, receipt["noise_scale"] / square
     declaration, types = Declaration.from_json(row["declaration"]), receipt.get("column_types", {})
-    return StoredSummary(number, row["dataset_id"], receipt["dataset"], declaration, mean, scale, slots, types)
+    of_dataset = row["dataset_id"], receipt["dataset"], declaration
+    return StoredSummary(number, *of_dataset, mean, scale, slots, types, receipt.get("cohort"))

@@ -4,8 +4,10 @@ Each is a function of its row and of public facts: no value raises, and none tak
 than each category is not fetched. This module runs in the server, where search_path is pinned to pg_catalog.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +50,28 @@ def codes_of(dataset: RegisteredDataset, bins: int | None = None) -> tuple[Code,
     )
 
 
+def cohort_of(dataset: RegisteredDataset, stated: Any) -> Cohort:
+    """Return the cohort of a dataset that an object states, or its JSON; raise ValueError unless it is one."""
+    try:
+        parsed = json.loads(stated) if isinstance(stated, str) else stated
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
+        parsed = stated
+    return Cohort.of(parsed, codes_of(dataset), dataset.name)
+
+
+def inside(session: Session, dataset: RegisteredDataset) -> str | None:
+    """Return SQL for 1 if the row `source` is in the dataset's cohort, else 0; None for all rows.
+
+    Each condition is computed for every row, and none is null.
+    """
+    if dataset.cohort is None:
+        return None
+    cohort = cohort_of(dataset, dataset.cohort)
+    pairs = zip(cohort.codes, cohort.conditions, strict=True)
+    met = (_column(session, dataset, code.column).meets(code, condition) for code, condition in pairs)
+    return " * ".join(f"({each})::int4" for each in met)
+
+
 @dataclass(frozen=True)
 class _Column:
     """How a column is read: SQL for its number, and the numbers of its categories."""
@@ -60,6 +84,13 @@ class _Column:
         if isinstance(code, NumberCode):
             return code.coded(values), code.positions(values)
         return code.coded(values, self.numbers, records.ABSENT_NUMBER), np.zeros(len(values))
+
+    def meets(self, code: Code, condition: tuple[Any, ...]) -> str:
+        """Return SQL for whether the value meets a condition of a cohort; NULL, which is NaN or a number, does not."""
+        if isinstance(code, NumberCode):
+            return f"({self.sql}) between '{condition[0]!r}'::float8 and '{condition[1]!r}'::float8"
+        numbers = [repr(self.numbers[code.categories.index(each)]) for each in condition]
+        return f"({self.sql})::float8 = any ('{{{', '.join(numbers)}}}'::float8[])"
 
 
 def coded(
@@ -84,12 +115,12 @@ def coded(
         slots = np.frombuffer(raw, elements)
         seen += len(slots)
         parts = [pair[0].coded(pair[1], slots["values"][:, at]) for at, pair in enumerate(pairs)]
-        found = np.column_stack([part[0] for part in parts])
+        found, positions = (np.array(each).T for each in zip(*parts, strict=True))  # each column is in one piece
         inside = (slots["header"][:, 0] != 0) & cohort.contains(
             slots["values"][:, len(codes) :], found[:, len(codes) :]
         )
-        positions = np.column_stack([part[1] for part in parts[: len(codes)]])
-        yield np.where(inside[:, None], found[:, : len(codes)], EMPTY), positions * inside[:, None]
+        found[~inside], positions[~inside] = EMPTY, 0.0
+        yield found[:, : len(codes)], positions[:, : len(codes)]
     records.check_seen(dataset, seen)
 
 

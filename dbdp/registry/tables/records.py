@@ -71,15 +71,22 @@ def labels_of(declaration: Declaration) -> LabelEncoding:
 
 
 def read(
-    session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, memory: int, key: bytes | None = None
+    session: SpiSession,
+    dataset: RegisteredDataset,
+    encoder: Encoder,
+    *,
+    memory: int,
+    key: bytes | None = None,
+    inside: str | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield how many slots came before, and the raw records of the next slots, some at a time; all from one snapshot.
 
     Sessions with the same key and snapshot number the slots alike. Each unit has r slots, with a zero record for each
     missing row; with a capacity there are as many slots as it has. Only a sum, or the law of a permutation or of
-    independent draws, matters, so that slots are numbered in the order in which they are read.
+    independent draws, matters, so that slots are numbered in the order in which they are read. `inside` is SQL for 1
+    if the row `source` counts, see `coded_rows.inside`; any other has no answer.
     """
-    record, seen = _record(session, dataset, encoder), 0
+    record, seen = _record(session, dataset, encoder, inside=inside), 0
     for raw in slots(session, dataset, record, memory, key):
         number = len(raw) // encoder.record_bytes
         if seen + number <= dataset.rows:
@@ -301,12 +308,18 @@ def _group_number(session: SpiSession, dataset: RegisteredDataset, column: str, 
     return f"case when octet_length({key}) <= {longest} then ((select jsonb_object($4, $5)) ->> {key})::int4 end"
 
 
-def _record(session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, blank: str = "$1") -> Record:
+def _record(
+    session: SpiSession, dataset: RegisteredDataset, encoder: Encoder, *, blank: str = "$1", inside: str | None = None
+) -> Record:
     """Return a dataset's record, label and array; all zero, a parameter, if the array's length is not the declared one.
 
-    Only an array of exactly the declared length is fetched and unpacked.
+    Only an array of exactly the declared length is fetched and unpacked. Label and array of a row that is not inside
+    are read too, and then it has the label of a row without an answer.
     """
     label, elements = record_sql(session, dataset, encoder, _columns(session, dataset))
+    if inside is not None:
+        none = _NO_NUMBER if encoder.labels.layout == ">f8" else bytes(4)
+        label = f"(array[decode('{none.hex()}', 'hex'), {label}])[1 + {inside}]"
     held = _held(encoder.record_bytes, encoder.width, encoder.dimension)
     return Record(f"coalesce(({label}) || ({elements}), {blank})", bytes(encoder.record_bytes), held)
 

@@ -1,20 +1,26 @@
 """Commands that release statistics of a dataset's columns, or show stored ones."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
-from dbdp.interfaces.cli.printing import AsJson, Delta, Epsilon, Url, opened, print_line, show
+from dbdp.interfaces.cli.printing import (
+    AsJson,
+    CohortOption,
+    Delta,
+    Epsilon,
+    Url,
+    opened,
+    parsed_cohort,
+    print_line,
+    show,
+)
 from dbdp.interfaces.python.released_figures import Figures
 from dbdp.sessions.session import Row
 
 app = Commands()
 
 GaussianDelta = Annotated[float, option(help="δ of this release, above 0.")]
-CohortOption = Annotated[
-    str | None, option("--cohort", help='Only some rows, as JSON: {"age": [18, 65], "ward": ["A", "B"]}.')
-]
 
 
 @app.command()
@@ -28,7 +34,7 @@ def describe(
 ) -> None:
     """Describe all declared columns for one charge: NULLs, mean, deviation, quartiles, counts of categories."""
     with opened(url) as database:
-        figures = database.describe(dataset, epsilon=epsilon, delta=delta, cohort=_parsed(cohort))
+        figures = database.describe(dataset, epsilon=epsilon, delta=delta, cohort=parsed_cohort(cohort))
     if as_json:
         show(figures, True, dataset)
         return
@@ -58,7 +64,7 @@ def table(
     how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "margins": margins, "bins": bins}
     measures = ["count", *(f"mean {each}" for each in _listed(mean))]
     with opened(url) as database:
-        figures = database.table(dataset, _listed(by), measures=measures, cohort=_parsed(cohort), **how)
+        figures = database.table(dataset, _listed(by), measures=measures, cohort=parsed_cohort(cohort), **how)
     rows = figures if as_json else [row | {"groups": ", ".join(row["groups"])} for row in figures]
     show(rows, as_json, dataset)
     if not as_json:
@@ -78,7 +84,7 @@ def quantiles(
 ) -> None:
     """Estimate quantiles of a number, with noise; one charge covers all of them."""
     with opened(url) as database:
-        how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "cohort": _parsed(cohort)}
+        how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "cohort": parsed_cohort(cohort)}
         figures = database.quantiles(dataset, column, list(map(float, _listed(at))), **how)
     show(figures, as_json, f"{column} of {dataset}")
     if not as_json:
@@ -87,16 +93,6 @@ def quantiles(
 
 def _listed(text: str | None) -> list[str]:
     return [each.strip() for each in (text or "").split(",") if each.strip()]
-
-
-def _parsed(cohort: str | None) -> Any:
-    """Return a cohort from JSON; raise ValueError if it is not JSON."""
-    if cohort is None:
-        return None
-    try:
-        return json.loads(cohort)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"--cohort is not JSON ({error}); write --cohort '{{\"age\": [18, 65]}}'") from None
 
 
 def _columns(rows: list[Row], names: Sequence[str]) -> list[Row]:

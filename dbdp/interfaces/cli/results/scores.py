@@ -11,6 +11,7 @@ from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
 from dbdp.interfaces.cli.printing import (
     POSTGRESQL,
     AsJson,
+    CohortOption,
     Delta,
     Engine,
     Epsilon,
@@ -19,6 +20,7 @@ from dbdp.interfaces.cli.printing import (
     Url,
     opened,
     opened_on,
+    parsed_cohort,
     show,
     show_done,
     show_figures,
@@ -48,6 +50,7 @@ def score(
     delta: Delta = 0.0,
     bins: Annotated[int, option(help="Bins of the histogram that auc and calibration use.")] = BINS,
     positive: Annotated[str | None, option(help="Among several classes, the class of auc and calibration.")] = None,
+    cohort: CohortOption = None,
     as_json: AsJson = False,
     url: Url = None,
     engine: Engine = POSTGRESQL,
@@ -56,7 +59,14 @@ def score(
 ) -> None:
     """Score a released model on a dataset, with noise, charged like a release."""
     with opened_on(url, engine, master, places) as database:
-        result = database.score(model, dataset, metric, epsilon=epsilon, delta=delta, bins=bins, positive=positive)
+        how: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "bins": bins,
+            "positive": positive,
+            "cohort": parsed_cohort(cohort),
+        }
+        result = database.score(model, dataset, metric, **how)
     show_figures(result, as_json, f"model {model} on {dataset}", _rows(result))
 
 
@@ -68,6 +78,7 @@ def evaluate(
     delta: Delta = 0.0,
     bins: Annotated[int, option(help="Bins of a binary label's histogram, an even number.")] = EVALUATION_BINS,
     threshold: Annotated[float, option(help="Probability from which a row counts as positive.")] = THRESHOLD,
+    cohort: CohortOption = None,
     as_json: AsJson = False,
     url: Url = None,
     engine: Engine = POSTGRESQL,
@@ -76,7 +87,12 @@ def evaluate(
 ) -> None:
     """Estimate accuracy, majority fraction and AUC of a model, or RMSE and R², with noise, for one charge."""
     with opened_on(url, engine, master, places) as database:
-        how = {"epsilon": epsilon, "delta": delta, "threshold": threshold}
+        how: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "threshold": threshold,
+            "cohort": parsed_cohort(cohort),
+        }
         figures = database.evaluate(model, dataset, bins=bins, **how)
     show(figures, as_json, f"model {model} on {dataset}")
 
@@ -149,13 +165,15 @@ def summarize(
     epsilon: Epsilon,
     delta: Annotated[float, option(help="δ of this release, above 0.")],
     bins: Annotated[str | None, option(help='Bins for each number, or JSON such as {"age": 8}.')] = None,
+    cohort: CohortOption = None,
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Release a noisy second moment of rows and labels: regressions, components and correlations of it are free."""
     with opened(url) as database:
         divided = None if bins is None else _parsed(bins)
-        summary = database.summarize(dataset, epsilon=epsilon, delta=delta, bins=divided)
+        how: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "cohort": parsed_cohort(cohort)}
+        summary = database.summarize(dataset, bins=divided, **how)
     show_figures({"summary": summary.id, "receipt": summary.receipt}, as_json, dataset, [])
 
 

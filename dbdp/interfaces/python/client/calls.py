@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from dbdp.sessions.session import Engine, Row
 if TYPE_CHECKING:
     from dbdp.algorithms.rows import Progress
 
-_CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]"}
+_CASTS = {"candidates": "::pg_catalog.json", "groups": "::pg_catalog.text[]", "cohort": "::pg_catalog.jsonb"}
+Cohort = Mapping[str, Any] | None  # column → [lower, upper] or a list of categories
 
 
 class Calls:
@@ -137,6 +139,11 @@ class Calls:
                 "requires; train it through dbdp.connect(), in the server"
             )
         return may
+
+
+def stated_cohort(cohort: Cohort) -> str | None:
+    """Return a cohort as JSON."""
+    return None if cohort is None else json.dumps(cohort)
 
 
 def table_name(source: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import sql
 
-from dbdp.interfaces.python.client.calls import Calls
+from dbdp.interfaces.python.client.calls import Calls, Cohort, stated_cohort
 from dbdp.interfaces.python.summaries import ReleasedSummary
 from dbdp.sessions.session import Row
 
@@ -110,6 +110,7 @@ class ScoringCalls(Calls):
         delta: float = 0.0,
         bins: int = 50,
         positive: str | None = None,
+        cohort: Cohort = None,
     ) -> dict[str, Any]:
         """Score a released model on a dataset, with noise, charged to the dataset's budget.
 
@@ -129,6 +130,8 @@ class ScoringCalls(Calls):
             Number of bins of the histogram that auc and calibration use.
         positive : str, optional
             Among several classes, the class for auc or calibration.
+        cohort : mapping, optional
+            Only rows that meet all of its conditions, as in `describe`.
 
         Returns
         -------
@@ -136,11 +139,11 @@ class ScoringCalls(Calls):
             The score, the error that its noise may cause, and the receipt.
         """
         if (here := self._evaluation_here(dataset)) is not None:
-            request = here.ScoreRequest(metric, float(epsilon), float(delta), bins, positive)
+            request = here.ScoreRequest(metric, float(epsilon), float(delta), bins, positive, cohort)
             return dict(here.score(self._session, str(model), dataset, request))
-        query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7) as score"
+        query = "select dbdp.dp_score($1::text, $2, $3, $4, $5, $6::pg_catalog.int4, $7, $8::pg_catalog.jsonb) as score"
         given = str(model), dataset, metric, float(epsilon), float(delta), _whole(bins), positive
-        return self.query(query, *given)[0]["score"]
+        return self.query(query, *given, stated_cohort(cohort))[0]["score"]
 
     def evaluate(
         self,
@@ -151,12 +154,13 @@ class ScoringCalls(Calls):
         delta: float = 0.0,
         bins: int = 20,
         threshold: float = 0.5,
+        cohort: Cohort = None,
     ) -> list[Row]:
         """Evaluate a released model on a dataset, with noise, for one charge to the dataset's budget.
 
         Parameters
         ----------
-        model, dataset, epsilon, delta
+        model, dataset, epsilon, delta, cohort
             As in `score`.
         bins : int
             Bins of the histogram behind the figures of a binary label, an even number: more bins, more noise.
@@ -172,9 +176,10 @@ class ScoringCalls(Calls):
         """
         if (here := self._evaluation_here(dataset)) is not None:
             options = {"epsilon": float(epsilon), "delta": float(delta), "bins": bins, "threshold": float(threshold)}
-            return list(here.evaluate(self._session, str(model), dataset, **options))
-        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4, $6)"
-        return self.query(query, str(model), dataset, float(epsilon), float(delta), _whole(bins), float(threshold))
+            return list(here.evaluate(self._session, str(model), dataset, **options, cohort=cohort))
+        query = "select * from dbdp.evaluate($1::text, $2, $3, $4, $5::pg_catalog.int4, $6, $7::pg_catalog.jsonb)"
+        given = str(model), dataset, float(epsilon), float(delta), _whole(bins), float(threshold)
+        return self.query(query, *given, stated_cohort(cohort))
 
     def explain_score(
         self,
@@ -185,18 +190,20 @@ class ScoringCalls(Calls):
         delta: float = 0.0,
         bins: int = 50,
         positive: str | None = None,
+        cohort: Cohort = None,
     ) -> dict[str, Any]:
         """Return plan, noise and charge of a score, of `class_balance` or of `bounds`, without reading or spending.
 
         Parameters
         ----------
-        dataset, epsilon, delta, bins, positive
+        dataset, epsilon, delta, bins, positive, cohort
             As in `score`.
         metric : str
             A metric of `score`, or "evaluation", "class_balance", "bounds", "summary" or "describe".
         """
-        query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6) as plan"
-        return self.query(query, dataset, metric, float(epsilon), float(delta), _whole(bins), positive)[0]["plan"]
+        query = "select dbdp.dp_explain_score($1, $2, $3, $4, $5::pg_catalog.int4, $6, $7::pg_catalog.jsonb) as plan"
+        given = dataset, metric, float(epsilon), float(delta), _whole(bins), positive
+        return self.query(query, *given, stated_cohort(cohort))[0]["plan"]
 
     def confusion(self, model: int | str, dataset: str, *, epsilon: float, delta: float = 0.0) -> dict[str, Any]:
         """Return a released model's confusion matrix with noise: `score` with that metric.
@@ -254,7 +261,13 @@ class ScoringCalls(Calls):
         return self.query(query, dataset, float(epsilon), float(delta))[0]["balance"]
 
     def summarize(
-        self, dataset: str, *, epsilon: float, delta: float, bins: int | Mapping[str, int] | None = None
+        self,
+        dataset: str,
+        *,
+        epsilon: float,
+        delta: float,
+        bins: int | Mapping[str, int] | None = None,
+        cohort: Cohort = None,
     ) -> ReleasedSummary:
         """Release a noisy second moment of a dataset's rows and labels, for one charge, computed in the server.
 
@@ -267,15 +280,18 @@ class ScoringCalls(Calls):
         bins : int or dict, optional
             Bins for each number, or by column, so that tables and synthetic rows can have them. Training with such a
             summary needs a dataset with the same bins.
+        cohort : mapping, optional
+            Only rows that meet all of its conditions, as in `describe`. Training with such a summary needs it too.
 
         Returns
         -------
         dbdp.interfaces.python.summaries.ReleasedSummary
             The summary. Its methods, and its use in training, cost nothing.
         """
-        query = "select summary from dbdp.dp_summarize($1, $2, $3, $4::pg_catalog.json)"
+        query = "select summary from dbdp.dp_summarize($1, $2, $3, $4::pg_catalog.json, $5::pg_catalog.jsonb)"
         divided = None if bins is None else json.dumps(dict(bins) if isinstance(bins, Mapping) else _whole(bins))
-        return self.summary(self.query(query, dataset, float(epsilon), float(delta), divided)[0]["summary"])
+        given = dataset, float(epsilon), float(delta), divided, stated_cohort(cohort)
+        return self.summary(self.query(query, *given)[0]["summary"])
 
     def summary(self, number: int) -> ReleasedSummary:
         """Return a released summary that this role may use.

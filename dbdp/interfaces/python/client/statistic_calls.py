@@ -1,10 +1,9 @@
 """Methods that release statistics of a dataset's columns, or show stored ones."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from dbdp.interfaces.python.client.calls import Calls
+from dbdp.interfaces.python.client.calls import Calls, Cohort, stated_cohort
 from dbdp.interfaces.python.released_figures import Figures
 from dbdp.sessions.session import Row
 
@@ -24,9 +23,7 @@ select dbdp.dp_explain_table(
 class StatisticCalls(Calls):
     """Methods of `Database` that release statistics of a dataset's columns, or show stored ones."""
 
-    def describe(
-        self, dataset: str, *, epsilon: float, delta: float, cohort: Mapping[str, Any] | None = None
-    ) -> Figures:
+    def describe(self, dataset: str, *, epsilon: float, delta: float, cohort: Cohort = None) -> Figures:
         """Describe all declared columns of a dataset, and its label, for one charge to its budget.
 
         Parameters
@@ -47,7 +44,7 @@ class StatisticCalls(Calls):
             pandas.DataFrame, and `.statistic` the number by which `described` shows it again.
         """
         query = "select * from dbdp.dp_describe($1, $2, $3, $4::pg_catalog.jsonb)"
-        return Figures(self.query(query, dataset, float(epsilon), float(delta), _stated(cohort)))
+        return Figures(self.query(query, dataset, float(epsilon), float(delta), stated_cohort(cohort)))
 
     def table(
         self,
@@ -57,7 +54,7 @@ class StatisticCalls(Calls):
         epsilon: float,
         delta: float = 0.0,
         measures: Sequence[str] = ("count",),
-        cohort: Mapping[str, Any] | None = None,
+        cohort: Cohort = None,
         margins: bool = False,
         bins: int = 10,
     ) -> Figures:
@@ -94,7 +91,7 @@ class StatisticCalls(Calls):
         epsilon: float,
         delta: float = 0.0,
         measures: Sequence[str] = ("count",),
-        cohort: Mapping[str, Any] | None = None,
+        cohort: Cohort = None,
         margins: bool = False,
         bins: int = 10,
     ) -> dict[str, Any]:
@@ -117,7 +114,7 @@ class StatisticCalls(Calls):
         *,
         epsilon: float,
         delta: float,
-        cohort: Mapping[str, Any] | None = None,
+        cohort: Cohort = None,
     ) -> Figures:
         """Estimate quantiles of a number of a dataset; one charge covers all of them.
 
@@ -137,11 +134,11 @@ class StatisticCalls(Calls):
             `quantiles_of` shows others for free.
         """
         query = "select * from dbdp.dp_quantiles($1, $2, $6::pg_catalog.float8[], $3, $4, $5::pg_catalog.jsonb)"
-        given = dataset, column, float(epsilon), float(delta), _stated(cohort), list(map(float, quantiles))
+        given = dataset, column, float(epsilon), float(delta), stated_cohort(cohort), list(map(float, quantiles))
         return Figures(self.query(query, *given))
 
     def explain_quantiles(
-        self, dataset: str, column: str, *, epsilon: float, delta: float, cohort: Mapping[str, Any] | None = None
+        self, dataset: str, column: str, *, epsilon: float, delta: float, cohort: Cohort = None
     ) -> dict[str, Any]:
         """Return plan, noise and charge of `quantiles`, without reading or spending.
 
@@ -151,9 +148,9 @@ class StatisticCalls(Calls):
             As in `quantiles`.
         """
         query = "select dbdp.dp_explain_quantiles($1, $2, $3, $4, $5::pg_catalog.jsonb) as plan"
-        plan: dict[str, Any] = self.query(query, dataset, column, float(epsilon), float(delta), _stated(cohort))[0][
-            "plan"
-        ]
+        plan: dict[str, Any] = self.query(query, dataset, column, float(epsilon), float(delta), stated_cohort(cohort))[
+            0
+        ]["plan"]
         return plan
 
     def described(self, statistic: int) -> Figures:
@@ -202,13 +199,9 @@ class StatisticCalls(Calls):
         epsilon: float,
         delta: float,
         measures: Sequence[str],
-        cohort: Mapping[str, Any] | None,
+        cohort: Cohort,
         margins: bool,
         bins: int,
     ) -> tuple[Any, ...]:
         named = [by] if isinstance(by, str) else list(by), [measures] if isinstance(measures, str) else list(measures)
-        return dataset, named[0], float(epsilon), float(delta), named[1], _stated(cohort), margins, bins
-
-
-def _stated(cohort: Mapping[str, Any] | None) -> str | None:
-    return None if cohort is None else json.dumps(cohort)
+        return dataset, named[0], float(epsilon), float(delta), named[1], stated_cohort(cohort), margins, bins

@@ -33,6 +33,14 @@ select m.id, m.name || '@' || m.version as reference, m.dataset, m.algorithm, m.
        concat_ws(' ', m.id, m.name, m.dataset, m.algorithm, m.receipt ->> 'loss', m.receipt ->> 'released_by') as words
 from dbdp.models_details as m
 """
+STATISTICS = """
+select s.*, -s.id as place, concat_ws(' ', s.id, s.dataset, s.kind) as words
+from (
+  select id, dataset, kind, epsilon, delta, released_at from dbdp.statistics
+  union all
+  select id, dataset, 'summary', epsilon, delta, (receipt ->> 'released_at')::timestamptz from dbdp.summaries_details
+) as s
+"""
 LEDGER = """
 select h.*, d.dropped_at is not null as is_over,
        (select count(*) from dbdp.dataset as o where o.name = d.name) > 1 as is_one_of_several,
@@ -51,6 +59,12 @@ join (
   where dropped_at is null
 ) as d on d.name = a.dataset
 """
+_FACTS = """
+select d.epsilon, d.delta, coalesce(d.capacity, d.rows / coalesce(d.max_rows, 1)) as units,
+       coalesce(pg_catalog.json_typeof(d.declaration -> 'label_bounds'), 'null') <> 'null' as is_number
+from dbdp.datasets_details as d
+where d.name = $1::text
+"""
 _PAGE = """
 select each.*, count(*) over () as total
 from ({listed}) as each
@@ -59,6 +73,7 @@ and ($2::text = '' or each.dataset = $2::text)
 order by each.place
 limit $3 offset $4
 """
+_NUMBERED = "select each.* from ({listed}) as each where each.id = $1::int8"
 _NAMED = "select each.* from ({listed}) as each where each.dataset = $1::text"
 
 
@@ -112,3 +127,15 @@ def own_dataset(database: Database, name: str, action: str) -> Row:
 def names(database: Database) -> list[str]:
     """Return the names of the datasets that the role may train on, 1,000 at most."""
     return [row["name"] for row in database.query("select name from dbdp.datasets_details order by name limit 1000")]
+
+
+def statistic_numbered(database: Database, number: int) -> Row | None:
+    """Return the row of a statistic in STATISTICS; None if there is none, or none that the role may see."""
+    rows = database.query(_NUMBERED.format(listed=STATISTICS), number)
+    return rows[0] if rows else None
+
+
+def public_facts(database: Database, name: str) -> Row | None:
+    """Return the budget of a dataset, its number of units, and whether its label is a number; None without it."""
+    rows = database.query(_FACTS, name)
+    return rows[0] if rows else None

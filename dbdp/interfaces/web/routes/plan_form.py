@@ -59,15 +59,20 @@ def read(texts: Mapping[str, str]) -> tuple[list[Field], Request | None]:
 
 
 def suggested(fields: list[Field], facts: Mapping[str, Any]) -> list[Field]:
-    """Return the fields of an empty form with values to begin with, from public facts of the dataset.
+    """Return the fields of an empty form with values to begin with, from public facts of the dataset."""
+    texts = guarantee(facts)
+    return [replace(field, text=texts.get(field.name, field.text)) for field in fields]
+
+
+def guarantee(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return an ε and a δ to begin with, from public facts of a dataset.
 
     ε is 1, or the budget's if that is less; δ the power of ten at or below 1/(10 n) and a tenth of the budget's δ, or 0
     if that is 0.
     """
     most = min(0.1 / max(facts["units"], 1), facts["delta"] / 10)
     delta = 10.0 ** math.floor(math.log10(most) + 1e-9) if most > 0 else 0.0
-    texts = {"epsilon": f"{min(1.0, facts['epsilon']):g}", "delta": f"{delta:g}"}
-    return [replace(field, text=texts.get(field.name, field.text)) for field in fields]
+    return {"epsilon": f"{min(1.0, facts['epsilon']):g}", "delta": f"{delta:g}"}
 
 
 def marked(fields: list[Field], message: str) -> list[Field]:

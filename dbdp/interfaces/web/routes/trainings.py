@@ -36,13 +36,6 @@ and (a.role = session_user or not exists (
 order by a.role
 """
 
-_FACTS = """
-select d.epsilon, d.delta, coalesce(d.capacity, d.rows / coalesce(d.max_rows, 1)) as units,
-       coalesce(pg_catalog.json_typeof(d.declaration -> 'label_bounds'), 'null') <> 'null' as is_number
-from dbdp.datasets_details as d
-where d.name = $1::text
-"""
-
 
 @router.get("/plan")
 def plan_page(visit: Visitor, dataset: Name = "") -> HTMLResponse:
@@ -52,8 +45,8 @@ def plan_page(visit: Visitor, dataset: Name = "") -> HTMLResponse:
     with visit.database() as database:
         names = paged_lists.names(database)
         if not texts and names:
-            known = database.query(_FACTS, dataset or names[0])
-            fields = plan_form.suggested(fields, known[0]) if known else fields
+            known = paged_lists.public_facts(database, dataset or names[0])
+            fields = plan_form.suggested(fields, known) if known else fields
     planned, problem = None, None
     try:
         if training is not None:
@@ -85,7 +78,8 @@ def train(visit: Visitor, sent: Sent) -> RedirectResponse:
         raise Refusal(400, "Not a plan", "The request has no ε, or a field that cannot be read.", "Plan it again.")
 
     def work(database: Database) -> dict[str, Any]:
-        return {"onward": link("/model", id=database.train_in_server(dataset, training)["model"])}
+        model = database.train_in_server(dataset, training)["model"]
+        return {"released": "model", "onward": link("/model", id=model)}
 
     jobs_of(visit).start(number, f"The training on {dataset}", work)
     return RedirectResponse(link("/job", number=number), 303)
@@ -93,10 +87,12 @@ def train(visit: Visitor, sent: Sent) -> RedirectResponse:
 
 @router.get("/job")
 def job(visit: Visitor, number: JobNumber) -> HTMLResponse:
-    """Show a training or a score: that it runs, why it failed, or what was released."""
+    """Show a training, a score or a describe: that it runs, why it failed, or what was released."""
     shown = jobs_of(visit).find(number)
     if shown is None:
-        raise missing("There is no such training run or score here, or not any more.", "The ledger shows the charges.")
+        raise missing(
+            "There is no such training run, score or describe here, or not any more.", "The ledger shows the charges."
+        )
     if not shown.is_done:
         response = visit.page("job.html", job=shown)
         response.headers["Refresh"] = str(_REFRESH_SECONDS)
@@ -104,7 +100,7 @@ def job(visit: Visitor, number: JobNumber) -> HTMLResponse:
     if shown.refusal:
         return visit.page("job.html", job=shown)
     if onward := shown.result.get("onward"):
-        visit.session.notice = f"{shown.title} released this model."
+        visit.session.notice = f"{shown.title} released this {shown.result['released']}."
         return RedirectResponse(onward, 303)  # type: ignore[return-value]
     return visit.page("scored.html", job=shown, **shown.result)
 

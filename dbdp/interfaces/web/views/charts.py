@@ -49,6 +49,7 @@ class Chart:
     band: str = ""  # corners of an area around the line
     dots: Sequence[tuple[float, float]] = ()  # points that are marked
     bars: Sequence[tuple[float, float, float]] = ()  # horizontal intervals: left end, right end, height
+    fills: Sequence[tuple[float, float, float, float]] = ()  # rectangles: left, top, width, height
     guide: tuple[float, float, float, float] | None = None  # a dashed line for comparison: x and y of both ends
     height: float = _HEIGHT
     left: float = LEFT  # where the axes begin

@@ -63,6 +63,11 @@ def missing_model(number: int) -> Refusal:
     return missing(f"There is no model {number}, or this role may not see it.", "See the list of models.")
 
 
+def missing_statistic(number: int) -> Refusal:
+    """Return the refusal for a statistic that does not exist, or that the role may not see."""
+    return missing(f"There is no statistic {number}, or this role may not see it.", "See the list of statistics.")
+
+
 def lost() -> Refusal:
     """Return the refusal for a database server that does not answer."""
     return Refusal(
