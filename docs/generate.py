@@ -207,7 +207,7 @@ def _algorithm(name: str) -> str:
     shown = [
         f"`{each.name}`" + (f" ({_names(values)})" if (values := own.values.get(each.name)) else "")
         for each, _ in options()
-        if each.name in own.values or (own.has(each.name) and each.name not in COMMON)
+        if own.values.get(each.name) or (own.has(each.name) and (each.name in own.values or each.name not in COMMON))
     ]
     return f"| `{name}` | {', '.join(shown)} |"
 

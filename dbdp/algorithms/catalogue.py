@@ -14,6 +14,7 @@ from dbdp.algorithms.settings import NOISE_WINS, check_request, reason_of_loss, 
 from dbdp.algorithms.stages.evaluated_plan import evaluated_plan, evaluation_share, without_share
 from dbdp.algorithms.stages.forecast import forecast, noise_of_prediction
 from dbdp.checks import unknown
+from dbdp.learning.rows.pairs import NONE
 from dbdp.learning.second_moments import MOST_DIMENSION
 from dbdp.privacy.accounting import group_privacy
 from dbdp.privacy.accounting.calibration import analytic_noise_multiplier
@@ -79,6 +80,7 @@ _NOISY = {
     "objective_perturbation": "perturbed_objective.objective_perturbation",
     "privgene": "selections.privgene",
     "majority": "selections.majority",
+    "naive_bayes": "counted.naive_bayes",
 }
 PERTURBED_ONCE: Mapping[str, Algorithm[PerturbedOnce]] = Modules(_ONCE)
 NOISY_WHILE_TRAINING: Mapping[str, Algorithm[NoisyWhileTraining]] = Modules(_NOISY)
@@ -90,6 +92,7 @@ _NO_FEATURES = (
     "rows or fewer features"
 )
 LEAST_SIGNAL = 0.5  # n·μ/d of a table from which more than its majority class can be learned
+COUNTED = 60, 300  # n·μ from which, and below which, counts of each column say more than steps (privacy.md §27.3)
 
 
 def plan(request: Request, facts: Facts) -> AnyPlan:
@@ -193,6 +196,8 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
     signal = signal_of(request, facts)
     if facts.blocks is not None:
         total = signal * facts.dimension
+        if is_counted(request, facts):
+            return {"naive_bayes": f"n·μ = {total:.3g} is too little for steps, and enough to count each column"}
         return {"private_splines": f"n·μ = {total:.3g} is enough for a curve for each number"}
     best = {"preconditioned_gd": f"n·μ/d = {signal:.3g}: least noise, in the coordinates of a noisy second moment"}
     is_hidden = facts.is_classifier and signal < LEAST_SIGNAL
@@ -200,6 +205,16 @@ def _suitable(request: Request, facts: Facts) -> dict[str, str]:
         noise = f"n·μ/d = {signal:.3g} is below {LEAST_SIGNAL}: noise would hide what the features say"
         best = {"majority": noise} | best
     return best
+
+
+def is_counted(request: Request, facts: Facts) -> bool:
+    """Return whether `auto` counts, by public facts: two classes, a weak signal, and no option that counts lack."""
+    if facts.blocks is None or not facts.is_classifier or facts.outputs > 1:
+        return False
+    has_options = _refused_option(replace(request, algorithm="naive_bayes"), facts) is not None
+    is_plain = request.pairs in (None, NONE) and request.settings is None
+    least, most = COUNTED
+    return is_plain and not has_options and least <= signal_of(request, facts) * facts.dimension < most
 
 
 def signal_of(request: Request, facts: Facts) -> float:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbdp.algorithms import AUTO, Facts, Request
-from dbdp.algorithms.catalogue import signal_of
+from dbdp.algorithms.catalogue import is_counted, signal_of
 from dbdp.algorithms.combined.groups import GroupsRequest
 from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.families.preconditioned.private_splines import enough_signal
@@ -26,6 +26,7 @@ from dbdp.registry.tables import coded_rows
 from dbdp.sessions.session import Session
 
 SPLINES = "private_splines"
+OF_KNOTS = (SPLINES, "naive_bayes")  # the algorithms of rows with knots
 LEAST_SIGNAL = 20.0  # n·μ/d that the pairs of `auto` leave: with less they cost accuracy on some tables
 MOST_CHOSEN = 20  # pairs of `auto`: more brought next to nothing on any table, and cost accuracy on some
 OF_NUMBERS = ("huber_regression", "squared")  # the losses of labels that are numbers
@@ -58,7 +59,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
 
 def _blocks(declaration: Declaration, request: Request) -> RowBlocks | None:
     """Return the coordinates of each column, for curves; raise ValueError unless their directions suit the columns."""
-    if request.algorithm != SPLINES and not _curves(declaration):
+    if request.algorithm not in OF_KNOTS and not _curves(declaration):
         return None
     named = directions(request.monotone, declaration.parts, declaration.pairs)
     return row_blocks(declaration, named)
@@ -113,14 +114,18 @@ def _curved(dataset: RegisteredDataset) -> RegisteredDataset:
     return replace(dataset, declaration=dataset.with_knots(KNOTS))
 
 
-def _has_curves(dataset: RegisteredDataset, request: Request) -> bool:
+def _has_curves(dataset: RegisteredDataset, request: Request, *, counts: bool = True) -> bool:
+    """Return whether rows have knots; `counts` is whether `auto` may count them, which is not tuned."""
     if dataset.declaration.vector:
         return False
-    return request.algorithm == SPLINES or (request.algorithm == AUTO and _bears_curves(dataset, request))
+    return request.algorithm in OF_KNOTS or (request.algorithm == AUTO and _bears_curves(dataset, request, counts))
 
 
-def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
-    """Return whether `auto` learns a curve for each number, by public facts: where n·μ is enough for each."""
+def _bears_curves(dataset: RegisteredDataset, request: Request, counts: bool) -> bool:
+    """Return whether `auto` learns a curve for each number, by public facts: where n·μ is enough for each, or counts.
+
+    Counts are of single columns: no pairs are named.
+    """
     check_epsilon_delta(request.epsilon, request.delta)
     declaration, others = dataset.declaration, (request.network, request.projection, request.summary)
     if not request.delta or others != (None, None, None) or not declaration.intercept:
@@ -129,6 +134,8 @@ def _bears_curves(dataset: RegisteredDataset, request: Request) -> bool:
     public, curves = facts(curved, request), _curves(curved.declaration)
     if not curves or public.dimension > MOST_DIMENSION:
         return False
+    if counts and not declaration.pairs and is_counted(request, public):
+        return True
     enough = enough_signal(curves + len(declaration.pairs), public.outputs)
     return signal_of(request, public) * public.dimension >= enough
 
@@ -164,7 +171,7 @@ def coded_for_several(
         )
     dataset, base = paired(dataset, request.base)
     runs = [replace(base, algorithm=each) for each in request.algorithms]
-    are_curved = {_has_curves(dataset, run) for run in runs}
+    are_curved = {_has_curves(dataset, run, counts=False) for run in runs}
     if len(are_curved) > 1:
         raise ValueError(
             f"only some candidates learn a curve for each number, as {SPLINES} does; name one algorithm for all of them"

@@ -62,7 +62,7 @@ def test_scs13_makes_few_passes_of_one_batch_each():
 
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"majority", "privgene"}))
 def test_a_plan_warns_below_its_declared_signal_only(algorithm):
-    is_descent = algorithm in ("preconditioned_gd", "private_splines")
+    is_descent = algorithm in ("preconditioned_gd", "private_splines", "naive_bayes")
     own = {"rows": 1000, "epsilon": 0.02 if is_descent else 0.1}
     warning = explained(algorithm, **own)["warning"]
     least = ALGORITHMS[algorithm].OPTIONS.least_signal

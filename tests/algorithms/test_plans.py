@@ -242,6 +242,7 @@ NOT_PLANNED |= {("sixteen million features", name) for name in SEVERAL_MODELS}
 MANY = ("a hundred thousand features", "sixteen million features")  # whose second moment is no value of the server
 NOT_PLANNED |= {(many, "preconditioned_gd") for many in MANY} | {("large steps", "preconditioned_gd")}  # no regulariser
 NOT_PLANNED |= {(case, "private_splines") for case in (*MANY, "large steps", "tiny steps")}
+NOT_PLANNED |= {("ten thousand classes", "naive_bayes")}
 
 
 @IN_THIRDS

@@ -15,7 +15,7 @@ from memory import RowsInMemory, rows_for
 from pairs import each_value_quick
 from public_facts import facts_of
 from scipy.optimize import minimize
-from short import FEW
+from short import FEW, OF_COLUMNS
 
 from dbdp import algorithms
 from dbdp.algorithms import NOISY_WHILE_TRAINING, NoisyWhileTraining, Request
@@ -28,7 +28,11 @@ FACTS = facts_of(ROWS, FEATURES)
 NAMES = list(NOISY_WHILE_TRAINING)
 EVERY_ALGORITHM = pytest.mark.parametrize("name", NAMES)
 PURE = {"scs13", "objective_perturbation", "privgene", "majority"}
-NO_LEARNERS = ("majority", "privgene", "private_splines")  # the last learns from columns: test_private_splines
+NO_LEARNERS = (
+    "majority",
+    "privgene",
+    *OF_COLUMNS,
+)  # the last learn from columns: test_private_splines, test_naive_bayes
 LEARNERS = pytest.mark.parametrize("name", [name for name in NAMES if name not in NO_LEARNERS])
 
 
@@ -56,6 +60,7 @@ def test_the_issues_algorithms_are_all_here():
     assert set(NAMES) == {
         "scs13", "bst14", "dp_sgd", "dp_adam", "sgd_adv", "rrpsgd", "dp_agd", "dp_blsgd", "dp_blgd", "dp_blsgd_ac",
         "preconditioned_gd", "private_splines", "objective_perturbation", "privgene", "majority",
+        "naive_bayes",
     }  # fmt: skip
     assert all(isinstance(plan(request_for(name), FACTS), NoisyWhileTraining) for name in NAMES)
 
@@ -150,7 +155,7 @@ def test_no_rows_make_it_fail(name):
         assert np.isfinite(result).all(), strange
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "private_splines"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_COLUMNS])
 def test_models_of_classes_are_released_together(name):
     random = np.random.default_rng()
     facts = replace(FACTS, outputs=4)

@@ -44,6 +44,7 @@ BATCHED = set(ALGORITHMS) - {
     "private_splines",
     "privgene",
     "majority",
+    "naive_bayes",
     "dp_agd",
     "dp_blgd",
 }

@@ -35,6 +35,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("bolt_on", "step_size"): {"step_size": 0.25, "schedule": "constant"},
     **{(name, "settings"): {"settings": '{"passes": 3}'} for name in ("preconditioned_gd", "private_splines")},
+    ("naive_bayes", "settings"): {"settings": '{"evaluation_share": 0.5}'},
     ("objective_perturbation", "settings"): {"settings": '{"evaluation_share": 0.3}'},
     ("bst14", "calibration"): {"calibration": "published"},
     **{(name, "calibration"): {"calibration": "pld"} for name in ("dp_sgd", "dp_adam", "rrpsgd")},

@@ -14,6 +14,7 @@ FEW: dict[str, dict[str, Any]] = {
     "objective_perturbation": {"regularisation": 0.1, "settings": '{"evaluation_share": 0.1}'},
     "privgene": {"settings": '{"generations": 4, "population": 20}'},
     "majority": {},
+    "naive_bayes": {},
 }
-OF_COLUMNS = ("private_splines",)  # which do not train on an array
+OF_COLUMNS = ("private_splines", "naive_bayes")  # which do not train on an array
 assert set(FEW) == set(NOISY_WHILE_TRAINING)

@@ -33,6 +33,7 @@ ALGORITHMS = (
     "private_splines",
     "dp_blgd",
     "majority",
+    "naive_bayes",
 )
 
 

@@ -1,0 +1,1 @@
+"""Algorithms that learn from counts of the rows which are released once."""
