@@ -121,7 +121,7 @@ def _decision(declaration: Declaration, coefficients: Sequence[float], intercept
     types |= {each.column: "text" for each in declaration.categorical}
     weights, last = row_columns.of_coordinates(declaration, list(coefficients), intercept)
     read = enumerate(row_columns.columns(declaration, weights, types, ">"), start=1)
-    columns = [_Column(f"${place}", column) for place, column in read]
+    columns = [_Argument(f"${place}", column) for place, column in read]
     cells = _cells(row_columns.crossing(declaration, weights, types, ">"), columns)
     score = " + ".join([_number(last), *[each.summand for each in columns], *[summand for summand, _ in cells]])
     square = " + ".join([*[each.square for each in columns], *[square for _, square in cells]])
@@ -130,7 +130,7 @@ def _decision(declaration: Declaration, coefficients: Sequence[float], intercept
     return f"case when {' and '.join(required)} then {ended} end" if required else ended
 
 
-def _cells(crossing: Crossing, columns: Sequence["_Column"]) -> list[tuple[str, str]]:
+def _cells(crossing: Crossing, columns: Sequence["_Argument"]) -> list[tuple[str, str]]:
     """Return SQL of what each pair adds to the decision, and to the square of the row."""
     groups = [_group(columns[each.place], each) for each in crossing.groups]
     found = []
@@ -167,7 +167,7 @@ def _finite(value: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _Argument:
     """SQL of what a column adds; `raw` is the value that is passed."""
 
     raw: str
@@ -258,7 +258,7 @@ class _Column:
         return f"case when {_finite(self.raw)} then 0 else {value} end"
 
 
-def _group(column: _Column, of: ColumnGroups) -> str:
+def _group(column: _Argument, of: ColumnGroups) -> str:
     """Return SQL of the group of a column's value in pairs, NULL without one."""
     if of.lookup is None:
         return _bucket(column.value, of.edges)

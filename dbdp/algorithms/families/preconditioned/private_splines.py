@@ -163,7 +163,7 @@ def _with_choice(request: Request, descent: SplineDescent, own: SplineSettings) 
     public = {each.name: getattr(descent, each.name) for each in fields(SplineDescent)}
     changed = {
         "passes": ALL_STEPS,
-        "momentum": MOMENTUM,  # with 0.7, and 12 and 16 passes, AUC on Covertype was .7 points lower
+        "momentum": MOMENTUM,  # with 0.7, and 12 and 16 steps, Covertype had .7 points less AUC at ε = 1.6
         "reserved": reserved_for(is_classifier=facts.is_classifier),
         "candidates": facts.candidates,
     }
