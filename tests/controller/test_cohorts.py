@@ -254,6 +254,7 @@ def test_a_summary_of_a_cohort_serves_trainings_of_it(connection, database, data
     (count,) = connection.execute(f"select count(*) from t where y is not null and {INSIDE}").fetchone()
     assert summary.receipt["cohort"] == COHORT
     assert summary.describe()[0]["count"] == pytest.approx(count, abs=1)
+    assert summary.describe()[0]["remark"].startswith('rows of cohort {"c": ["a", "it\'s"], "u": [-0.5, 0.5]}')
     training = Request(1.0, 1e-6, algorithm="preconditioned_gd", summary=summary.id, cohort=COHORT)
     assert database.receipt(database.train(dataset, training).id)["summary"] == summary.id
     whole = database.summarize(dataset, **given)

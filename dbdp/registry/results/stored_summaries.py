@@ -138,7 +138,7 @@ class StoredSummary:
 
         if self.cohort != dataset.cohort:
             raise ValueError(
-                f"summary {self.id} is of {_cohort(self.cohort)}, and the training of {_cohort(dataset.cohort)}; pass "
+                f"summary {self.id} is of {rows_of(self.cohort)}, and the training of {rows_of(dataset.cohort)}; pass "
                 f"the summary's cohort, or {again}"
             )
 
@@ -168,8 +168,9 @@ def _of_features(declaration: Declaration) -> tuple[np.ndarray, np.ndarray]:
     return np.append(origins, [0.0] * declaration.intercept), np.append(lengths, [constant] * declaration.intercept)
 
 
-def _cohort(cohort: Mapping[str, Any] | None) -> str:
-    return "all rows" if cohort is None else f"cohort {json.dumps(cohort)}"
+def rows_of(cohort: Mapping[str, Any] | None) -> str:
+    """Return a cohort for a reader."""
+    return "all rows" if cohort is None else f"rows of cohort {json.dumps(cohort)}"
 
 
 def _shown(columns: Sequence[str]) -> str:

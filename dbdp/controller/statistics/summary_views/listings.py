@@ -50,7 +50,8 @@ def _counted(summary: StoredSummary) -> str:
     declaration = summary.declaration
     required = [each.column for each in declaration.parts if each.null == REQUIRED]
     needed = [declaration.label, *([declaration.vector.column] if declaration.vector else required)]
-    return f"rows with a value of {', '.join(needed[:5])}{', …' * (len(needed) > 5)}"
+    rows = "rows" if summary.cohort is None else stored_summaries.rows_of(summary.cohort)
+    return f"{rows} with a value of {', '.join(needed[:5])}{', …' * (len(needed) > 5)}"
 
 
 def table(session: Session, number: int, by: Sequence[str], mean: str | None) -> list[Entry]:
