@@ -218,9 +218,9 @@ def check_source(session: SpiSession, registration: Registration) -> dict[str, s
     return {column: types[column] for column in registration.columns}
 
 
-def numeric_type(session: SpiSession, source: str, column: str) -> str:
-    """Return the type of a numeric column of a table; for a domain its base type."""
-    return _type_of(session, source, column, NUMERIC_TYPES)
+def measured_type(session: SpiSession, source: str, column: str) -> str:
+    """Return the type of a column of a table that bounds may be estimated of; for a domain its base type."""
+    return _type_of(session, source, column, (*NUMERIC_TYPES, *records.DAYS, *records.TEXT_TYPES))
 
 
 def category_type(session: SpiSession, source: str, column: str) -> str:

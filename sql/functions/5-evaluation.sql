@@ -100,7 +100,7 @@ as $body$
 @refusing functions.dp_bounds@
 $body$;
 comment on function dbdp.dp_bounds is
-'noisy bounds of a numeric column of a registered table, charged to its budget. With probability beta or less they are wider than the numbers. For the role that registered it.';
+'noisy bounds of a column of a registered table, charged to its budget: of numbers, of dates and timestamps as days since 2000-01-01, or of the bytes of texts. With probability beta or less they are wider than the numbers. For the role that registered it.';
 
 create or replace function dbdp.dp_categories(
   dataset text, column_name text, epsilon float8, delta float8

@@ -88,17 +88,24 @@ def class_balance(session: Session, name: str, *, epsilon: float, delta: float) 
 def bounds(
     session: ServerSession, name: str, column: str, *, epsilon: float, delta: float, beta: float
 ) -> dict[str, Any]:
-    """Return noisy bounds of a numeric column of a dataset's table, and the receipt; raises as `score` does too."""
+    """Return noisy bounds of a column of a dataset's table, and the receipt; raises as `score` does too."""
     dataset = datasets.load(session, name)
     rights.registered(session, name, action="estimate bounds of its columns")
-    type_name = register.numeric_type(session, dataset.source, column)
+    type_name = register.measured_type(session, dataset.source, column)
     plan = _bounds_plan(dataset, epsilon, delta, beta)
-    receipt = Receipt.of(dataset, plan.explain() | {"column": column}, plan.guarantee)
+    receipt = Receipt.of(dataset, plan.explain() | {"column": column} | _unit(type_name), plan.guarantee)
     session.check_rows(dataset)
     with charging.charged(session, dataset, receipt) as charge:
         with charging.answering(session, dataset, charge):
             noisy = plan.release(records.binned(session, dataset, column, type_name, EDGES))
-        return _shown(session, plan, noisy, receipt, charge)
+        return _unit(type_name) | _shown(session, plan, noisy, receipt, charge)
+
+
+def _unit(type_name: str) -> dict[str, str]:
+    """Return what the bounds of a date or a text count; nothing for a number."""
+    if type_name in records.DAYS:
+        return {"unit": f"days since {records.ORIGIN}"}
+    return {"unit": "bytes of the text"} if type_name in records.TEXT_TYPES else {}
 
 
 def explain(session: Session, name: str, request: ScoreRequest) -> dict[str, Any]:

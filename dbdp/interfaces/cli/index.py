@@ -45,7 +45,7 @@ SUMMARIES = {
     "allowances": "List who may train on which dataset, with limit and spending.",
     "grant-prediction": "Allow a role to predict with a model that you released, or that was trained on your dataset.",
     "revoke-prediction": "Revoke a role's right to predict with a model.",
-    "bounds": "Estimate bounds of a numeric column, with noise, as the role that registered the dataset.",
+    "bounds": "Estimate bounds of numbers, dates or texts, with noise, as the role that registered the dataset.",
     "categories": "List values of a column that many rows have, with noise, as the role that registered the dataset.",
     "baseline": "Train WITHOUT privacy, by L-BFGS, for a comparison by the table's owner. It stores nothing.",
     "check-declaration": "Count rows that do not agree with the declaration, EXACTLY: for the table's owner. It "

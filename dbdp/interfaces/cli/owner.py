@@ -214,7 +214,7 @@ def bounds(
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Estimate bounds of a numeric column, with noise, as the role that registered the dataset."""
+    """Estimate bounds of numbers, dates or texts, with noise, as the role that registered the dataset."""
     with opened(url) as database:
         estimate = database.bounds(dataset, column, epsilon=epsilon, delta=delta, beta=beta)
     show_figures(estimate, as_json, f"{column} of {dataset}", estimate.get("bins", []))

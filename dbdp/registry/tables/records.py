@@ -37,6 +37,12 @@ from dbdp.sessions.server import SpiSession
 from dbdp.sessions.session import Session
 
 TEXT_TYPES = ("text", "character varying", "character")
+DAYS = {  # since the public ORIGIN; infinity has no distance from it
+    "date": "case when isfinite({0}) then ({0} - date '2000-01-01')::float8 else 'NaN' end",
+    "timestamp without time zone": "coalesce(date_part('epoch', {0}) / 86400 - 10957, 'NaN')",
+    "timestamp with time zone": "coalesce(date_part('epoch', {0}) / 86400 - 10957, 'NaN')",
+}
+ORIGIN = "2000-01-01"
 UNKNOWN_NUMBER, ABSENT_NUMBER = 0.5, -0.5  # no category, and that of NULL: the others are hashes, which are integers
 _COUNTING_BYTES = 1 << 26  # of memory, to count rows of groups and of bins
 _NO_NUMBER = np.array(np.nan, ">f8").tobytes()
@@ -453,6 +459,13 @@ def category_numbers(session: Session, categories: tuple[str, ...]) -> tuple[flo
 # --- numbers of one column ------------------------------------------------------------------------------
 
 
+def _measured(column: str, type_name: str) -> str:
+    """Return SQL for a number, for the days of a date, or for the bytes of a text, as float8; null becomes NaN."""
+    if type_name in TEXT_TYPES:
+        return f"coalesce(octet_length({column}::text)::float8, 'NaN')"
+    return DAYS[type_name].format(column) if type_name in DAYS else float_sql(column, type_name)
+
+
 def binned(
     session: SpiSession,
     dataset: RegisteredDataset,
@@ -464,11 +477,12 @@ def binned(
 ) -> np.ndarray:
     """Return the exact histogram of a column: how many rows are between each edge and the next, shape (edges - 1,).
 
+    Of a date it counts days, and of a text bytes, which are not fetched. None of these expressions can raise.
     At most r rows of each unit are counted, selected as for a training (privacy.md §11.6). NaN, which also replaces
     null, sorts above every number, and infinity above every finite one: neither is counted.
     """
     name = session.query("select quote_ident($1) as n", column)[0]["n"]
-    number = Record(f"float8send({float_sql(f'source.{name}', type_name)})", _NO_NUMBER, 32)
+    number = Record(f"float8send({_measured(f'source.{name}', type_name)})", _NO_NUMBER, 32)
     counts, seen = np.zeros(len(edges) + 1, np.int64), 0
     for raw in slots(session, dataset, number, memory):
         values = np.frombuffer(raw, ">f8")

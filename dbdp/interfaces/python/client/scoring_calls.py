@@ -223,14 +223,14 @@ class ScoringCalls(Calls):
     def bounds(
         self, dataset: str, column: str, *, epsilon: float, delta: float = 0.0, beta: float = 1e-3
     ) -> dict[str, Any]:
-        """Estimate bounds of a numeric column with noise, as the role that registered the dataset.
+        """Estimate bounds of a column with noise, as the role that registered the dataset.
 
         Parameters
         ----------
         dataset, epsilon, delta
             As in `score`.
         column : str
-            A numeric column of its table.
+            A column of its table: numbers, dates or timestamps, as days since 2000-01-01, or texts, as bytes.
         beta : float
             Probability that an empty bin is counted as occupied, which makes the bounds too wide.
 
