@@ -110,6 +110,7 @@ class SmartNoise:
 
         scaled = {name: (rows[name] - lower) / (upper - lower) for name, (lower, upper) in adult.NUMERIC.items()}
         self._snsql, self._rows = snsql, rows.assign(**scaled)
+        self._parts: dict[tuple[str | float, ...], tuple[float, float]] = {}  # ε and δ of each query, found once
 
     @cached_property
     def _metadata(self) -> dict[str, Any]:
@@ -138,13 +139,16 @@ class SmartNoise:
 
     def _reader(self, queries: list[str], epsilon: float, delta: float) -> Any:
         """Return a reader that answers all of the queries within the budget, by its own sum of their costs."""
-        most = epsilon / REPLACED
-        each = delta / REPLACED / (2 * len(queries))
-        low, high = 0.0, most
-        for _ in range(12):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._cost(queries, middle, each) <= most else (low, middle)
-        return self._with(high if self._cost(queries, high, each) <= most else low, each)
+        key = (*queries, epsilon, delta)
+        if key not in self._parts:
+            each = delta / REPLACED / (2 * len(queries))
+            low, high = 0.0, epsilon / REPLACED
+            for _ in range(12):
+                middle = (low + high) / 2
+                low, high = (middle, high) if self._cost(queries, middle, each) <= epsilon / REPLACED else (low, middle)
+            fits = self._cost(queries, high, each) <= epsilon / REPLACED
+            self._parts[key] = (high if fits else low), each
+        return self._with(*self._parts[key])
 
     def _cost(self, queries: list[str], epsilon: float, delta: float) -> float:
         return float(self._with(epsilon, delta).get_privacy_cost(queries)[0])
