@@ -17,7 +17,7 @@ from dbdp.registry.results.column_units import column_scales, vector_scales
 RANDOM = np.random.default_rng()
 ROWS = 20_000
 NUMBERS = facts_of(ROWS, 3, is_classifier=False, reach=2.0)
-EVERY = [name for name in ALGORITHMS if name not in ("preconditioned_gd", "majority")]
+EVERY = [name for name in ALGORITHMS if name not in ("preconditioned_gd", "majority", "naive_bayes")]
 COLUMNS = {"age": [0, 90], "income": {"bounds": [0, 1e5], "missing": "indicator"}, "sex": ["f", "m"]}
 
 

@@ -185,6 +185,7 @@ def test_all_other_options_are_refused_before_a_charge(connection, dataset, spen
     for option in GIVEN:
         given = {"epsilon": 1.0, "delta": 1e-6} | example(algorithm, option)
         given |= {"projection_dimension": 2} if option == "projection_dimension" else {}
+        given |= {"cohort": '{"y": ["1"]}'} if option == "cohort" else {}  # of an array, the label only
         arguments = ", ".join(f"{name} => %({name})s" for name in given)
         explain, train_ = (f"select dbdp.{name}('{dataset}', {arguments})" for name in ("dp_explain", "dp_train"))
         if ALGORITHMS[algorithm].OPTIONS.has(option):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -185,9 +186,11 @@ def test_every_interface_trains_and_records_a_cohort(connection, database, datas
         plans = "select plan -> 'cohort' from dbdp.ledger where id = %s"
         assert connection.execute(plans, (receipt["ledger"],)).fetchone()[0] == settled
     whole = database.explain(dataset, Request(1.0, 1e-6))
-    for shown in (plan_in_sql, database.explain(dataset, request)):
+    steps = database.explain(dataset, replace(request, algorithm="preconditioned_gd"))
+    assert "predicted_loss" in steps
+    for shown in (plan_in_sql, database.explain(dataset, request), steps):
         assert shown["cohort_cost"].startswith("costs nothing")
-        assert "predicted_loss assumes" in shown["cohort_cost"]
+        assert ("predicted_loss assumes" in shown["cohort_cost"]) == ("predicted_loss" in shown)
         assert {key: shown[key] for key in ("charge", "epsilon", "rows")} == {
             key: whole[key] for key in ("charge", "epsilon", "rows")
         }
@@ -211,7 +214,7 @@ def test_a_model_of_a_cohort_learns_only_from_it(connection, database, table, re
             for each in (bounds, others)
         ]
         assert scored[0] > 0.9
-        assert scored[1] < 0.5
+        assert scored[1] < 0.7
 
 
 U = np.eye(7)[0]  # coefficients of u, the bins of v, and the categories of c
@@ -265,8 +268,8 @@ def test_a_summary_of_a_cohort_serves_trainings_of_it(connection, database, data
 
 
 WRONG = {
-    '{"u": [0.5, -0.5]}': r"give \[lower, upper\]",
-    '{"u": ["a"]}': r"give \[lower, upper\]",
+    '{"u": [0.5, -0.5]}': r"give finite numbers \[lower, upper\]",
+    '{"u": ["a"]}': r"give finite numbers \[lower, upper\]",
     '{"c": ["z"]}': "some of its categories: a, b, it's",
     '{"c": []}': "some of its categories",
     '{"g": ["1"]}': "declare it with dbdp.redeclare",

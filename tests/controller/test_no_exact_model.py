@@ -37,7 +37,7 @@ and d.refobjid = (select oid from pg_extension where extname = 'dbdp')"""
 # A body takes one name from one of five modules and calls it: what it can do is what that name does.
 PLAIN = re.compile(r"from dbdp\.interfaces\.sql\.outcomes import (\w+)\s+return \1\(\)")
 MARKS = {
-    "@module@": "(?:functions|statistic_functions|aggregates|scoring)",
+    "@module@": "(?:functions|model_functions|statistic_functions|aggregates|scoring)",
     "@function@": r"\w+",
     "@version@": dbdp.__version__,
     "MODULE_PATHNAME": "[^'\"]+",
@@ -214,10 +214,12 @@ def test_only_packed_rows_request_exact_sums():
         "residual_clip": 2,
         "pair_descent": 1,
         "product_releases": 1,
+        "label_counts": 1,
     }
     assert sorted(module for module, _ in calls("tally")) == [
         "column_moments",
         "flattening",
+        "label_counts",
         "label_window",
         "noisy_scores",
         "pair_descent",
@@ -292,7 +294,7 @@ def test_an_algorithm_gets_exact_sums_by_its_access_only(algorithm):
         models.add(np.asarray(made.run(rows, lambda *_: None).models).tobytes())
         if len(models) == 2:
             break
-    assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", *SCANS}
+    assert rows.requested & {"gradient_sum", "loss_sums", "label_counts", "tally", *SCANS}
     assert len(models) == 2
 
 
@@ -315,7 +317,10 @@ def reachable(*names: str) -> set[str]:
 
 def test_no_server_interface_reaches_the_baseline():
     algorithms = [algorithm.plan.__module__ for algorithm in ALGORITHMS.values()]  # imported by name
-    result = reachable(*(f"dbdp.interfaces.sql.{name}" for name in ("functions", "aggregates", "scoring")), *algorithms)
+    result = reachable(
+        *(f"dbdp.interfaces.sql.{name}" for name in ("functions", "model_functions", "aggregates", "scoring")),
+        *algorithms,
+    )
     assert {
         "dbdp.controller.requests",
         "dbdp.controller.packed_rows",

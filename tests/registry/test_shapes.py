@@ -238,7 +238,7 @@ def test_other_models_have_no_shapes(connection, dataset, schema, register):
 
 
 def test_shapes_of_a_closed_model_do_not_exist(connection, make_role, dataset):
-    model = trained(connection, dataset)
+    model = trained(connection, dataset, "algorithm => 'preconditioned_gd'")
     reader = make_role("app", "dbdp_predictor")
     for call in ("shapes", "importance"):
         with acting(connection, reader), pytest.raises(psycopg.Error, match=r"does not exist; see dbdp\.models"):

@@ -23,7 +23,9 @@ def dataset(connection: psycopg.Connection, schema: str, register: Callable[...,
 
 def test_weights_are_the_coefficients_with_their_standard_errors(connection, database: Database, dataset):
     name = f"weights.{dataset}"
-    [trained] = released(connection, "dbdp.dp_logreg(%s, 1, 1e-6, name => %s)", (dataset, name))
+    [trained] = released(
+        connection, "dbdp.dp_logreg(%s, 1, 1e-6, name => %s, algorithm => 'preconditioned_gd')", (dataset, name)
+    )
     coefficients, intercept, receipt = (trained[each] for each in ("coefficients", "intercept", "receipt"))
     rows = database.weights(trained["model"])
     assert [row["feature"] for row in rows] == ["a", "b=u", "b=v", "(intercept)"]
@@ -70,7 +72,8 @@ def test_a_model_without_coefficients_has_no_weights(connection, dataset):
 
 def test_weights_of_a_closed_model_do_not_exist(connection, make_role, dataset):
     """Weights of a model that the role may not use do not exist."""
-    model = connection.execute("select model from dbdp.dp_logreg(%s, 1, 1e-6)", (dataset,)).fetchone()[0]
+    sql = "select model from dbdp.dp_logreg(%s, 1, 1e-6, algorithm => 'preconditioned_gd')"
+    model = connection.execute(sql, (dataset,)).fetchone()[0]
     reader = make_role("app", "dbdp_predictor")
     for call, reference in product(("weights", "receipt"), (model, 999999999)):
         with acting(connection, reader), pytest.raises(psycopg.Error, match=r"does not exist; see dbdp\.models"):

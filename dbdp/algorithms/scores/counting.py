@@ -144,9 +144,9 @@ def half_widths(
 
 def widths_of(moved: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return half the width of each figure's 95 % interval, (f,), by figures with more noise, (m, f), and without."""
-    apart = np.abs(moved - own)
-    ordered = np.sort(np.where(np.isnan(apart), math.inf, apart), axis=0)
-    widths = ordered[math.ceil(LEVEL * len(apart)) - 1]
+    apart = np.nan_to_num(np.abs(moved - own), copy=False, nan=math.inf, posinf=math.inf)
+    apart.sort(axis=0)
+    widths = apart[math.ceil(LEVEL * len(apart)) - 1]
     return np.where(np.isfinite(widths) & np.isfinite(own), widths, math.nan)
 
 

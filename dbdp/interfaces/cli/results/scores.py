@@ -132,11 +132,13 @@ def export_sql(
     name: Annotated[
         str | None, option(help="Name of the function; default: predict_ and the name of the model.")
     ] = None,
+    as_json: AsJson = False,
     url: Url = None,
 ) -> None:
     """Print SQL that creates a function with a linear model's predictions, for a PostgreSQL without dbdp."""
     with opened(url) as database:
-        click.echo(database.export_sql(model, name), nl=False)
+        text = database.export_sql(model, name)
+    click.echo(json.dumps({"sql": text}) if as_json else text, nl=as_json)
 
 
 @app.command()
