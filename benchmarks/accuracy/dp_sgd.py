@@ -140,8 +140,6 @@ def clipped_sum(rows: np.ndarray, norms: np.ndarray, residuals: np.ndarray, clip
 
 def predicted(split: Split, scores: np.ndarray) -> Prediction:
     """Return what scores of the test rows predict, shape (m, K)."""
-    if split.data.task == CLASSES:
-        return Prediction(scores.argmax(axis=1))
     if split.data.task == REGRESSION:
         return Prediction(from_unit(scores[:, 0], split.data.declared["label_bounds"]))
-    return Prediction.by_score(scores[:, 0])
+    return Prediction.by_log_odds(scores if split.data.task == CLASSES else scores[:, 0])

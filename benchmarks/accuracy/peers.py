@@ -31,7 +31,8 @@ def dp_ebm(split: Split, epsilon: float) -> list[Prediction]:
             Prediction(DPExplainableBoostingRegressor(**settings).fit(train, data.truth[split.train]).predict(test))
         ]
     model = DPExplainableBoostingClassifier(**settings).fit(train, data.truth[split.train])
-    return [Prediction.by_score(model.predict_proba(test)[:, 1], 0.5)]
+    positive = model.predict_proba(test)[:, 1]
+    return [Prediction((positive > 0.5).astype(int), positive, positive)]
 
 
 def described(split: Split) -> dict[str, Any]:

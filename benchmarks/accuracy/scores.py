@@ -35,11 +35,6 @@ class Prediction:
     probabilities: np.ndarray | None = None
 
     @classmethod
-    def by_score(cls, scores: np.ndarray, threshold: float = 0.0) -> "Prediction":
-        """Return the prediction of two classes by a score."""
-        return cls((scores > threshold).astype(int), scores)
-
-    @classmethod
     def by_log_odds(cls, scores: np.ndarray) -> "Prediction":
         """Return the prediction by the log-odds of class 1, shape (n,), or by the scores of softmax, (n, classes)."""
         if scores.ndim == 1:
