@@ -235,15 +235,19 @@ class _Argument:
         """What it adds to the decision."""
         if self.is_category:
             return _case(self.raw, self.of.lookup, "0")
-        if not self.of.intervals:
-            summand = f"{_number(self.of.numbers[0])} * ({self.coordinate})"
-        else:
-            weight, rise = (
-                _chosen([getattr(each, name) for each in self.of.intervals], self.interval)
-                for name in ("weight", "rise")
-            )
-            summand = weight if self.share == "0" else f"{weight} + {rise} * {self.share}"
+        summand = self.line if self.of.intervals else f"{_number(self.of.numbers[0])} * ({self.coordinate})"
         return summand if self.of.indicator is None else f"{summand} + {self._indicated(_number(self.of.indicator))}"
+
+    @property
+    def line(self) -> str:
+        """The line of the number's interval: from the first position on, so that nothing large cancels; of bins flat."""
+        first = self.of.intervals[0].start
+        rises = [each.rise / each.length for each in self.of.intervals]
+        flat = [each.weight - rise * (each.start - first) for each, rise in zip(self.of.intervals, rises, strict=True)]
+        if not any(rises):
+            return _chosen(flat, self.interval)
+        moved = f"({self.position} - {_number(first)})"
+        return f"{_chosen(flat, self.interval)} + {_chosen(rises, self.interval)} * {moved}"
 
     @property
     def square(self) -> str:
