@@ -240,7 +240,7 @@ class _Argument:
 
     @property
     def line(self) -> str:
-        """The line of the number's interval: from the first position on, so that nothing large cancels; of bins flat."""
+        """The line of the number's interval, from the first position on: nothing large cancels. Bins are flat."""
         first = self.of.intervals[0].start
         rises = [each.rise / each.length for each in self.of.intervals]
         flat = [each.weight - rise * (each.start - first) for each, rise in zip(self.of.intervals, rises, strict=True)]
