@@ -216,12 +216,17 @@ def test_an_array_has_no_rows(connection, database, register, make_table):
 
 
 def test_noise_that_hides_all_pairs_is_warned_of(connection, database, register, table):
-    options = {"features": FEATURES, "epsilon": 10, "delta": 1e-5} | LABELS["binary"]
-    summary = database.summarize(register("t", **options), epsilon=0.005, delta=1e-6, bins=12)
+    """In about a third of such summaries chance alone makes a pair clear of the noise: not in 25 of them."""
+    options = {"features": FEATURES, "epsilon": 10, "delta": 1e-3} | LABELS["binary"]
+    name = register("t", **options)
     notices: list[str] = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
-    assert len(fake(connection, summary.id, 100)) == 100
-    assert any("noise hides how the features depend on each other" in each for each in notices)
+    for _ in range(25):
+        summary = database.summarize(name, epsilon=0.005, delta=1e-6, bins=12)
+        assert len(fake(connection, summary.id, 100)) == 100
+        if any("noise hides how the features depend on each other" in each for each in notices):
+            return
+    raise AssertionError(notices)
 
 
 def test_the_command_makes_rows_and_a_table(connection, summarized, schema, server_url):
