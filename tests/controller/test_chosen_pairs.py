@@ -1,18 +1,15 @@
 """Pairs that a training chooses, in the database: predictions, receipts, shapes, neighbours, and refused requests."""
 
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
+from moved_releases import moved
 from released import released
 
-from dbdp.algorithms import Request, plan
-from dbdp.controller.facts import coded, facts
-from dbdp.controller.packed_rows import packed_rows
+from dbdp.algorithms import Request
 from dbdp.interfaces.python.client.connecting import connect
-from dbdp.privacy.mechanisms import Gaussian
-from dbdp.registry import datasets
 
 ROWS = 4000
 TABLE = f"""
@@ -119,28 +116,16 @@ def test_several_trainings_refuse_a_choice(connection, dataset, spent):
 )
 def test_a_replaced_record_moves_no_release_beyond_its_bound(connection, schema, register, monkeypatch, label):
     """By the aggregates of the server, if the releases before were the same; both runs make as many."""
-    seen: list[list[np.ndarray]] = []
-    noises: list[Gaussian] = []
-
-    def release(noise: Gaussian, vector: np.ndarray) -> np.ndarray:
-        seen[-1].append(np.asarray(vector, float))
-        if len(seen) == 1:
-            noises.append(noise)
-        return seen[0][len(seen[-1]) - 1]
-
     connection.execute(TABLE)
-    session = connect(connection)._session
     name = register("t", **{**OPTIONS, **label})
+
+    def changed() -> Iterator[str]:
+        yield name
+        connection.execute("update t set a = 1, b = 0, c = 'w', f = 1 - f, y = 1 - y, z = -z where j = 77")
+        yield name
+
     request = Request(60.0, 1e-6, algorithm="private_splines", pairs="chosen")
-    for change in ("select", "update t set a = 1, b = 0, c = 'w', f = 1 - f, y = 1 - y, z = -z where j = 77"):
-        connection.execute(change)
-        seen.append([])
-        dataset, named = coded(datasets.load(session, name), request)
-        made = plan(named, facts(dataset, named))
-        with monkeypatch.context() as patch, packed_rows(session, dataset, made.layout) as rows:
-            patch.setattr(Gaussian, "release", release)
-            made.run(rows)
-    moved = [float(np.linalg.norm(a - b)) for a, b in zip(*seen, strict=True)]
-    assert len(moved) == made.details["expected_passes"]
-    assert all(distance <= noise.sensitivity for distance, noise in zip(moved, noises, strict=True))
-    assert max(moved[4:24]) > 0.1  # the record is seen
+    found, made = moved(connect(connection)._session, changed(), request, monkeypatch)
+    assert len(found) == made.details["expected_passes"]
+    assert all(distance <= noise.sensitivity for distance, noise in found)
+    assert max(distance for distance, _ in found[4:24]) > 0.1  # the record is seen

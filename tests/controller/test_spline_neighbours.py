@@ -3,67 +3,35 @@
 from collections.abc import Iterator
 
 import numpy as np
-import psycopg
 import pytest
+from moved_releases import moved, neighbours
 
-from dbdp.algorithms import Request, plan
-from dbdp.controller.facts import coded, facts
-from dbdp.controller.packed_rows import packed_rows
-from dbdp.interfaces.python.client.connecting import connect
-from dbdp.interfaces.python.client.database import Database
-from dbdp.privacy.mechanisms import Gaussian
-from dbdp.registry import datasets
+from dbdp.algorithms import Request
 
 ROWS = 4000
 RECORDS = {"low": "0, 'u', 0, 'a'", "high": "10, 'v', 1, 'c'", "none": "null, null, null, null"}
 REQUEST = Request(20.0, 1e-3, algorithm="private_splines", settings='{"passes": 2, "clip": 0.01}')
-Moved = list[tuple[float, Gaussian]]
+OTHERS = f"""
+select 10 * random() as x, (array['u', 'v', 'w'])[1 + i % 3] as c, i % 2 as f, (array['a', 'b', 'c'])[1 + i % 3] as k
+from generate_series(2, {ROWS}) i"""
+OPTIONS = {
+    "features": {"x": [0, 10], "c": ["u", "v", "w"], "f": [0, 1]},
+    "label": "k",
+    "classes": ["a", "b", "c"],
+    "epsilon": 50,
+    "delta": 0.01,
+}
 
 
 @pytest.fixture(scope="module")
-def neighbours(server_url: str) -> Iterator[None]:
+def datasets(server_url: str) -> Iterator[None]:
     """Datasets that differ in one record, named after it: at other knots, in other cells and of another class."""
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute("create schema splined; grant usage on schema splined to public")
-        connection.execute(f"""
-create table splined.others as
-select 10 * random() as x, (array['u', 'v', 'w'])[1 + i % 3] as c, i % 2 as f, (array['a', 'b', 'c'])[1 + i % 3] as k
-from generate_series(2, {ROWS}) i""")
-        features = {"x": [0, 10], "c": ["u", "v", "w"], "f": [0, 1]}
-        options = {"features": features, "label": "k", "classes": ["a", "b", "c"], "epsilon": 50, "delta": 0.01}
-        for name, record in RECORDS.items():
-            connection.execute(f"create table splined.{name} as table splined.others")
-            connection.execute(f"insert into splined.{name} values ({record})")
-            connect(connection).register_dataset(f"splined_{name}", f"splined.{name}", **options)
+    with neighbours(server_url, "splined", OTHERS, RECORDS, **OPTIONS):
         yield
-        for name in RECORDS:
-            connection.execute("select dbdp.drop_dataset(%s)", (f"splined_{name}",))
-        connection.execute("drop schema splined cascade")
 
 
-def moved(database: Database, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Moved:
-    """How far each release moves from one dataset to the other where those before it were the same, and its noise."""
-    seen: list[list[np.ndarray]] = []
-    noises: list[Gaussian] = []
-
-    def released(noise: Gaussian, vector: np.ndarray) -> np.ndarray:
-        seen[-1].append(np.asarray(vector, float))
-        if len(seen) == 1:
-            noises.append(noise)
-        return seen[0][len(seen[-1]) - 1]
-
-    for name in names:
-        seen.append([])
-        dataset, request = coded(datasets.load(database._session, f"splined_{name}"), REQUEST)
-        made = plan(request, facts(dataset, request))
-        with monkeypatch.context() as patch, packed_rows(database._session, dataset, made.layout) as rows:
-            patch.setattr(Gaussian, "release", released)
-            made.run(rows)
-    return [(float(np.linalg.norm(a - b)), noise) for a, b, noise in zip(*seen, noises, strict=True)]
-
-
-def test_a_replaced_record_moves_no_release_beyond_its_bound(database, neighbours, monkeypatch):
-    found = moved(database, ("low", "high"), monkeypatch)
+def test_a_replaced_record_moves_no_release_beyond_its_bound(database, datasets, monkeypatch):
+    found, _ = moved(database._session, ("splined_low", "splined_high"), REQUEST, monkeypatch)
     assert len(found) == 1 + 1 + 2 + 1  # moments of columns, moment of all, steps, table of scores
     assert all(distance <= noise.sensitivity for distance, noise in found)
     assert found[0][0] == pytest.approx(found[0][1].sensitivity, rel=1e-5)  # no common knot, cell or class
@@ -71,8 +39,8 @@ def test_a_replaced_record_moves_no_release_beyond_its_bound(database, neighbour
     assert found[2][0] > 0.5 * found[2][1].sensitivity  # classes apart, at opposite ends
 
 
-def test_a_record_that_is_removed_moves_less(database, neighbours, monkeypatch):
+def test_a_record_that_is_removed_moves_less(database, datasets, monkeypatch):
     """Control: a record that is in no cell and has no class."""
-    found = moved(database, ("low", "none"), monkeypatch)
+    found, _ = moved(database._session, ("splined_low", "splined_none"), REQUEST, monkeypatch)
     assert all(distance <= noise.sensitivity for distance, noise in found)
     assert 1 <= found[0][0] <= 2.001

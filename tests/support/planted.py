@@ -94,6 +94,7 @@ class World:
         }  # fmt: skip
 
     def _that_use_models(self) -> dict[str, list[list[Any]]]:
+        made, like = f"public.fake_{secrets.token_hex(4)}", "public.rows_of_alice"
         return {
             "explain": [[None, "--rows", 10, "--features", 2, "--epsilon", 1], ["alice", "d", "--epsilon", 1]],
             "datasets": [["alice"], ["bob"]],
@@ -122,19 +123,7 @@ class World:
             "quantiles": [["alice", "d", "a", "--epsilon", 1, "--delta", 1e-6]],
             "summarize": [["alice", "d", "--epsilon", 1, "--delta", 1e-6, "--bins", 2, "--cohort", self.cohort]],
             "summary": [["alice", "MODEL"], ["alice", "MODEL", "--by", "y"]],
-            "fake": [
-                ["alice", "MODEL", "--rows", 2],
-                [
-                    "alice",
-                    "MODEL",
-                    "--rows",
-                    2,
-                    "--into",
-                    f"public.fake_{secrets.token_hex(4)}",
-                    "--like",
-                    "public.rows_of_alice",
-                ],
-            ],
+            "fake": [["alice", "MODEL", "--rows", 2, *more] for more in ([], ["--into", made, "--like", like])],
         }
 
     def _that_draw_and_end(self) -> dict[str, list[list[Any]]]:
