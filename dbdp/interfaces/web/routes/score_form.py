@@ -41,7 +41,7 @@ def plan_score(
     if epsilon:
         try:
             with visit.database() as database:
-                planned = _planned(database, dataset, given)
+                planned = planned_figure(database, dataset, **_options(given))
         except Refusal as refusal:
             if refusal.status >= 500:
                 raise
@@ -75,9 +75,9 @@ def score(visit: Visitor, sent: Sent) -> RedirectResponse:
     return RedirectResponse(link("/job", number=number), 303)
 
 
-def _planned(database: Database, name: str, given: dict[str, str]) -> dict[str, Any]:
-    """Return the plan of a score, and what it would leave of the budget."""
-    receipt = database.explain_score(name, **_options(given))
+def planned_figure(database: Database, name: str, metric: str, **options: Any) -> dict[str, Any]:
+    """Return the plan of a score or of a statistic, and what it would leave of the budget."""
+    receipt = database.explain_score(name, metric, **options)
     budget = database.budget(name)
     rest = bars.Rest.of(budget["charge_limit"], budget["charged"], receipt["charge"])
     return {"receipt": receipt, "rest": rest}
@@ -85,13 +85,13 @@ def _planned(database: Database, name: str, given: dict[str, str]) -> dict[str, 
 
 def _options(given: dict[str, str]) -> dict[str, Any]:
     """Return the options of a score as `Database.score` takes them; raises Refusal for what is not a number."""
+    positive = given.get("positive", "") or None
+    return {"metric": given.get("metric", ""), **guarantee_in(given), "positive": positive}
+
+
+def guarantee_in(given: dict[str, str]) -> dict[str, Any]:
+    """Return the ε and the δ of a form; raises Refusal for what is not a number."""
     try:
-        epsilon, delta = float(given.get("epsilon", "")), float(given.get("delta", "") or 0.0)
+        return {"epsilon": float(given.get("epsilon", "")), "delta": float(given.get("delta", "") or 0.0)}
     except ValueError:
         raise Refusal(400, "Not a number", "ε and δ are numbers, such as 0.5 and 1e-6.", "Write them again.") from None
-    return {
-        "metric": given.get("metric", ""),
-        "epsilon": epsilon,
-        "delta": delta,
-        "positive": given.get("positive", "") or None,
-    }

@@ -9,9 +9,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from dbdp.interfaces.python.client.database import Database
 from dbdp.interfaces.web.routes import paged_lists, plan_form
 from dbdp.interfaces.web.routes.pages import ModelNumber, Name, Number, Search
+from dbdp.interfaces.web.routes.score_form import guarantee_in, planned_figure
 from dbdp.interfaces.web.sign_in.links import drawn
 from dbdp.interfaces.web.sign_in.visits import Sent, Visitor, jobs_of
-from dbdp.interfaces.web.views import bars, figure_charts
+from dbdp.interfaces.web.views import figure_charts
 from dbdp.interfaces.web.views.charts import Chart
 from dbdp.interfaces.web.views.figure_charts import Listing, listed
 from dbdp.interfaces.web.views.page_refusals import Refusal, missing_statistic
@@ -72,7 +73,7 @@ def plan_describe(visit: Visitor, dataset: Name = "", epsilon: Text = "", delta:
     try:
         if epsilon:
             with visit.database() as database:
-                planned = _planned(database, dataset, *_guarantee(given))
+                planned = planned_figure(database, dataset, "describe", **guarantee_in(given))
     except Refusal as refusal:
         if refusal.status >= 500:
             raise
@@ -85,30 +86,16 @@ def plan_describe(visit: Visitor, dataset: Name = "", epsilon: Text = "", delta:
 def describe(visit: Visitor, sent: Sent) -> RedirectResponse:
     """Begin a describe in the server; a form that is sent twice begins one."""
     dataset, number = sent.get("dataset", ""), sent.get("number", "")
-    epsilon, delta = _guarantee(sent)
+    guarantee = guarantee_in(sent)
     if not number:
         raise Refusal(400, "Not a plan", "The form has no number.", "Open the dataset, and describe it from there.")
 
     def work(database: Database) -> dict[str, Any]:
-        released = database.describe(dataset, epsilon=epsilon, delta=delta).statistic
+        released = database.describe(dataset, **guarantee).statistic
         return {"released": "statistic", "onward": link("/statistic", id=released)}
 
     jobs_of(visit).start(number, f"The describe of {dataset}", work)
     return RedirectResponse(link("/job", number=number), 303)
-
-
-def _guarantee(given: dict[str, str]) -> tuple[float, float]:
-    try:
-        return float(given.get("epsilon", "")), float(given.get("delta", "") or 0.0)
-    except ValueError:
-        raise Refusal(400, "Not a number", "ε and δ are numbers, such as 0.5 and 1e-6.", "Write them again.") from None
-
-
-def _planned(database: Database, name: str, epsilon: float, delta: float) -> Shown:
-    """Return the plan of a describe, and what it would leave of the budget."""
-    receipt = database.explain_score(name, "describe", epsilon=epsilon, delta=delta)
-    budget = database.budget(name)
-    return {"receipt": receipt, "rest": bars.Rest.of(budget["charge_limit"], budget["charged"], receipt["charge"])}
 
 
 def _describe(database: Database, row: Row, receipt: dict[str, Any]) -> Shown:
