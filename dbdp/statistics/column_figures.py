@@ -48,7 +48,7 @@ def figures_of(plan: DescribePlan, noisy: np.ndarray) -> list[dict[str, Any]]:
 
 def _count(plan: DescribePlan, value: float, width: float) -> dict[str, float]:
     """Return a count and its ±; whole where rows are counted."""
-    return {"count": float(round(value) if plan.population.unit_rows == 1 else value), "count_noise": math.ceil(width)}
+    return {"count": plan.population.counted(float(value)), "count_noise": math.ceil(width)}
 
 
 def _of_category(

@@ -31,6 +31,10 @@ class Population:
         if self.units >= MOST_UNITS:
             raise ValueError(f"{self.units} rows must be fewer than {MOST_UNITS}; use a smaller table")
 
+    def counted(self, value: float) -> float:
+        """Return a noisy count, whole where rows are counted."""
+        return float(round(value)) if self.unit_rows == 1 else value
+
     @property
     def explained(self) -> dict[str, Any]:
         """The population as data, for a plan."""

@@ -120,4 +120,4 @@ def _noise(plan: TablePlan, shape: tuple[int, int], scale: float) -> np.ndarray:
 
 def _count(plan: TablePlan, value: float, width: float) -> dict[str, float]:
     """Return a count and its ±; whole where rows are counted."""
-    return {"value": float(round(value)) if plan.population.unit_rows == 1 else value, "plus_minus": math.ceil(width)}
+    return {"value": plan.population.counted(value), "plus_minus": math.ceil(width)}

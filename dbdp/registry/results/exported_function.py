@@ -5,6 +5,7 @@ probability of the positive one, of several the class, of a number its value, an
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,7 +17,6 @@ from dbdp.registry.results import row_columns
 from dbdp.registry.results.row_columns import Column, ColumnGroups, Crossing, Ending
 
 LONGEST_NAME = 63  # bytes of an identifier
-_LARGEST = 1.7976931348623157e308
 _STEEP = 700.0  # log-odds of which PostgreSQL has the exponential
 
 
@@ -25,7 +25,7 @@ def function(
 ) -> str:
     """Return statements that create the function of a model, from what is stored of it; `about` is its comment.
 
-    Coefficients have the shape (features,), or (classes, features) of several classes.
+    Coefficients have the shape (outputs, features), and intercepts (outputs,).
     """
     if not name or len(name.encode()) > LONGEST_NAME or "\0" in name:
         raise ValueError(f"name is {name!r}; give the name of a function, of 1 to {LONGEST_NAME} bytes")
@@ -34,14 +34,12 @@ def function(
     else:
         arguments = [(each.column, "float8") for each in declaration.numeric]
         arguments += [(each.column, "text") for each in declaration.categorical]
-    several = declaration.kind == "classes"
-    outputs = coefficients if several else [coefficients]
-    decisions = [_decision(declaration, own, last) for own, last in zip(outputs, intercepts, strict=True)]
+    decisions = [_decision(declaration, own, last) for own, last in zip(coefficients, intercepts, strict=True)]
     listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in arguments)
     signature = f"{quoted(name)}({', '.join(kind for _, kind in arguments)})"
     return (
         f"create or replace function {quoted(name)}({listed})\n"
-        f"returns {'text' if several else 'float8'}\nlanguage sql immutable parallel safe\n"
+        f"returns {'text' if declaration.kind == 'classes' else 'float8'}\nlanguage sql immutable parallel safe\n"
         f"as {written(f'select {_answer(declaration, decisions)}')};\n"
         f"comment on function {signature} is {written(about)};\n"
     )
@@ -49,10 +47,11 @@ def function(
 
 def about(declaration: Declaration, receipt: Mapping[str, Any]) -> str:
     """Return the comment of a model's function: what it predicts, and what the model's release promises."""
-    says = {"binary": f"probability that {declaration.label} is {declaration.positive}", "classes": declaration.label}
+    label, is_binary = declaration.label, declaration.kind == "binary"
+    says = f"probability that {label} is {declaration.positive}" if is_binary else label
     promise = ", ".join(f"{name} = {receipt[name]}" for name in ("epsilon", "delta") if name in receipt)
     model = f"model {receipt.get('model')} of dataset {receipt.get('dataset')}"
-    return f"{says.get(declaration.kind, declaration.label)}, by {model}, released by dbdp with {promise}"
+    return f"{says}, by {model}, released by dbdp with {promise}"
 
 
 def quoted(identifier: str) -> str:
@@ -163,7 +162,7 @@ def _of_array(declaration: Declaration, weights: Sequence[float], intercept: flo
 
 def _finite(value: str) -> str:
     """Return SQL for whether a number is finite; NULL for NULL, and NaN is above all."""
-    return f"{value} between {_number(-_LARGEST)} and {_number(_LARGEST)}"
+    return f"{value} between {_number(-sys.float_info.max)} and {_number(sys.float_info.max)}"
 
 
 @dataclass(frozen=True)

@@ -76,11 +76,9 @@ def importance(session: Session, number: int) -> list[dict[str, Any]]:
 def exported(session: Session, number: int, name: str | None) -> str:
     """Return statements that create a function with a linear model's predictions, see `exported_function`."""
     linear = _linear(session, number)
-    declaration, known = linear.declaration, receipt(session, number)
-    several = declaration.kind == "classes"
-    coefficients = linear.coefficients if several else linear.coefficients[0]
+    declaration, known = linear.declaration, linear.receipt
     name = f"predict_{known.get('name') or number}" if name is None else name
-    numbers = coefficients.tolist(), linear.intercepts.tolist()
+    numbers = linear.coefficients.tolist(), linear.intercepts.tolist()
     return exported_function.function(name, declaration, *numbers, exported_function.about(declaration, known))
 
 
@@ -92,7 +90,12 @@ class _Linear:
     feature_names: list[str]
     coefficients: np.ndarray
     intercepts: np.ndarray
-    errors: Sequence[float | None]  # of each coefficient, and of the intercept
+    receipt: dict[str, Any]
+
+    @property
+    def errors(self) -> Sequence[float | None]:
+        """The standard error of each coefficient, and of the intercept."""
+        return errors_of_each(self.receipt, len(self.feature_names))
 
 
 def _linear(session: Session, number: int) -> _Linear:
@@ -101,7 +104,6 @@ def _linear(session: Session, number: int) -> _Linear:
     if row["coefficients"] is None:
         kind = "summary" if row["is_summary"] else "network"
         raise ValueError(f"model {number} is a {kind}, and has no coefficients of features; see dbdp.models")
-    names = list(row["feature_names"])
-    errors = errors_of_each(json.loads(row["receipt"]), len(names))
+    declaration, names = Declaration.from_json(row["declaration"]), list(row["feature_names"])
     models, last = np.atleast_2d(np.array(row["coefficients"], float)), np.array(row["intercepts"], float)
-    return _Linear(Declaration.from_json(row["declaration"]), names, models, last, errors)
+    return _Linear(declaration, names, models, last, json.loads(row["receipt"]))

@@ -106,9 +106,6 @@ def private_splines_plan(request: Request, facts: Facts) -> "SplinePlan":
     Raise ValueError if the request cannot be planned: the message names the value, the limit and the remedy.
     """
     blocks = _checked(request, facts)
-    if facts.outputs > 1:
-        of = f"a label of {facts.outputs} classes, none of which has a direction,"
-        settings.refuse_given(request, "monotone", of=of, remedy="leave it out")
     own, multiplier = own_settings(request, SplineSettings), analytic_noise_multiplier(request.epsilon, request.delta)
     loss, signal = settings.loss_of(request, facts), facts.rows / multiplier
     affordable = signal / _rows_per_dimension(facts)

@@ -7,16 +7,14 @@ units of their columns.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 
 import numpy as np
 
-from dbdp.algorithms.scores.counting import LEVEL
 from dbdp.controller.statistics.summary_views.one_way import OneWay, one_way
 from dbdp.controller.statistics.summary_views.viewed_columns import Number, ViewedColumn, columns_of
 from dbdp.registry.results.stored_summaries import StoredSummary
+from dbdp.statistics.stepped_noise import WIDTHS
 
-_QUANTILE = NormalDist().inv_cdf((1 + LEVEL) / 2)
 _DIGITS = 3  # of an error; a figure has as many decimals
 
 
@@ -107,14 +105,14 @@ class SummaryFigures:
         away = (mean**2 - variance) * number.present - 2 * mean * number.vector
         spread = _product(number.vector, number.vector, number.vector, number.vector)
         spread += 2 * away @ self.sums.overlap(number.vector) + away @ self.sums.covariance @ away
-        half = _QUANTILE * self.summary.scale * math.sqrt(max(spread, 0.0)) / count
+        half = WIDTHS * self.summary.scale * math.sqrt(max(spread, 0.0)) / count
         if math.isnan(self.mean(number).plus_minus):
             return Figure(math.nan, math.nan)
         least, root, most = (math.sqrt(max(0.0, each)) for each in (variance - half, variance, variance + half))
         return Figure(number.length * root, number.length * max(root - least, most - root))
 
     def _in_rows(self, share: float, deviation: float) -> Figure:
-        return Figure(share * self.summary.slots, _QUANTILE * self.summary.scale * deviation * self.summary.slots)
+        return Figure(share * self.summary.slots, WIDTHS * self.summary.scale * deviation * self.summary.slots)
 
     def _ratio(self, number: Number, values: np.ndarray, covariance: np.ndarray) -> Figure:
         """Return t/n in the units of the column, from noisy t and n and their covariance, divided by s².
@@ -122,7 +120,7 @@ class SummaryFigures:
         Fieller's interval: the m with (t - mn)² ≤ q²Var(t - mn), which holds the true m in 95 of 100 releases, exactly.
         It is a finite one if n is above its own error; else noise hides the mean.
         """
-        (total, count), spread = values, covariance * (_QUANTILE * self.summary.scale) ** 2
+        (total, count), spread = values, covariance * (WIDTHS * self.summary.scale) ** 2
         square = count**2 - spread[1, 1]
         if count <= 0 or square <= 0:
             return Figure(math.nan, math.nan)

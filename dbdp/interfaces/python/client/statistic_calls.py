@@ -148,9 +148,8 @@ class StatisticCalls(Calls):
             As in `quantiles`.
         """
         query = "select dbdp.dp_explain_quantiles($1, $2, $3, $4, $5::pg_catalog.jsonb) as plan"
-        plan: dict[str, Any] = self.query(query, dataset, column, float(epsilon), float(delta), stated_cohort(cohort))[
-            0
-        ]["plan"]
+        given = dataset, column, float(epsilon), float(delta), stated_cohort(cohort)
+        plan: dict[str, Any] = self.query(query, *given)[0]["plan"]
         return plan
 
     def described(self, statistic: int) -> Figures:
