@@ -6,6 +6,7 @@ no row and is added outside, at no cost. Shapes: a model is (P,), candidates are
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,46 +63,73 @@ def models_worth(objective: Objective, facts: Facts) -> float:
     return max(1.0, math.log10(facts.outputs))
 
 
+@dataclass(frozen=True)
+class Summed:
+    """How a sum over rows is computed: of b terms, `rows`, each of which passes through at most `depth` additions."""
+
+    rows: int
+    depth: int
+
+    @classmethod
+    def together(cls, rows: int) -> "Summed":
+        """Return a sum of so many terms in any order."""
+        return cls(rows, rows)
+
+    @classmethod
+    def by_blocks(cls, rows: int, inputs: int) -> "Summed":
+        """Return a sum over packed rows of so many coordinates: in any order within a block, then block by block.
+
+        Proof of its depth (privacy.md §20.1). A block has at most B rows, and at most 4n/B + 1 of the blocks, one for
+        each part on a cluster, have fewer: N ≤ 5n/B + 2. A term passes through B - 1 additions and N at most. ∎
+        """
+        block = blocks.rows_per_block(inputs)
+        return cls(rows, min(rows, block + 5 * rows // block + 3))
+
+    def error(self, norm: float) -> float:
+        """Return 2.02(D + 5)u·b·norm, D the depth: a bound on the errors of two such sums of terms of that norm.
+
+        Proof (privacy.md §20.1). A sum errs by at most γ_D times the sum of the terms' norms (Higham 2002, (4.4)). ∎
+        """
+        return 2.02 * (self.depth + 5) * UNIT * self.rows * norm
+
+
 # --- gradients ------------------------------------------------------------------------------------------
 
 
-def replaced_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:
+def replaced_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) -> float:
     """Return 2C with its margin: a bound on the change of a computed sum over all rows by one replaced record.
 
-    `rows` is b, the largest number of summands. Proof (§14.2, §14.8). The iterate is the same in both
-    worlds, and a computed summand depends on it and on its row alone, with norm at most C. In any tree a
-    sum of b summands errs by at most γ_b·bC, γ_b = bu/(1 - bu), and there are two sums: 2.02(b + 5)u·bC. Where
-    a computed summand may vary with its place, all b of them may, by twice their error, `evaluated`.
+    Proof (§14.2, §14.8). The iterate is the same in both worlds, and a computed summand depends on it and on its row
+    only, with norm at most C. Two sums of b of them err by `Summed.error`. Where a computed summand may vary with its
+    place, all b of them may, by twice their error, `evaluated`.
     """
-    return (2 * clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
+    return (2 * clip + summed.error(clip) + 2 * summed.rows * evaluated) * ROOM
 
 
 def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int, *, places: int | None = None) -> float:
     """Return 2C with its margin, for a sum of c_i ⊗ Mx_i over n rows that is computed as (Σc_i ⊗ x_i)Mᵀ.
 
     Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
-    The iterate and M are the same in both worlds: the exact sums move by 2C. A block has at most B rows, and at most
-    4n/B + 1 of the blocks, one for each part on a cluster, have fewer: N ≤ 5n/B + 2. In any order within a block,
-    and the blocks one after the other, the sum errs by γ_{B+N+1}·nL; M makes that no longer. The last product errs by
-    γ_d·‖M‖_F·nL ≤ γ_d√d·nL. There are two sums: 2.02(min(n, B + N) + d√d + 5)u·nL. ∎
+    The iterate and M are the same in both worlds: the exact sums move by 2C. The sums by blocks err by `Summed.error`,
+    and M makes that no longer. The last product errs by γ_d·‖M‖_F·nL ≤ γ_d√d·nL: 2.02d√d·u·nL for both. ∎
 
     In `places` (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
     as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
     """
-    block, worse = blocks.rows_per_block(places or dimension), 2 if places else 1
-    depth = min(rows, block + 5 * rows // block + 3) + dimension**1.5
-    return (2 * clip + 2.02 * worse * (depth + 5) * UNIT * rows * largest) * ROOM
+    error = Summed.by_blocks(rows, places or dimension).error(largest) + 2.02 * dimension**1.5 * UNIT * rows * largest
+    return (2 * clip + (2 if places else 1) * error) * ROOM
 
 
-def sampled_sensitivity(clip: float, rows: int, *, evaluated: float = 0.0) -> float:
+def sampled_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) -> float:
     """Return C with its margin: a bound on the change of a Poisson mini-batch's computed sum by one record.
 
     Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
     computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
-    `PoissonGaussianDpEvent` assumes. The margin is that of `replaced_sensitivity`; `rows` is n,
-    since a batch may hold every row. Without the record those behind it have other places.
+    `PoissonGaussianDpEvent` assumes. The margin is that of `replaced_sensitivity`; b is M, the public number of rows
+    to which a batch is padded or cut: what cutting leaks is charged (privacy.md §20.2). Without the record those behind
+    it have other places. ∎
     """
-    return (clip + _summation(clip, rows) + 2 * rows * evaluated) * ROOM
+    return (clip + summed.error(clip) + 2 * summed.rows * evaluated) * ROOM
 
 
 def gradient_error(objective: Objective, model: np.ndarray, clip: float) -> float:
@@ -148,7 +176,7 @@ def noisy_gradient_sum(
 
 
 def compared_sensitivity(
-    limit: float, rows: int, *, spread: float = math.inf, added: float = 0.0, evaluated: float = 0.0
+    limit: float, summed: Summed, *, spread: float = math.inf, added: float = 0.0, evaluated: float = 0.0
 ) -> float:
     """Return s: replacing one record moves the difference of two candidates' sums of losses by at most 2s.
 
@@ -156,12 +184,12 @@ def compared_sensitivity(
     depend on differences only. Proof. A loss lies in [0, limit], so a sum moves by at most `limit`, in any
     direction (§8: under replace-one the sums are not monotone), and the difference of two by at most twice
     that. If no row's losses differ by more than `spread` among the candidates, the difference of two sums,
-    Σ(ℓ_i - ℓ_j), moves by at most 2·spread. In any tree a sum of b losses, plus a public term of at most
-    `added`, errs by e ≤ 1.01u((b + 5)b·limit + added), and four sums are computed: 4e. A record *in* a Poisson
+    Σ(ℓ_i - ℓ_j), moves by at most 2·spread. A sum of b losses, plus a public term of at most `added`, errs by
+    e ≤ 1.01u((D + 5)b·limit + added), D its depth, and four sums are computed: 4e. A record *in* a Poisson
     batch, against none there, moves the difference by min(limit, spread) + 4e ≤ s: half as far; and it moves
     others to other places, where their losses have new errors, each at most `evaluated`: four times b of that.
     """
-    margin = 2 * (_summation(limit, rows) + 2.02 * UNIT * added) + 4 * rows * evaluated
+    margin = 2 * (summed.error(limit) + 2.02 * UNIT * added) + 4 * summed.rows * evaluated
     return (min(limit, spread) + margin) * ROOM
 
 
@@ -198,8 +226,3 @@ def _norm(vectors: np.ndarray) -> float:
     """Return the largest norm of some vectors, rounded up."""
     room = 1 + (vectors.shape[1] + 10) * UNIT
     return float(np.sqrt(np.einsum("ij,ij->i", vectors, vectors).max())) * room
-
-
-def _summation(norm: float, rows: int) -> float:
-    """Return 2.02(b + 5)u·b·norm: a bound on the errors of two sums of b summands of that norm."""
-    return 2.02 * (rows + 5) * UNIT * rows * norm

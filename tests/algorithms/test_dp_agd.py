@@ -536,7 +536,7 @@ def test_neighbours_attain_the_sensitivity_of_a_comparison(far):
 
 def test_summation_errs_within_its_margin_and_not_by_nothing():
     values = RANDOM.random(10**5) * np.exp(RANDOM.normal(size=10**5) * 3)
-    margin = noisy_sums.compared_sensitivity(1.0, 10**5) - 1
+    margin = noisy_sums.compared_sensitivity(1.0, noisy_sums.Summed.together(10**5)) - 1
     assert 2 * error_of_a_running_sum(values / values.max()) <= margin  # it may be 0 for some values
     assert 0 < 2 * error_of_a_running_sum(np.full(10**5, 0.1)) <= margin
 

@@ -23,7 +23,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
     preconditioner_of,
     ridge_of,
 )
-from dbdp.algorithms.noisy_sums import measured_sensitivity
+from dbdp.algorithms.noisy_sums import Summed, measured_sensitivity
 from dbdp.algorithms.plan import Moment
 from dbdp.learning import second_moments
 from dbdp.learning.counts.score_tables import NODES
@@ -66,7 +66,7 @@ def test_orthogonal_records_attain_the_moments_sensitivity():
     rows = some_rows(40, 3)
     one, other = (with_record(record, 1.0, rows=rows) for record in ([1, 0, 0], [0, 1, 0]))
     moved = np.subtract(*(coordinates_of(second_moments.second_moment(each, 3)) for each in (one, other)))
-    assert 0.999999 < np.linalg.norm(moved) / moment_sensitivity(41) <= 1
+    assert 0.999999 < np.linalg.norm(moved) / moment_sensitivity(Summed.together(41)) <= 1
 
 
 @settings(max_examples=100)
@@ -79,7 +79,7 @@ def test_no_record_moves_the_second_moment_further(seed, dimension, length):
     both = (
         coordinates_of(second_moments.second_moment(with_record(each, 1.0, rows=rows), dimension)) for each in records
     )
-    assert np.linalg.norm(np.subtract(*both)) <= moment_sensitivity(21)
+    assert np.linalg.norm(np.subtract(*both)) <= moment_sensitivity(Summed.together(21))
 
 
 def test_the_moments_margin_covers_its_rounding():
@@ -91,7 +91,7 @@ def test_the_moments_margin_covers_its_rounding():
     errors = [float(Fraction(float(found[i])) - exact[i][i]) for i in range(4)]
     above = zip(found[4:], zip(*np.triu_indices(4, 1), strict=True), strict=True)
     errors += [float(Fraction(float(value) / math.sqrt(2)) - exact[i][j]) * math.sqrt(2) for value, (i, j) in above]
-    assert 0 < 2 * np.linalg.norm(errors) <= moment_sensitivity(3000) - math.sqrt(2)
+    assert 0 < 2 * np.linalg.norm(errors) <= moment_sensitivity(Summed.together(3000)) - math.sqrt(2)
 
 
 def test_coordinates_are_orthonormal():
@@ -280,11 +280,10 @@ def test_what_is_drawn_is_what_is_planned(monkeypatch):
     descent = made.method
     assert (count, [each for _, each in steps], cells) == (10, [4] * 5, 2 * NODES)
     assert table.noise_scale >= descent.evaluation.noise.multiplier * math.sqrt(2)
-    assert moment.noise_scale >= descent.moment_multiplier * moment_sensitivity(300)
+    assert moment.noise_scale >= descent.moment_multiplier * moment_sensitivity(Summed.together(300))
     assert all(noise.noise_scale >= descent.step_multiplier * noise.sensitivity for noise, _ in steps)
-    assert (
-        moment.noise_scale == made.details["noise_scale"] == moment_noise(300, 4, descent.moment_multiplier).noise_scale
-    )
+    expected = moment_noise(Summed.together(300), 4, descent.moment_multiplier)
+    assert moment.noise_scale == made.details["noise_scale"] == expected.noise_scale
     assert made.details["ridge"] == ridge_of(moment, 300, 4)
 
 
@@ -318,7 +317,8 @@ def test_several_classes_have_twice_the_ridge_of_one_model(outputs, factor):
     """Of a moment that is released now, and of a summary's, whose coordinates show it: W² is 1/(1 + κ) and 1/κ."""
     facts = Facts(300, 2, outputs)
     made = planned(facts, own={"moment_share": 0.3})
-    assert made.details["ridge"] == factor * ridge_of(moment_noise(300, 2, made.method.moment_multiplier), 300, 2)
+    noise = moment_noise(Summed.together(300), 2, made.method.moment_multiplier)
+    assert made.details["ridge"] == factor * ridge_of(noise, 300, 2)
     made = planned(replace(facts, moment=Moment(np.diag([1.0, 0.0]), 0.1)), summary=7)
     rows = Watched(*some_rows(300, 2, classes=outputs))
     made.run(rows, SILENT)

@@ -20,7 +20,7 @@ from textbook import renyi
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.selections import privgene
 from dbdp.algorithms.families.selections.privgene import Breeding, Fitness, sampled_epsilon, sensitivity_among
-from dbdp.algorithms.noisy_sums import UNIT
+from dbdp.algorithms.noisy_sums import UNIT, Summed
 from dbdp.algorithms.rows import silent
 from dbdp.learning import kernels
 from dbdp.learning.losses import HuberSvm, Logistic
@@ -245,10 +245,10 @@ def test_the_sensitivity_shrinks_with_the_candidates():
 
 
 def test_the_rounding_of_sums_and_penalties_is_covered():
-    """privacy.md §14.2: a sum of b losses errs by about b²u·limit, the penalty by u times itself."""
+    """privacy.md §14.2, §20.1: a sum of b losses errs by about bDu·limit (depth D), the penalty by u of itself."""
     models, rows = np.full((3, 4), 2.0), 10**6
     few, many = (sensitivity_among(fitness_for(Logistic()), models, count, count) for count in (1, rows))
-    assert many - few >= 2 * UNIT * rows**2 * 3.0
+    assert many - few >= 2 * UNIT * rows * Summed.by_blocks(rows, 4).depth * 3.0
     penalised = replace(fitness_for(Logistic()), regularisation=1.0)
     assert sensitivity_among(penalised, models, rows, rows) - many >= 2 * UNIT * rows * 8.0
 

@@ -9,6 +9,7 @@ from memory import RowsInMemory
 from scipy.stats import binom, chi2
 
 from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, matrix_of, moment_sensitivity
+from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.scores.moments import JointMoment
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.learning import second_moments
@@ -31,6 +32,10 @@ def moment_with(records, labels, plan, others=40):
     return coordinates_of(second_moments.joint_moment(rows, plan.dimension, plan.labels, plan.weight))
 
 
+def bound_of(plan, moved):
+    return moment_sensitivity(Summed.together(plan.rows), square=1 + plan.weight**2, moved=moved)
+
+
 @pytest.mark.parametrize("moved", [1, 3])
 @pytest.mark.parametrize(("labels", "pair"), [(1, (-1.0, -1.0)), (3, (1, 2))])
 def test_orthogonal_records_attain_the_sensitivity(moved, labels, pair):
@@ -41,7 +46,9 @@ def test_orthogonal_records_attain_the_sensitivity(moved, labels, pair):
     one, other = (
         moment_with([record] * moved, [label] * moved, plan) for record, label in zip(records, pair, strict=True)
     )
-    distance = np.linalg.norm(one - other) / moment_sensitivity(plan.rows, square=1 + plan.weight**2, moved=moved)
+    distance = np.linalg.norm(one - other) / moment_sensitivity(
+        Summed.together(plan.rows), square=1 + plan.weight**2, moved=moved
+    )
     assert 0.999999 < distance <= 1
     same = moment_with([records[0]] * moved, [pair[0]] * moved, plan)
     assert np.linalg.norm(one - same) == 0
@@ -57,14 +64,16 @@ def test_no_records_move_the_joint_moment_further(seed, labels, moved):
         records = random.normal(size=(moved, 3)) * random.choice([1e-3, 1, 1e3])
         classes = random.integers(0, labels + 1, moved) if labels > 1 else random.choice([-1, 0, 1, 7e9], moved)
         ends.append(moment_with(records, classes, plan))
-    assert np.linalg.norm(np.subtract(*ends)) <= moment_sensitivity(plan.rows, square=1 + plan.weight**2, moved=moved)
+    assert np.linalg.norm(np.subtract(*ends)) <= moment_sensitivity(
+        Summed.together(plan.rows), square=1 + plan.weight**2, moved=moved
+    )
 
 
 def test_the_noise_is_analytic_for_the_covered_sensitivity():
     plan = planned(moved=4)
     multiplier = analytic_noise_multiplier(1.0, 1e-6)
     assert plan.guarantee.event == GaussianDpEvent(multiplier)
-    bound = moment_sensitivity(300, square=1.25, moved=4)
+    bound = moment_sensitivity(Summed.together(300), square=1.25, moved=4)
     assert bound <= plan.noise.sensitivity < bound * 1.000001
     assert multiplier * bound <= plan.noise.noise_scale < multiplier * bound * 1.000001
 

@@ -19,6 +19,7 @@ from dbdp.algorithms import Request
 from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.families.preconditioned import preconditioned_gd
 from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, moment_sensitivity
+from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.scores.summary import SummaryPlan
 from dbdp.controller.packed_rows import packed_rows
@@ -134,7 +135,7 @@ def aggregated(database: Database, name: str) -> tuple[np.ndarray, SummaryPlan]:
 def test_orthogonal_records_attain_the_joint_moments_bound(database, neighbours):
     """(a, b, 1, y) = (1, 1, 1, 1) and (-1, -1, 1, 1) are orthogonal, and as long as a record can be."""
     (ahead, plan), (aside, _), (behind, _) = (aggregated(database, name) for name in ("ahead", "aside", "behind"))
-    bound = moment_sensitivity(ROWS, square=1 + plan.weight**2)
+    bound = moment_sensitivity(Summed.together(ROWS), square=1 + plan.weight**2)
     assert 0.99999 < np.linalg.norm(ahead - aside) / bound <= 1
     assert np.linalg.norm(ahead - behind) < 0.99 * bound  # they differ in the products with the constant alone
     assert plan.noise.sensitivity >= bound
@@ -174,7 +175,9 @@ def test_a_summary_is_charged_once_and_its_use_is_free(database, register, spent
     row = database.history(name)[-1]
     assert (row["outcome"], row["models"], row["algorithm"]) == ("released", [summary.id], "summary")
     assert row["event"] == {"event": "GaussianDpEvent", "noise_multiplier": multiplier}
-    assert summary.receipt["noise_scale"] >= multiplier * moment_sensitivity(3000, square=1 + 0.2 * SHRUNK)
+    assert summary.receipt["noise_scale"] >= multiplier * moment_sensitivity(
+        Summed.together(3000), square=1 + 0.2 * SHRUNK
+    )
     for follow in (lambda: summary.linreg("cost"), summary.pca, summary.correlations):
         assert follow()["noise_scale"] > 0
     assert spent(name) == charged
@@ -209,7 +212,7 @@ def test_what_is_refused_is_refused_before_the_charge(database, register, spent,
 def test_a_unit_of_several_rows_has_noise_for_all_of_them(database, register, table):
     name = register("t", features=FEATURES, **LABELS["real"], unit="unit", max_rows=3)
     shown = database.explain_score(name, "summary", epsilon=2, delta=1e-6)
-    bound = moment_sensitivity(3000, square=1 + 0.2 * SHRUNK, moved=3)
+    bound = moment_sensitivity(Summed.together(3000), square=1 + 0.2 * SHRUNK, moved=3)
     assert bound <= shown["sensitivity"] < 1.0001 * bound
     summary = database.summarize(name, **{"epsilon": 900.0, "delta": 1e-6})
     assert summary.receipt["units"] == 1000

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dbdp.algorithms.families.preconditioned.preconditioning import coordinates_of, moment_noise
+from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.plan import relation
 from dbdp.checks import whole
 from dbdp.learning.second_moments import MOST_DIMENSION
@@ -58,7 +59,8 @@ class SummaryPlan:
     def noise(self) -> Gaussian:
         """The noise of each coordinate of the second moment."""
         square = 1 + self.weight**2
-        return moment_noise(self.rows, self.coordinates, self.multiplier, square=square, moved=self.moved)
+        summed = Summed.by_blocks(self.rows, self.dimension)
+        return moment_noise(summed, self.coordinates, self.multiplier, square=square, moved=self.moved)
 
     @property
     def guarantee(self) -> Release:

@@ -31,6 +31,7 @@ from dbdp.algorithms import noisy_sums, settings
 from dbdp.algorithms.declared_options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.families.noisy_search.access_prices import AllRows, MiniBatches, Prices, most_selections
 from dbdp.algorithms.families.noisy_search.agd_settings import EQUAL, EXPONENTIAL, AgdSettings
+from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Objective, projected
@@ -138,16 +139,21 @@ class AgdDescent:
         models = model - np.outer(steps, direction / norm if norm > 0 else direction)
         return projected(models, self.radius)
 
+    @property
+    def summed(self) -> Summed:
+        """How the sums of an access are computed."""
+        return Summed.by_blocks(self.samples.size, self.objective.inputs)
+
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
         """Return the noise of a measurement at a model."""
         evaluated = noisy_sums.gradient_error(self.objective, model, self.clip)
-        return self.prices.noise(self.clip, self.rows, self.objective.parameters, rho, evaluated)
+        return self.prices.noise(self.clip, self.summed, self.objective.parameters, rho, evaluated)
 
     def selection(self, candidates: np.ndarray, penalties: np.ndarray) -> ExponentialMechanism | NoisyMin:
         """Return the mechanism that selects, with noise for the candidates' clipped losses."""
         sensitivity = noisy_sums.compared_sensitivity(
             self.loss_limit,
-            self.rows,
+            self.summed,
             spread=noisy_sums.spread_of(self.objective, candidates),
             added=float(penalties.max()),
             evaluated=noisy_sums.loss_error(self.objective, candidates),

@@ -48,6 +48,7 @@ def dp_blgd_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
         accounting,
         adaptation=lambda: AveragingAdaptation(own.growth),
         batches=all_rows,
+        packed=facts.rows,
         size=float(facts.rows),
         searches=max(1, math.floor(accounting.limit / rarest)),
     )

@@ -81,6 +81,7 @@ def planned(request: Request, facts: Facts, own: Sampled, *, clip_decay: float) 
         accounting,
         adaptation=lambda: Checking(own, clip_decay),
         batches=lambda rows: poisson_batches(rows, samples),
+        packed=samples.size,
         size=float(size),
         searches=own.planned_steps,
     )

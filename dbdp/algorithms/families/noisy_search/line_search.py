@@ -17,6 +17,7 @@ from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import LEARNING, OwnSettings, Values, anything, number
 from dbdp.algorithms.noisy_sums import (
+    Summed,
     clip_of,
     compared_sensitivity,
     gaussian_sum,
@@ -83,8 +84,8 @@ class Searching(OwnSettings):
 class GradientSensitivity(Protocol):
     """A function that bounds the change of a sum of clipped gradients by one record, see `noisy_sums`."""
 
-    def __call__(self, clip: float, rows: int, *, evaluated: float = 0.0) -> float:
-        """Return the bound for gradients of norm at most `clip` and sums of at most `rows` of them."""
+    def __call__(self, clip: float, summed: Summed, *, evaluated: float = 0.0) -> float:
+        """Return the bound for such sums of gradients of norm at most `clip`."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ class SearchDescent:
     accounting: Accounting
     adaptation: Callable[[], Adaptation]  # returns a new rule for each run
     batches: Batches  # yields the mini-batch of each access, None for all rows; its expected number of rows is `size`
+    # rows, packed: n, and the largest number of rows of an access: n, or that to which mini-batches are padded.
     rows: int
+    packed: int
     size: float
     regularisation: float
     radius: float
@@ -146,10 +149,15 @@ class SearchDescent:
     loss_limit: float
     searches: int  # the largest number of searches
 
+    @property
+    def summed(self) -> Summed:
+        """How the sums of an access are computed."""
+        return Summed.by_blocks(self.packed, self.objective.inputs)
+
     def noise(self, model: np.ndarray, clip: float, multiplier: float) -> Gaussian:
         """Return the noise of a sum of gradients at a model, each of norm at most `clip`."""
         evaluated = gradient_error(self.objective, model, clip)
-        sensitivity = self.accounting.sensitivity(clip, self.rows, evaluated=evaluated)
+        sensitivity = self.accounting.sensitivity(clip, self.summed, evaluated=evaluated)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=multiplier)
 
     def __call__(self, rows: Rows, progress: Progress) -> np.ndarray:
@@ -254,7 +262,7 @@ def compared(plan: SearchDescent, models: np.ndarray, steps: np.ndarray, sums: n
 def half_range(plan: SearchDescent, pair: np.ndarray, limit: float, added: float) -> float:
     """Return s: one record moves the difference of two models' sums by at most 2s if replaced, s if removed."""
     spread, evaluated = spread_of(plan.objective, pair), loss_error(plan.objective, pair)
-    return compared_sensitivity(limit, plan.rows, spread=spread, added=added, evaluated=evaluated)
+    return compared_sensitivity(limit, plan.summed, spread=spread, added=added, evaluated=evaluated)
 
 
 def threshold_of(epsilon: float) -> AboveThreshold:
@@ -302,6 +310,7 @@ def descent(
     *,
     adaptation: Callable[[], Adaptation],
     batches: Batches,
+    packed: int,
     size: float,
     searches: int,
 ) -> SearchDescent:
@@ -316,6 +325,7 @@ def descent(
         adaptation=adaptation,
         batches=batches,
         rows=facts.rows,
+        packed=packed,
         size=size,
         regularisation=regularisation,
         radius=settings.radius_of(request, loss),

@@ -15,7 +15,7 @@ import numpy as np
 from dbdp import checks
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import LEARNING, Values, anything
-from dbdp.algorithms.noisy_sums import clip_of, gradient_error, lipschitz_of, sampled_sensitivity
+from dbdp.algorithms.noisy_sums import Summed, clip_of, gradient_error, lipschitz_of, sampled_sensitivity
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST
@@ -109,11 +109,11 @@ def step_noise(
 ) -> tuple[UpdateNoise, float]:
     """Return the noise of one update, of scale multiplier × C*, and C*, the change of a computed sum by one row.
 
-    C* = C + 2.02(b + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With and without
-    the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated` bounds
-    the error of a row's gradient if its place in the mini-batch differs between the two.
+    C* = C + 2.02(b + 5)u·bC + g√P for b = `summands` (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With
+    and without the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated`
+    bounds the error of a row's gradient if its place in the mini-batch differs between the two.
     """
-    largest = sampled_sensitivity(contribution, summands, evaluated=evaluated)
+    largest = sampled_sensitivity(contribution, Summed.together(summands), evaluated=evaluated)
     spherical = law == SphericalLaplace.name
     spread = math.sqrt(parameters + 1) if spherical else 1.0  # a coordinate's deviation ÷ the scale
     grid = grid_for(largest, parameters, spread * multiplier) * (COARSER if spherical else 1)
@@ -309,7 +309,7 @@ def poisson_plan(
     objective = settings.objective_of(request, facts)
     evaluated = gradient_error(objective, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)
     noise, covered = step_noise(
-        Gaussian.name, contribution, facts.rows, objective.parameters, multiplier, evaluated=evaluated
+        Gaussian.name, contribution, batches.packed_rows, objective.parameters, multiplier, evaluated=evaluated
     )
     event: Event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
     if batches.samples is not None:

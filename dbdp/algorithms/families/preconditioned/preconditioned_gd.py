@@ -3,8 +3,7 @@
 privacy.md §16. One part of the budget releases the second moment of the rows, or a summary has released it before; W,
 from that release alone, maps rows x to x̃ = Wx. There a fixed number of clipped, noisy gradient steps is taken from 0,
 and W times the mean of the last half of the iterates is released; of classes, after a table of its scores has
-calibrated it (§21). Classes are learned by softmax with one clip for all of them. Shapes: the K models are one vector
-of P = K·d parameters.
+calibrated it (§21). Classes are learned by softmax with one clip. K models are one vector of P = K·d parameters.
 """
 
 import math
@@ -24,7 +23,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
     preconditioner_of,
     ridge_of,
 )
-from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
+from dbdp.algorithms.noisy_sums import Summed, gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
 from dbdp.algorithms.rows import Pace, Progress, Rows, silent
 from dbdp.algorithms.stages.label_window import where_labels_are
@@ -486,7 +485,8 @@ class PreconditionedDescent:
         return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
 
     def _moment_noise(self) -> Gaussian:
-        return moment_noise(self.facts.rows, self.facts.dimension, self.moment_multiplier)
+        rows, dimension = self.facts.rows, self.facts.dimension
+        return moment_noise(Summed.by_blocks(rows, dimension), dimension, self.moment_multiplier)
 
     def _step_noise(self, clip: float) -> Gaussian:
         """Return the noise of a sum of gradients, each of norm at most `clip` (`measured_sensitivity` has the proof).

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from dbdp.algorithms.noisy_sums import UNIT, gaussian_sum
+from dbdp.algorithms.noisy_sums import Summed, gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow
 from dbdp.learning.rows.column_blocks import Placed, RowBlocks
@@ -45,21 +45,21 @@ class Preconditioner:
 Coordinates = TypeVar("Coordinates", bound=Preconditioner)
 
 
-def moment_sensitivity(rows: int, *, square: float = 1.0, moved: int = 1) -> float:
+def moment_sensitivity(summed: Summed, *, square: float = 1.0, moved: int = 1) -> float:
     """Return √2·r·R² with its margin: how far r = `moved` replaced records move the computed second moment.
 
     Proof (privacy.md §16.1, §14.2). ‖xxᵀ - zzᵀ‖_F² = ‖x‖⁴ + ‖z‖⁴ - 2⟨x, z⟩² ≤ 2R⁴ for rows of ‖x‖² ≤ R² = `square`,
-    and r such differences add up to r times that at most. In any order a sum of n products of two numbers of 24 bits,
-    each exact, errs by γ_n·Σ|x_i x_j|; over all i, j that is a vector of length ≤ γ_n·Σ‖x‖² ≤ γ_n·nR². Its coordinates
-    err by 2u of themselves, 2u·nR² in all, and there are two sums: 2.02(n + 5)u·nR². ∎ Attained by orthogonal rows of
+    and r such differences add up to r times that at most. A sum of n products of two numbers of 24 bits, each exact,
+    errs by γ_D·Σ|x_i x_j|, D its depth; over all i, j that is a vector of length ≤ γ_D·Σ‖x‖² ≤ γ_D·nR². Its coordinates
+    err by 2u of themselves, 2u·nR² in all, and there are two sums: `Summed.error`. ∎ Attained by orthogonal rows of
     length R, r times each.
     """
-    return (math.sqrt(2) * moved + 2.02 * UNIT * (rows + 5) * rows) * square * ROOM
+    return (math.sqrt(2) * moved + summed.error(1.0)) * square * ROOM
 
 
-def moment_noise(rows: int, dimension: int, multiplier: float, *, square: float = 1.0, moved: int = 1) -> Gaussian:
+def moment_noise(summed: Summed, dimension: int, multiplier: float, *, square: float = 1.0, moved: int = 1) -> Gaussian:
     """Return noise of standard deviation `multiplier` × `moment_sensitivity` for each coordinate of a second moment."""
-    sensitivity = moment_sensitivity(rows, square=square, moved=moved)
+    sensitivity = moment_sensitivity(summed, square=square, moved=moved)
     return gaussian_sum(sensitivity, dimension * (dimension + 1) // 2, multiplier=multiplier)
 
 

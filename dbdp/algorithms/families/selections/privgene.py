@@ -33,7 +33,7 @@ from dbdp.algorithms.declared_options import (
     own_settings,
     word,
 )
-from dbdp.algorithms.noisy_sums import UNIT, compared_sensitivity, penalties, spread_of
+from dbdp.algorithms.noisy_sums import UNIT, Summed, compared_sensitivity, penalties, spread_of
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.losses import LARGEST, SMALLEST, HuberSvm
@@ -224,7 +224,8 @@ def sensitivity_among(fitness: Fitness, models: np.ndarray, rows: int, expected:
     evaluated = spread_of(fitness.objective, np.stack([longest, longest]))  # of equal models: rounding alone
     apart = spread_of(fitness.objective, farthest(scaled))
     public = float(penalties(models, fitness.regularisation, expected).max()) + rows * evaluated / UNIT
-    return compared_sensitivity(fitness.limit, rows, spread=apart + evaluated, added=public)
+    summed = Summed.by_blocks(rows, fitness.objective.inputs)
+    return compared_sensitivity(fitness.limit, summed, spread=apart + evaluated, added=public)
 
 
 def farthest(models: np.ndarray) -> np.ndarray:
@@ -323,7 +324,8 @@ class Breeding:
     def _selected(self, rows: Rows, batches: Iterator[int | None], models: np.ndarray, count: int) -> list[int]:
         """Return the indices of different candidates, one selection for each."""
         expected = self.rows * self.probability
-        mechanism = ExponentialMechanism(self.epsilon, sensitivity_among(self.fitness, models, self.rows, expected))
+        apart = sensitivity_among(self.fitness, models, self.samples.size, expected)
+        mechanism = ExponentialMechanism(self.epsilon, apart)
         if self.probability == 1:
             return mechanism.choose_several(self.fitness.losses(rows, models, next(batches), expected).tolist(), count)
         left, selected = list(range(len(models))), []
