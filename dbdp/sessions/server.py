@@ -12,7 +12,7 @@ from typing import Any
 
 from dbdp.sessions.errors import PREFIX, is_cancel
 from dbdp.sessions.inside import callers, waiting
-from dbdp.sessions.inside.backend import LOCAL_USER, as_role, settings_undone, uncounted
+from dbdp.sessions.inside.backend import LOCAL_USER, as_role, flush_wal, settings_undone, uncounted
 from dbdp.sessions.session import FLUSHED, LedgerCharge, Row, Session, postgres_type, wait_until
 
 _MOST_PLANS = 128  # prepared at a time; a training needs about 30, and those on its own tables are useless afterwards
@@ -169,6 +169,7 @@ class SpiSession(Session):
 
     def await_durable(self, charge: LedgerCharge) -> None:
         """Wait for the disk and the standbys: a release may be read in a transaction that never commits."""
+        flush_wal(charge.position)
         wait_until(self, FLUSHED, charge.position)
         waiting.await_standbys(self, charge.position)
 

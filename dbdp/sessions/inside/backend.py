@@ -103,6 +103,15 @@ def _size(name: str) -> int:
     return size
 
 
+def flush_wal(position: str) -> None:
+    """Write the WAL up to a position (pg_lsn, of this server's own) to disk, as a commit does, and do not wait for more.
+
+    Otherwise only the WAL writer would: a call that has not committed waits up to `wal_writer_delay` for it.
+    """
+    high, low = (int(part, 16) for part in position.split("/"))
+    backend().XLogFlush(ctypes.c_uint64(high << 32 | low))
+
+
 def check_meters() -> None:
     """Raise ValueError unless `unmetered` can hide what is read."""
     _meters()
