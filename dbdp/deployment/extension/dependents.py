@@ -27,7 +27,13 @@ with used as (
   from used as u
   join pg_rewrite as r on u.classid = 'pg_rewrite'::regclass and r.oid = u.objid
   join pg_class as c on c.oid = r.ev_class
-  where c.relkind in ('v', 'm')
+  where r.rulename = '_RETURN'
+  union all
+  select u, u.classid, r.oid, c.relowner, format('drop rule %I on %s;', r.rulename, c.oid::regclass)
+  from used as u
+  join pg_rewrite as r on u.classid = 'pg_rewrite'::regclass and r.oid = u.objid
+  join pg_class as c on c.oid = r.ev_class
+  where r.rulename <> '_RETURN'
   union all
   select u, u.classid, a.oid, c.relowner,
          format('alter table %s alter column %I drop default;', c.oid::regclass, t.attname)
@@ -113,7 +119,8 @@ def _is_in(present: set[str], function: str) -> bool:
 
 def used_by_others(connection: psycopg.Connection, reason: str, detail: str) -> str:
     """Return the message about objects that use what an update drops: the server's detail, with owners and a remedy."""
-    found = [each for each in _dependents(connection) if each.name in detail]
+    lines = detail.splitlines()
+    found = [each for each in _dependents(connection) if any(line.startswith(f"{each.name} ") for line in lines)]
     if not found:
         return f"objects of others use what this version replaces: {detail}; drop them and install again"
     return (
