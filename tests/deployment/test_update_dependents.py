@@ -1,8 +1,11 @@
 """Objects of users that call what an update replaces: it keeps them as they are, or names them and changes nothing."""
 
 import re
+import secrets
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,13 +13,14 @@ from pairs import others_slow
 from releases import RELEASED
 from servers import execute
 
+from dbdp import __version__
 from dbdp.deployment import inventory
 from dbdp.deployment.extension import installer
 from dbdp.deployment.extension.source import ExtensionSource, InstallError
 
 STATES = sorted(path.name.removeprefix("dbdp--").removesuffix(".sql.xz") for path in RELEASED.glob("dbdp--*"))
 EVERY_STATE = pytest.mark.parametrize("state", others_slow(STATES, "0.2.0+last", "0.3.0"))
-USER = "user_of_update"  # owns all objects of these tests, and may call whatever the former version has
+USER = f"user_{secrets.token_hex(4)}"  # owns all objects of these tests, and may call whatever the former version has
 TRAININGS = {f"dp_{name}" for name in ("train", "logreg", "svm", "linreg", "tune")}  # with other results since 0.3.0
 PLANS = {f"dp_explain{name}" for name in ("", "_tuning")}  # which had the option tolerance, that no version has since
 REFUSED = {  # functions and views of users' objects that an update names, and that stop it
@@ -39,7 +43,8 @@ and p.proname !~ '^try_' and obj_description(p.oid, 'pg_proc') !~ '^internal:'
 order by p.oid::regprocedure::text"""
 VIEWS = """
 select relname from pg_class
-where relnamespace = 'dbdp'::regnamespace and relkind = 'v' and relname <> 'watched_datasets' -- which only dbdp_owner reads
+where relnamespace = 'dbdp'::regnamespace and relkind = 'v'
+and relname <> 'watched_datasets' -- which only dbdp_owner reads
 order by relname"""
 # What is made with each call: {n} is its number, {call} all arguments by place, {named} all of them by their names.
 OF_A_CALL = (
@@ -51,18 +56,19 @@ OF_A_CALL = (
 OF_A_VALUE = (  # a call that returns no set
     "create table mine.table_{n} (id int, d boolean default ({named} is null), check ({named} is not null))",
     "alter table mine.table_{n} enable row level security",
-    "create policy policy_{n} on mine.table_{n} using ({call} is null) with check ({named} is null)",
+    'create policy "policy_{n}%s" on mine.table_{n} using ({call} is null) with check ({named} is null)',
     "create trigger trigger_{n} before update on mine.table_{n} for each row when ({call} is null) "
     "execute function suppress_redundant_updates_trigger()",
     "create domain mine.domain_{n} as boolean default ({named} is null) check ({call} is null)",
     "create rule rule_{n} as on delete to mine.table_{n} where {call} is null do instead nothing",
 )
 OBJECTS = """
-select 'relation', c.oid, c.relname, c.relowner::regrole::text, c.relacl::text, c.reloptions::text, c.relispopulated::text,
-       pg_get_viewdef(c.oid)
+select 'relation', c.oid, c.relname, c.relowner::regrole::text, c.relacl::text, c.reloptions::text,
+       c.relispopulated::text, pg_get_viewdef(c.oid)
 from pg_class as c where c.relnamespace = 'mine'::regnamespace
 union all
-select 'function', p.oid, p.proname, p.proowner::regrole::text, p.proacl::text, null, null, pg_get_function_sqlbody(p.oid)
+select 'function', p.oid, p.proname, p.proowner::regrole::text, p.proacl::text, null, null,
+       pg_get_function_sqlbody(p.oid)
 from pg_proc as p where p.pronamespace = 'mine'::regnamespace
 union all
 select 'default', d.oid, d.adrelid::regclass::text, null, a.attacl::text, null, null, pg_get_expr(d.adbin, d.adrelid)
@@ -148,7 +154,7 @@ def make_objects(url: str) -> dict[str, str]:
         numbered[str(number)] = name
         statements.append(f"create view mine.call_{number} as table dbdp.{name}")
         statements.append(f"create materialized view mine.stored_{number} as table dbdp.{name} with no data")
-    statements.append("grant select on mine.call_0 to public; grant select (number), update (number) on mine.above_0 to public")
+    statements.append("grant select on mine.call_0 to public; grant select (number) on mine.above_0 to public")
     as_user(url, statements)
     return numbered
 
@@ -166,8 +172,8 @@ def objects(url: str) -> set[tuple]:
 def extension(url: str) -> list[tuple]:
     with psycopg.connect(url) as connection:
         return connection.execute(
-            "select extversion, (select array_agg(p.oid::text || p.prosrc || p.proname order by p.oid) from pg_proc as p "
-            "where p.pronamespace = 'dbdp'::regnamespace) from pg_extension where extname = 'dbdp'"
+            "select extversion, (select array_agg(p.oid::text || p.prosrc || p.proname order by p.oid) "
+            "from pg_proc as p where p.pronamespace = 'dbdp'::regnamespace) from pg_extension where extname = 'dbdp'"
         ).fetchall()
 
 
@@ -194,7 +200,7 @@ def test_an_update_keeps_objects_over_every_function(make_mine, state):
     assert len(numbered) > 20
     before = objects(url)
     named = updated_by_remedies(url)
-    refused = {numbered[n] for text in named for n in re.findall(r"mine\.(?:call|stored|body|table|domain)_(\d+)\b", text)}
+    refused = {numbered[n] for text in named for n in re.findall(r"mine\.[a-z]+_(\d+)", text)}
     assert refused == REFUSED[state]
     kept = {row for row in before if numbered[re.findall(r"_(\d+)", row[2])[0]] not in refused}
     assert kept <= objects(url)
@@ -207,7 +213,7 @@ def outcomes(url: str) -> list[str]:
     """Select from every view; return what was answered, or the refusal, of null arguments for example."""
     found = []
     with psycopg.connect(url, autocommit=True) as connection:
-        views = connection.execute("select oid::regclass::text from pg_class where relname ~ '^call_' and relkind = 'v'")
+        views = connection.execute("select oid::regclass::text from pg_class where relname ~ '^call_'")
         for (view,) in views.fetchall():
             try:
                 connection.execute(f"select * from {view}".encode())
@@ -215,3 +221,154 @@ def outcomes(url: str) -> list[str]:
             except psycopg.Error as error:
                 found.append(f"{error.sqlstate} {error.diag.message_primary}")
     return found
+
+
+PLAN = "dataset => 'd', epsilon => 1, delta => 1e-6, algorithm => 'bolt_on', epochs => 2, regularization => 0.5"
+# regularization, the last one of 31, has another place now
+PLACED = f"'d', 1, 1e-6, 'bolt_on', 'logistic', null, 1, 2{', null' * 7}, 1{', null' * 14}, 0.5"
+CALLS = [
+    f"create view mine.plan as select dbdp.dp_explain({PLAN}) as plan",
+    f"create view mine.placed as select dbdp.dp_explain({PLACED}) as plan",
+    "create view mine.scores as select * from dbdp.evaluate(1, 'd', 0.5)",
+    "create view mine.trained as select model from dbdp.dp_logreg('d', 1, 1e-6, 'bolt_on', epochs => 2)",
+    "create table mine.rows as select i / 60.0 as a, i % 2 as y from generate_series(1, 60) as i",
+]
+DECLARED = """'d', 'mine.rows', 'y', '1', '{"a": [0, 1]}', 10, 1e-3, mode => 'basic'"""
+
+
+@pytest.fixture
+def updated(make_mine: Callable[[str], str]) -> str:
+    """A database of 0.3.0 with views of a user, which was updated."""
+    url = make_mine("0.3.0")
+    as_user(url, CALLS)
+    installer.install(url)
+    return url
+
+
+def test_a_kept_call_answers_as_the_new_function(updated):
+    """By name and by place; it plans, trains and scores with the rights of the role that calls."""
+    with psycopg.connect(updated, autocommit=True) as connection:
+        connection.execute(f"set session authorization {USER}; grant usage on schema mine to dbdp_owner")
+        connection.execute(f"select dbdp.register_dataset({DECLARED})")
+        (expected,) = connection.execute(f"select dbdp.dp_explain({PLAN})").fetchone()
+        assert expected["charge"] > 0
+        assert connection.execute("select plan from mine.plan").fetchone() == (expected,)
+        assert connection.execute("select plan from mine.placed").fetchone() == (expected,)
+        assert connection.execute("select * from mine.trained").fetchall() == [(1,)]
+        assert "accuracy" in {figure for figure, *_ in connection.execute("select * from mine.scores")}
+        assert len(connection.execute("select from dbdp.history").fetchall()) == 2
+
+
+def test_no_role_trains_by_a_kept_call_that_may_not(updated, server_url):
+    """Whoever may use the view needs the right to call the function that replaces the kept one."""
+    execute(updated, "grant usage on schema mine to public; grant select on mine.plan to public")
+    with psycopg.connect(updated, autocommit=True) as connection, connection.transaction(force_rollback=True):
+        connection.execute("create role stranger; set local role stranger")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for function dp_explain"):
+            connection.execute("select * from mine.plan")
+
+
+KEPT = "select oid::regprocedure::text from pg_proc where proname like 'former%'"
+
+
+def test_a_dump_has_kept_calls_and_a_drop_has_none(pg_dump, updated, make_database):
+    """A restored view calls the function that the update kept, rights are as they must be, and a drop leaves none."""
+    restored = make_database()
+    dump = subprocess.run(["pg_dump", updated], capture_output=True, check=True, text=True).stdout
+    subprocess.run(["psql", "--quiet", restored], input=dump, capture_output=True, check=True, text=True)
+    for url in (updated, restored):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("set search_path = pg_catalog, pg_temp")
+            assert len(connection.execute(KEPT).fetchall()) == 3
+            with pytest.raises(psycopg.Error, match="dataset 'd' is not registered"):
+                connection.execute("select * from mine.plan")
+            assert inventory.foreign(lambda sql, on=connection: on.execute(sql).fetchall()) == {}
+            with pytest.raises(psycopg.errors.DependentObjectsStillExist):
+                connection.execute("drop extension dbdp")
+            connection.execute("drop view mine.plan, mine.placed, mine.scores, mine.trained; drop extension dbdp")
+            assert connection.execute(KEPT).fetchall() == []
+    execute(restored, f"drop owned by {USER} cascade")
+
+
+@pytest.fixture
+def later_versions(server_url: str) -> Iterator[list[str]]:
+    """Two later versions, whose updates change nothing but what every update does."""
+    folder = ExtensionSource.installed().sql / "upgrade"
+    script = "set local search_path = pg_catalog, pg_temp;\n" + "\n".join(
+        (folder / name).read_text() for name in ("before.sql", "after.sql")
+    )
+    with psycopg.connect(server_url) as connection:
+        [share] = connection.execute("select setting from pg_config where name = 'SHAREDIR'").fetchone()
+    versions = [__version__, "1000.1", "1000.2"]
+    files = [Path(share, "extension", f"dbdp--{a}--{b}.sql") for a, b in pairwise(versions)]
+    for file in files:
+        file.write_text(script)
+    yield versions[1:]
+    for file in files:
+        file.unlink()
+
+
+def test_a_later_update_keeps_calls_until_nobody_has_them(updated, later_versions):
+    """An update replaces what an earlier one kept, and drops it once no object depends on it."""
+    with psycopg.connect(updated, autocommit=True) as connection:
+        kept = connection.execute(KEPT).fetchall()
+        connection.execute(f"alter extension dbdp update to '{later_versions[0]}'")
+        assert connection.execute(KEPT).fetchall() == kept
+        with pytest.raises(psycopg.Error, match="dataset 'd' is not registered"):
+            connection.execute("select * from mine.plan")
+        connection.execute("drop view mine.plan, mine.placed")
+        connection.execute(f"alter extension dbdp update to '{later_versions[1]}'")
+        left = {name.partition("(")[0] for (name,) in connection.execute(KEPT)}
+        assert left == {"dbdp_internal.former_evaluate", "dbdp_internal.former_dp_logreg"}
+
+
+SPY = [
+    "create table mine.seen (who name, is_superuser boolean)",
+    "create function mine.spy(json) returns int language plpgsql as $$ begin insert into mine.seen select "
+    "rolname, rolsuper from pg_catalog.pg_roles where rolname = current_user; return 1; end $$",
+    "create view mine.v as select mine.spy(dbdp.dp_explain('d', 1, algorithm => 'auto')) as x",
+    "create materialized view mine.m as select mine.spy(null) + x as x from mine.v with no data",
+    "create materialized view mine.full as select case when i > 0 then mine.spy(null) "
+    "else mine.spy(dbdp.dp_explain('d', 1)) end as x from generate_series(1, 3) as i",
+    "create function mine.quiet(int) returns int language plpgsql immutable as $$ begin return mine.spy(null); end $$",
+    "create index on mine.full (mine.quiet(x))",
+    "create table mine.t (i int default mine.spy(dbdp.dp_explain('d', 1)))",
+    "alter table mine.t add check (mine.spy('{}') > 0 or dbdp.dp_explain('d', 1) is null)",
+    "create policy p on mine.t using (mine.spy(dbdp.dp_explain('d', 1)) > 0)",
+    "create domain mine.d as int check (mine.spy('{}') > 0 or dbdp.dp_explain('d', 1) is null)",
+    "create function mine.dp_explain(text, float8) returns int language sql as 'select mine.spy(null)'",
+    "insert into mine.t values (1)",
+    "truncate mine.seen",
+]
+
+
+def test_an_update_runs_no_code_of_users(make_mine):
+    """Of views, materialised views with and without rows, defaults, checks, policies and indexes; a query runs it."""
+    url = make_mine("0.3.0")
+    as_user(url, SPY)
+    installer.install(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute("select * from mine.seen").fetchall() == []
+        assert connection.execute("select x from mine.full").fetchall() == [(1,)] * 3
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            connection.execute("select * from mine.m")  # it has no rows yet
+        connection.execute("insert into mine.t values (2)")  # the control: a superuser's statement runs the check
+        assert connection.execute("select is_superuser from mine.seen").fetchall() == [(True,)]
+
+
+def test_what_an_installation_changes_names_users_objects(make_mine):
+    """With owner and function, and nothing changes; a call of a function that stays is not named."""
+    url = make_mine("0.3.0")
+    as_user(url, [*CALLS, "create view mine.same as select dbdp.about() as about"])
+    before = extension(url)
+    listed = [line for line in installer.changes(url) if "mine." in line]
+    assert [line.partition(" keeps ")[0] for line in listed] == [
+        f"view mine.{view} of {USER}: its call of dbdp.{function}"
+        for view, function in (
+            ("placed", "dp_explain"),
+            ("plan", "dp_explain"),
+            ("scores", "evaluate"),
+            ("trained", "dp_logreg"),
+        )
+    ]
+    assert extension(url) == before

@@ -1,4 +1,4 @@
-"""Objects outside the extension that use what an update replaces: an update keeps them, or is refused and names them."""
+"""Objects outside the extension that use what an update replaces: it keeps them, or is refused and names them."""
 
 from typing import NamedTuple
 
@@ -6,78 +6,76 @@ import psycopg
 
 from dbdp.deployment import inventory
 
+# Each has its name for the server, its owner, the SQL that drops it, and the functions of the extension that it calls.
 _OBJECTS = """
-with used as (
+with own as (
+  select n.oid from pg_namespace as n where n.nspname in ('dbdp', 'dbdp_internal')
+), used as (
   select d.classid, d.objid, d.refclassid, d.refobjid
   from pg_depend as d
   left join pg_proc as p on d.refclassid = 'pg_proc'::regclass and p.oid = d.refobjid
   left join pg_class as c on d.refclassid = 'pg_class'::regclass and c.oid = d.refobjid
-  where coalesce(p.pronamespace, c.relnamespace) in (to_regnamespace('dbdp'), to_regnamespace('dbdp_internal'))
-  and not exists (
-    select
-    from pg_depend as m
-    join pg_extension as e on e.oid = m.refobjid
-    where (m.classid, m.objid, m.refclassid) = (d.classid, d.objid, 'pg_extension'::regclass)
-    and m.deptype = 'e'
-    and e.extname = 'dbdp')
-), objects as (
-  select u, 'pg_class'::regclass as class, c.oid as object, c.relowner as owner,
-         format('drop %s %s cascade;', case c.relkind when 'm' then 'materialized view' else 'view' end, c.oid::regclass)
-           as remedy
+  where coalesce(p.pronamespace, c.relnamespace) in (select oid from own)
+), of_relations as ( -- the SQL that drops each, before and after the name of its relation; views have other words
+  select 'pg_class'::regclass as class, r.ev_class as object, r.ev_class as relation, null as before, ' cascade' as after
   from used as u
   join pg_rewrite as r on u.classid = 'pg_rewrite'::regclass and r.oid = u.objid
-  join pg_class as c on c.oid = r.ev_class
   where r.rulename = '_RETURN'
-  union all
-  select u, u.classid, r.oid, c.relowner, format('drop rule %I on %s;', r.rulename, c.oid::regclass)
+  union
+  select u.classid, r.oid, r.ev_class, format('drop rule %I on ', r.rulename), ''
   from used as u
   join pg_rewrite as r on u.classid = 'pg_rewrite'::regclass and r.oid = u.objid
-  join pg_class as c on c.oid = r.ev_class
   where r.rulename <> '_RETURN'
-  union all
-  select u, u.classid, a.oid, c.relowner,
-         format('alter table %s alter column %I drop default;', c.oid::regclass, t.attname)
+  union
+  select u.classid, a.oid, a.adrelid, 'alter table ', format(' alter column %I drop default', t.attname)
   from used as u
   join pg_attrdef as a on u.classid = 'pg_attrdef'::regclass and a.oid = u.objid
-  join pg_class as c on c.oid = a.adrelid
-  join pg_attribute as t on t.attrelid = c.oid and t.attnum = a.adnum
-  union all
-  select u, u.classid, p.oid, p.proowner, format('drop routine %s;', p.oid::regprocedure)
-  from used as u
-  join pg_proc as p on u.classid = 'pg_proc'::regclass and p.oid = u.objid
-  where p.pronamespace not in (to_regnamespace('dbdp'), coalesce(to_regnamespace('dbdp_internal'), 0::oid))
-  union all
-  select u, u.classid, k.oid, coalesce(c.relowner, t.typowner),
-         format('alter %s drop constraint %I;', coalesce('table ' || c.oid::regclass, 'domain ' || t.oid::regtype), k.conname)
+  join pg_attribute as t on t.attrelid = a.adrelid and t.attnum = a.adnum
+  union
+  select u.classid, k.oid, k.conrelid, 'alter table ', format(' drop constraint %I', k.conname)
   from used as u
   join pg_constraint as k on u.classid = 'pg_constraint'::regclass and k.oid = u.objid
-  left join pg_class as c on c.oid = k.conrelid
-  left join pg_type as t on t.oid = k.contypid
+  union
+  select u.classid, p.oid, p.polrelid, format('drop policy %I on ', p.polname), ''
+  from used as u
+  join pg_policy as p on u.classid = 'pg_policy'::regclass and p.oid = u.objid
+  union
+  select u.classid, t.oid, t.tgrelid, format('drop trigger %I on ', t.tgname), ''
+  from used as u
+  join pg_trigger as t on u.classid = 'pg_trigger'::regclass and t.oid = u.objid
+), objects as (
+  select o.class, o.object, c.relowner as owner,
+         concat(
+           coalesce(o.before, case c.relkind when 'm' then 'drop materialized view ' else 'drop view ' end),
+           c.oid::regclass, o.after, ';') as remedy
+  from of_relations as o
+  join pg_class as c on c.oid = o.relation
+  where c.relnamespace not in (select oid from own)
   union all
-  select u, u.classid, t.oid, t.typowner, format('alter domain %s drop default;', t.oid::regtype)
+  select u.classid, p.oid, p.proowner, format('drop routine %s;', p.oid::regprocedure)
+  from used as u
+  join pg_proc as p on u.classid = 'pg_proc'::regclass and p.oid = u.objid
+  where p.pronamespace not in (select oid from own)
+  union all
+  select u.classid, t.oid, t.typowner, format('alter domain %s drop default;', t.oid::regtype)
   from used as u
   join pg_type as t on u.classid = 'pg_type'::regclass and t.oid = u.objid and t.typtype = 'd'
   union all
-  select u, u.classid, p.oid, c.relowner, format('drop policy %I on %s;', p.polname, c.oid::regclass)
+  select u.classid, k.oid, t.typowner, format('alter domain %s drop constraint %I;', t.oid::regtype, k.conname)
   from used as u
-  join pg_policy as p on u.classid = 'pg_policy'::regclass and p.oid = u.objid
-  join pg_class as c on c.oid = p.polrelid
-  where c.relnamespace <> to_regnamespace('dbdp')
-  union all
-  select u, u.classid, t.oid, c.relowner, format('drop trigger %I on %s;', t.tgname, c.oid::regclass)
-  from used as u
-  join pg_trigger as t on u.classid = 'pg_trigger'::regclass and t.oid = u.objid
-  join pg_class as c on c.oid = t.tgrelid
-  where c.relnamespace <> to_regnamespace('dbdp')
+  join pg_constraint as k on u.classid = 'pg_constraint'::regclass and k.oid = u.objid
+  join pg_type as t on t.oid = k.contypid
 )
-select pg_describe_object(o.class, o.object, 0) as name,
+select distinct pg_describe_object(o.class, o.object, 0) as name,
        o.owner::regrole::text,
        o.remedy,
-       coalesce(array_agg(distinct (o.u).refobjid::regprocedure::text)
-         filter (where (o.u).refclassid = 'pg_proc'::regclass), '{}') as functions
+       array(
+         select distinct u.refobjid::regprocedure::text
+         from used as u
+         left join pg_rewrite as r on u.classid = 'pg_rewrite'::regclass and r.oid = u.objid
+         where u.refclassid = 'pg_proc'::regclass
+         and ((u.classid, u.objid) = (o.class, o.object) or (o.class, o.object) = ('pg_class'::regclass, r.ev_class)))
 from objects as o
-where o.object not in (select e.oid from pg_class as e where e.relnamespace = to_regnamespace('dbdp'))
-group by o.class, o.object, o.owner, o.remedy
 order by 1
 """
 
