@@ -43,7 +43,7 @@ and p.proname !~ '^try_' and obj_description(p.oid, 'pg_proc') !~ '^internal:'
 order by p.oid::regprocedure::text"""
 VIEWS = """
 select relname from pg_class
-where relnamespace = 'dbdp'::regnamespace and relkind = 'v'
+where relnamespace = 'dbdp'::regnamespace and relkind in ('r', 'v')
 and relname <> 'watched_datasets' -- which only dbdp_owner reads
 order by relname"""
 # What is made with each call: {n} is its number, {call} all arguments by place, {named} all of them by their names.

@@ -17,7 +17,8 @@ with own as (
   left join pg_class as c on d.refclassid = 'pg_class'::regclass and c.oid = d.refobjid
   where coalesce(p.pronamespace, c.relnamespace) in (select oid from own)
 ), of_relations as ( -- the SQL that drops each, before and after the name of its relation; views have other words
-  select 'pg_class'::regclass as class, r.ev_class as object, r.ev_class as relation, null as before, ' cascade' as after
+  select 'pg_class'::regclass as class, r.ev_class as object, r.ev_class as relation, null as before,
+         ' cascade' as after
   from used as u
   join pg_rewrite as r on u.classid = 'pg_rewrite'::regclass and r.oid = u.objid
   where r.rulename = '_RETURN'
