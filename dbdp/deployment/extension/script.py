@@ -43,8 +43,8 @@ def render_extension(python_directory: Path, source: ExtensionSource | None = No
     parts = {name: _with_bodies(part, source) for name, part in source.parts().items()}
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
     again = [script for name, script in parts.items() if name not in (SOUND_OBJECTS, *MADE_ONCE)]
-    last = (source.sql / "upgrade" / "after.sql").read_text()
     for version, migrations in _migrations(source).items():
+        last = (source.sql / "upgrade" / "after.sql").read_text()
         files[f"dbdp--{version}--{__version__}.sql"] = "\n".join([*migrations, *again, last])
     for name in files.keys() - {"dbdp.control"}:
         files[name] = f"{PINNED}{files[name]}"
