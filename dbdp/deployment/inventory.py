@@ -72,6 +72,7 @@ select concat_ws(
 from pg_proc as p
 join pg_language as l on l.oid = p.prolang
 where p.pronamespace in ('dbdp'::regnamespace, 'dbdp_internal'::regnamespace)
+and p.proname not like 'former\\_%' -- which sql/upgrade/after.sql keeps for objects of users
 union all
 select concat_ws(
   ', ',
@@ -104,6 +105,7 @@ _RIGHTS = """
 select r.grantee, concat_ws(' ', r.privilege, '(' || r.part || ')', 'on', r.object,
   case when r.is_grantable then 'with grant option' end)
 from dbdp_internal.rights as r
+where r.object not like 'routine dbdp\\_internal.former\\_%'
 """
 
 

@@ -62,7 +62,7 @@ where d.id = m.dataset_id;
 alter table dbdp.model alter column released_by set default session_user, alter column released_by set not null;
 
 -- Functions with other arguments or results than before, and one that another took the place of.
-drop function dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[]);
+select dbdp.retire('dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[])');
 drop function dbdp.record_dataset(text, regclass, json, float8, float8, text);
 drop function dbdp.charge(text, json);
 drop aggregate dbdp.confusion(bytea, bytea, int, text);

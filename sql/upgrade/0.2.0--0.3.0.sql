@@ -102,38 +102,28 @@ end
 $views$;
 
 -- Functions that are gone, or whose arguments or results changed.
+select dbdp.retire(pg_catalog.to_regprocedure(old))
+from pg_catalog.unnest(array[
+  'dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8)',
+  'dbdp.register_dataset(text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8, bigint)',
+  'dbdp.close_dataset(text)', 'dbdp.renew_budget(text, text, float8, float8)', 'dbdp.dp_confusion(bigint, text, float8, float8)',
+  'dbdp.dp_summarize(text, float8, float8)'
+]) as old;
+select dbdp.retire(pg_catalog.to_regprocedure('dbdp.budget(text, float8)'), 'budget_details');
 drop function if exists
-  dbdp.register_dataset(
-    text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8),
-  dbdp.register_dataset(
-    text, regclass, text, text, json, float8, float8, text, boolean, text, text[], float8[], text, int, text[], float8,
-    bigint);
-drop function if exists
-  dbdp.record_dataset(text, regclass, json, float8, float8, text, text, int, float8), dbdp.close_dataset(text),
-  dbdp.renew_budget(text, text, float8, float8), dbdp.budget(text, float8), dbdp.allowance_spent(int),
-  dbdp.dp_confusion(bigint, text, float8, float8), dbdp.dp_summarize(text, float8, float8);
+  dbdp.record_dataset(text, regclass, json, float8, float8, text, text, int, float8), dbdp.allowance_spent(int);
 drop function if exists dbdp.granted_models(name[]), dbdp.open_datasets(name[]), dbdp.own_datasets(name[]);
 drop aggregate if exists dbdp.noisy_steps(bytea, bytea, bytea), dbdp.tally(bytea, bytea, text);
 drop function if exists
   dbdp.noisy_transition(bytea, bytea, bytea, bytea), dbdp.tally_transition(bytea, bytea, bytea, text),
   dbdp.transformed(bytea, bytea);
-do $trainings$
-declare
-  old regprocedure;
-begin
-  for old in
-    select p.oid
-    from pg_catalog.pg_proc as p
-    where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
-    and p.proname in (
-      'dp_train', 'dp_logreg', 'dp_svm', 'dp_linreg', 'dp_explain', 'dp_tune', 'dp_explain_tuning', 'dp_train_groups',
-      'dp_explain_groups')
-    and not 'regularization' = any (p.proargnames) -- the newest of the options of a training
-  loop
-    execute pg_catalog.format('drop function %s', old);
-  end loop;
-end
-$trainings$;
+select dbdp.retire(p.oid)
+from pg_catalog.pg_proc as p
+where p.pronamespace = 'dbdp'::pg_catalog.regnamespace
+and p.proname in (
+  'dp_train', 'dp_logreg', 'dp_svm', 'dp_linreg', 'dp_explain', 'dp_tune', 'dp_explain_tuning', 'dp_train_groups',
+  'dp_explain_groups')
+and not 'regularization' = any (p.proargnames); -- the newest of the options of a training
 
 create type dbdp.released as (
   model bigint, version text, algorithm text, epsilon float8, delta float8, noisy boolean);

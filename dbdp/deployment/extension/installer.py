@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 
 from dbdp import __version__
 from dbdp.deployment.extension import packages, search_path
-from dbdp.deployment.extension.dependents import used_by_others
+from dbdp.deployment.extension.dependents import replaced_calls, used_by_others
 from dbdp.deployment.extension.script import render_extension
 from dbdp.deployment.extension.source import ExtensionSource, InstallError, value
 from dbdp.sessions import support
@@ -142,6 +142,7 @@ def changes(url: str, source: ExtensionSource | None = None) -> list[str]:
         return [
             *_changes_of_files(connection, share, source or ExtensionSource.installed()),
             *_changes_of_extensions(connection),
+            *replaced_calls(connection),
             *_changes_of_functions(connection, share / "dbdp" / __version__),
             *_changes_of_search_path(connection),
         ]
@@ -354,7 +355,8 @@ def create_extension(connection: psycopg.Connection) -> None:
         try:
             connection.execute(sql.SQL("alter extension dbdp update to {}").format(__version__))
         except psycopg.errors.DependentObjectsStillExist as error:
-            raise InstallError(used_by_others(connection, error.diag.message_detail or str(error))) from None
+            reason, detail = error.diag.message_primary or "", error.diag.message_detail or str(error)
+            raise InstallError(used_by_others(connection, reason, detail)) from None
         except psycopg.errors.InvalidParameterValue:
             raise InstallError(
                 f"the database has dbdp {present}, which cannot be updated to {__version__}: install dbdp {present} on "

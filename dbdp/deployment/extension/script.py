@@ -44,7 +44,8 @@ def render_extension(python_directory: Path, source: ExtensionSource | None = No
     files = {"dbdp.control": control, f"dbdp--{__version__}.sql": "\n".join(parts.values())}
     again = [script for name, script in parts.items() if name not in (SOUND_OBJECTS, *MADE_ONCE)]
     for version, migrations in _migrations(source).items():
-        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join(migrations + again)
+        last = (source.sql / "upgrade" / "after.sql").read_text()
+        files[f"dbdp--{version}--{__version__}.sql"] = "\n".join([*migrations, *again, last])
     for name in files.keys() - {"dbdp.control"}:
         files[name] = f"{PINNED}{files[name]}"
     values = {"@python_directory@": str(python_directory), "@version@": __version__}
@@ -56,8 +57,8 @@ def render_extension(python_directory: Path, source: ExtensionSource | None = No
 def _migrations(source: ExtensionSource) -> dict[str, list[str]]:
     """Return, for each earlier version, what comes before an update, and the hand-written steps from it, in order.
 
-    A step, sql/upgrade/<from>--<to>.sql, changes what the parts in MADE_ONCE created, and drops the functions whose
-    arguments or results changed; the other parts are run again after the last step.
+    A step, sql/upgrade/<from>--<to>.sql, changes what the parts in MADE_ONCE created, and retires the functions whose
+    arguments or results changed; the other parts are run again after the last step, and then after.sql.
     """
     steps = {path.stem.partition("--")[0]: path.read_text() for path in (source.sql / "upgrade").glob("*--*.sql")}
     versions = sorted(steps, key=lambda version: [int(number) for number in version.split(".")])
