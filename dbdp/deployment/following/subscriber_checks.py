@@ -63,8 +63,7 @@ left join pg_class as c on c.relnamespace = n.oid and c.relname = given.name
 left join pg_roles as r on r.oid = c.relowner
 left join pg_subscription_rel as f on f.srrelid = c.oid
 """
-# Tables that a subscription's apply worker writes with more privileges than their owner has.
-LENDING: LiteralString = """
+_LENDING: LiteralString = """
 select c.oid::regclass::text as name, c.relowner::regrole::text as owner, quote_ident(o.rolname) as superuser
 from pg_subscription as s
 join pg_roles as o on o.oid = s.subowner
@@ -73,9 +72,8 @@ join pg_class as c on c.oid = f.srrelid
 join pg_roles as t on t.oid = c.relowner
 where s.subdbid = (select oid from pg_database where datname = current_database())
   and o.rolsuper and not t.rolsuper
-  and coalesce((to_jsonb(s) ->> 'subrunasowner')::bool, true)
-order by name
 """
+_WITH_LENDING = "and s.subrunasowner"  # a column that PostgreSQL 15 lacks, where each subscription lends
 _SYSTEM = "select system_identifier from pg_control_system()"
 
 
@@ -162,6 +160,11 @@ def system_of(connection: psycopg.Connection) -> int | None:
     except psycopg.errors.InsufficientPrivilege:
         return None
     return row[0] if row else None
+
+
+def lending(version: int) -> str:
+    """Return the query for tables that an apply worker writes with more privileges than their owner has."""
+    return f"{_LENDING} {_WITH_LENDING}" if version >= FIRST_AS_OWNER else _LENDING
 
 
 def refusals_of_subscriber(facts: SubscriberFacts, owner: str | None) -> Iterator[str]:

@@ -85,6 +85,7 @@ class Following:
 
     def resync(self, *, inserts_only: bool, shown: Shown) -> None:
         """Empty the copy and subscribe again; the table, its dataset and its budget stay."""
+        self._check_copy()
         unsubscribe(self.target, self.name)
         self._clear_source()
         with self._undone(drops_copy=False):
@@ -131,14 +132,17 @@ class Following:
             self.target.execute(statement.format(self.table.identifier, sql.Identifier(owner)))
 
     def _empty_copy(self) -> None:
-        """Empty the copy, unless code of its owner would run meanwhile."""
         self.target.execute(sql.SQL("lock table {} in access exclusive mode").format(self.table.identifier))
-        place = self._place()  # under the lock, so that it stays so
+        self._check_copy()  # again, now that nobody can change it
+        self.target.execute(sql.SQL("truncate {}").format(self.table.identifier))
+
+    def _check_copy(self) -> None:
+        """Raise FollowError if code of the copy's owner would run with other privileges, now or later."""
+        place = self._place()
         subscriber_checks.check_owner(place, self.table, SubscriberFacts.of(self.target))
         (triggers,) = self.target.execute(_TRIGGERS, [place.oid]).fetchone() or (None,)
         if place.kind != "r" or triggers:
             raise FollowError(f"{self.table.shown} has triggers ({triggers}), which would run as you: drop them first")
-        self.target.execute(sql.SQL("truncate {}").format(self.table.identifier))
 
     def _subscribe(self) -> None:
         try:
