@@ -5,6 +5,9 @@ The hosted server is a second cluster without PL/Python and dbdp, used by a role
 
 import json
 import secrets
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -109,6 +112,7 @@ def case(hosted: Hosted, server_url: str, connection: psycopg.Connection) -> Ite
     connection.execute("reset session authorization")
     if made.here("select count(*) from pg_subscription"):
         followed_tables.stop(made.order)
+    assert made.remains()[:3] == [0, 0, 0]
     drop_datasets(connection, "name = %s", made.table)
     connection.execute(f"drop table if exists public.{made.table}")
     made.change("drop table @ cascade")
@@ -208,6 +212,17 @@ def test_stop_removes_all_but_the_copy(followed):
     assert followed.here("select count(*) from @") == 600
 
 
+def test_a_dropped_copy_is_stopped_or_made_again(followed):
+    """The subscription of a table that was dropped would keep WAL on the hosted server."""
+    followed.here("drop table @")
+    followed.follow()
+    assert followed.here("select count(*) from @") == 600
+    followed.here("drop table @")
+    assert followed.remains() == [1, 1, 1, 0]
+    followed.follow("--stop")
+    assert followed.remains() == [0, 0, 0, 0]
+
+
 def test_stop_works_without_the_source(followed):
     """It says what stays there; with the source it removes that too."""
     gone = conninfo.make_conninfo(followed.hosted.url(), port="1")
@@ -234,6 +249,24 @@ def test_a_cancelled_copy_leaves_nothing(case, when, monkeypatch):
         followed_tables.follow(case.order, cancelled)
     assert seen == [[1, 1, 1, 1] if when == "copy" else [1, 1, 0, 0]]
     assert case.remains() == [0, 0, 0, 0]
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_while_the_source_waits(case):
+    """The first copy waits for a lock on the hosted table, so that its session there does not see that we are gone."""
+    words = [sys.executable, "-m", "dbdp.interfaces.cli.main", "follow", case.hosted.url(), case.table]
+    with psycopg.connect(case.hosted.url(), autocommit=True) as locking:
+        process = subprocess.Popen([*words, "--url", case.target], stderr=subprocess.PIPE, text=True)
+        while not locking.execute("select count(*) from pg_publication").fetchone()[0]:
+            time.sleep(0.001)
+        locking.execute(f"begin; lock table {case.table} in access exclusive mode")
+        case.until("select count(*) from pg_stat_subscription where relid is not null and pid is not null", 1)
+        while case.hosted.value("select count(*) from pg_replication_slots where active_pid is not null") < 1:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        assert (process.returncode, errors) == (130, "interrupted; nothing new is left on either server\n")
+        assert case.remains() == [0, 0, 0, 0]
 
 
 def test_a_run_that_was_killed_is_repeated(case, monkeypatch):
@@ -427,7 +460,9 @@ def olga(case: Case, make_role: Callable[..., str]) -> Iterator[str]:
     case.here(f"create table public.seen_@ (role name, is_superuser bool); grant all on seen_@ to {role}")
     yield role
     case.connection.execute("reset session authorization")
-    case.here("drop table public.@ cascade; drop table public.seen_@; drop function if exists public.attack_@")
+    case.here(
+        "drop table if exists public.@ cascade; drop table public.seen_@; drop function if exists public.attack_@"
+    )
     case.here(f"revoke all on schema public from {role}")
 
 

@@ -103,10 +103,12 @@ def resync(order: Order, shown: Shown) -> Followed:
 def stop(order: Order) -> Followed:
     """End following a table; the copy stays. Without the source its slot and publication stay there."""
     with subscriber_checks.opened_subscriber(order.target_url) as target:
-        schema, table, place = _place(target, order.table)
+        schema, table = parsed_name(target, order.table)
+        place = CopyPlace.of(target, schema, table)
         name = place.subscription or subscriber_checks.name_of(target, schema, table)
         unsubscribe(target, name)
-        warnings = [f"the rows that were copied stay in {schema}.{table}, and deletions do not arrive any more"]
+        stays = f"the rows that were copied stay in {schema}.{table}, and deletions do not arrive any more"
+        warnings = [stays] if place.is_copy else []
         try:
             with source_checks.opened_source(order.source_url) as source:
                 clear_source(source, name, slots_of_copy(target, place.oid))
@@ -120,7 +122,8 @@ def stop(order: Order) -> Followed:
 def status(order: Order) -> FollowingStatus:
     """Return the state of a followed table, also if the source cannot be reached."""
     with subscriber_checks.opened_subscriber(order.target_url) as target:
-        schema, table, place = _place(target, order.table)
+        schema, table = parsed_name(target, order.table)
+        place = CopyPlace.of(target, schema, table)
         try:
             source: psycopg.Connection | str = source_checks.opened_source(order.source_url)
         except FollowError as error:
@@ -142,14 +145,6 @@ def snapshot(order: Order, shown: Shown) -> Followed:
         rows = snapshots.take_snapshot(source, target, table, shown)
         names = [each.name for each in table.columns]
         return Followed(table.shown, "is copied", names, rows=rows, next=_next(target, table))
-
-
-def _place(target: psycopg.Connection, name: str) -> tuple[str, str, CopyPlace]:
-    schema, table = parsed_name(target, name)
-    place = CopyPlace.of(target, schema, table)
-    if not place.is_copy:
-        raise FollowError(f"the dbdp server has no copy {schema}.{table}; see its tables, or follow it first")
-    return schema, table, place
 
 
 def _table(source: psycopg.Connection, target: psycopg.Connection, order: Order) -> tuple[HostedTable, CopyPlace]:

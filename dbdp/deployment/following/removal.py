@@ -12,7 +12,7 @@ from dbdp.deployment.following.subscriber_checks import system_of
 
 PATIENCE = 60  # seconds for a worker to start, or a slot to be released
 _SLOTS: LiteralString = (
-    "select slot_name::text, active from pg_replication_slots where slot_name = %s or slot_name ~ %s"
+    "select slot_name::text, active_pid from pg_replication_slots where slot_name = %s or slot_name ~ %s"
 )
 
 
@@ -31,13 +31,11 @@ def slots_of_copy(target: psycopg.Connection, oid: int | None) -> str:
 
 
 def clear_source(source: psycopg.Connection, name: str, slots_of_copy: str) -> None:
-    """Drop slots and publication of the source, once the workers that use them have ended."""
+    """Drop slots and publication of the source, and end the sessions that still use them."""
     deadline = time.monotonic() + PATIENCE
     while slots := source.execute(_SLOTS, [name, slots_of_copy]).fetchall():
-        for slot, active in slots:
-            with suppress(psycopg.errors.ObjectInUse, psycopg.errors.UndefinedObject):
-                if not active:
-                    source.execute("select pg_drop_replication_slot(%s)", [slot])
+        for slot, process in slots:
+            _drop_slot(source, slot, process)
         if time.monotonic() > deadline:
             raise FollowError(
                 f"slot {name} of the source is still in use; end its session (pg_replication_slots has its process), "
@@ -45,3 +43,12 @@ def clear_source(source: psycopg.Connection, name: str, slots_of_copy: str) -> N
             )
         time.sleep(0.05)
     source.execute(sql.SQL("drop publication if exists {}").format(sql.Identifier(name)))
+
+
+def _drop_slot(source: psycopg.Connection, slot: str, process: int | None) -> None:
+    """Drop a slot that no session uses, or end its session, which may wait for a lock and not see that we are gone."""
+    with suppress(psycopg.errors.ObjectInUse, psycopg.errors.UndefinedObject, psycopg.errors.InsufficientPrivilege):
+        if process is None:
+            source.execute("select pg_drop_replication_slot(%s)", [slot])
+        else:
+            source.execute("select pg_terminate_backend(%s)", [process])

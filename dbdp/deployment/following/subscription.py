@@ -64,6 +64,7 @@ class Following:
 
     def start(self, owner: str | None, *, inserts_only: bool, shown: Shown) -> None:
         """Publish the table, create its copy and subscribe; wait until the rows are copied. Undo all if that fails."""
+        unsubscribe(self.target, self.name)  # of a copy that was dropped
         with self._undone(drops_copy=True):
             self._publish(inserts_only=inserts_only)
             with self.target.transaction():
