@@ -176,7 +176,7 @@ def _show_followed(done: dict[str, Any], as_json: bool) -> None:
     for each in done["warnings"]:
         click.echo(f"warning: {each}", err=True)
     if done["next"]:
-        print_line("next, on the dbdp server, with public facts in place of the capitals:")
+        print_line("next, on the dbdp server, with public facts instead of the capitals:")
         print_line(done["next"])
 
 
