@@ -27,6 +27,7 @@ from dbdp.deployment.following.followed_tables import Order
 from dbdp.deployment.following.hosted_table import FollowError, hosted_table
 from dbdp.deployment.following.source_checks import opened_source
 from dbdp.deployment.following.subscriber_checks import opened_subscriber
+from dbdp.deployment.server_account import hand_over
 from dbdp.interfaces.python.client.connecting import connect
 
 TIMEOUT = 60  # seconds for a change to arrive
@@ -584,6 +585,29 @@ def test_no_password_is_shown(case):
     assert all("position('" in line for line in logged)  # only the query of this test
 
 
+def test_a_password_file_keeps_the_password_out_of_the_database(case):
+    """The file is the server account's, on the dbdp server's machine."""
+    folder = Path(case.here("select current_setting('data_directory')")).parent
+    file = folder / f"passwords-{case.table}"
+    file.touch(mode=0o600)
+    file.write_text(f"*:*:*:{ROLE}:{case.hosted.password}\n")
+    hand_over(file)
+    try:
+        case.follow("--passfile", str(file))
+        assert case.here("select count(*) from @") == 600
+        assert case.here("select subconninfo ~ 'passfile=' and subconninfo !~ 'password=' from pg_subscription")
+        case.follow("--stop")
+    finally:
+        file.unlink()
+
+
+def test_a_column_that_is_added_later_does_not_stop_changes(case):
+    """All columns are listed in the publication, also if none is named."""
+    followed_tables.follow(replace(case.order, columns=None), lambda *_: None)
+    case.change("alter table @ add later int", "insert into @ values (5555, '', 1, true, 'a', true, 1)")
+    case.until("select count(*) from @", 601)
+
+
 def test_other_roles_do_not_read_the_connection(followed, make_role):
     role = make_role("ana", "dbdp_analyst")
     followed.here(f"set session authorization {role}")
@@ -629,7 +653,7 @@ def test_a_source_without_logical_decoding_is_refused():
         small.execute("create table people (id int primary key)")
         with opened_source(small.url()) as source:
             table = hosted_table(source, "people", None)
-            found = [*followed_tables.source_checks.refusals(source, table, inserts_only=False)]
+            found = [*followed_tables.source_checks.refusals(source, table, 15, inserts_only=False)]
         assert [each.split(":")[0] for each in found] == [
             "the source (a PostgreSQL server) has wal_level replica, and logical replication needs logical",
             "the source has 1 left of max_replication_slots, and the first copy needs 2",
@@ -639,13 +663,13 @@ def test_a_source_without_logical_decoding_is_refused():
             provider.execute("alter system set max_replication_slots = 5")
             provider.execute("create role rds_superuser; create role rds_replication")
         with opened_source(small.url()) as source:
-            message = next(followed_tables.source_checks.refusals(source, table, inserts_only=False))
+            message = next(followed_tables.source_checks.refusals(source, table, 15, inserts_only=False))
         assert "Amazon RDS or Aurora" in message
         assert "rds.logical_replication = 1" in message
         small.cluster.stop()
         with small.cluster._locked():
             small.cluster._bring_up()
         with opened_source(small.url()) as source:
-            assert [*followed_tables.source_checks.refusals(source, table, inserts_only=False)] == []
+            assert [*followed_tables.source_checks.refusals(source, table, 15, inserts_only=False)] == []
             check_refused = followed_tables.source_checks.warnings(source)
             assert "max_slot_wal_keep_size of the source is -1" in next(check_refused)

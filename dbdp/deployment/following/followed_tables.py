@@ -77,7 +77,7 @@ def check(source: psycopg.Connection, target: psycopg.Connection, table: HostedT
     facts = SubscriberFacts.of(target)
     place = CopyPlace.of(target, table.facts.schema, table.facts.name)
     _refuse(
-        *source_checks.refusals(source, table, inserts_only=order.inserts_only),
+        *source_checks.refusals(source, table, facts.version, inserts_only=order.inserts_only),
         *subscriber_checks.refusals_of_subscriber(facts, order.owner),
         *subscriber_checks.refusals_of_place(place, table, facts),
         *_refusals_of_owner(target, order.owner),
@@ -92,7 +92,7 @@ def resync(order: Order, shown: Shown) -> Followed:
             raise FollowError(f"{table.shown} is no copy of yours on the dbdp server: leave out --resync to make one")
         facts = SubscriberFacts.of(target)
         _refuse(
-            *source_checks.refusals(source, table, inserts_only=not place.is_keyed),
+            *source_checks.refusals(source, table, facts.version, inserts_only=not place.is_keyed),
             *(subscriber_checks.refusals_of_subscriber(facts, None) if place.subscription is None else ()),
         )
         joining = _joining(order, source, target, table, place)
@@ -116,7 +116,7 @@ def stop(order: Order) -> Followed:
             warnings.append(
                 f"{error}; if the source comes back, run this again: until then its slot {name} keeps WAL there"
             )
-        return Followed(order.table, "is not followed any more", place.columns or [], name, warnings=warnings)
+        return Followed(f"{schema}.{table}", "is not followed any more", place.columns or [], name, warnings=warnings)
 
 
 def status(order: Order) -> FollowingStatus:

@@ -91,13 +91,13 @@ def subscribers_conninfo(source: psycopg.Connection, url: str, passfile: str | N
     return make_conninfo("", **kept, **{name: text for name, text in secret.items() if text})
 
 
-def refusals(source: psycopg.Connection, table: HostedTable, *, inserts_only: bool) -> Iterator[str]:
-    """Yield why a table cannot be followed, each with its remedy."""
+def refusals(source: psycopg.Connection, table: HostedTable, subscriber: int, *, inserts_only: bool) -> Iterator[str]:
+    """Yield why a table cannot be followed by a server of this version, each with its remedy."""
     facts = SourceFacts.of(source)
     yield from _of_server(source, facts)
     yield from _of_role(source, facts, table)
     yield from _of_table(source, facts, table)
-    yield from refused_columns(table, generated_arrive=facts.version >= FIRST_WITH_GENERATED)
+    yield from refused_columns(table, generated_arrive=min(facts.version, subscriber) >= FIRST_WITH_GENERATED)
     if not inserts_only:
         yield from _of_identity(table)
 
@@ -191,8 +191,12 @@ def warnings(source: psycopg.Connection) -> Iterator[str]:
 
 
 def create_publication(source: psycopg.Connection, name: str, table: HostedTable, *, inserts_only: bool) -> None:
-    """Publish the copied columns of a table, under a name of dbdp's."""
-    names = sql.SQL("") if table.is_whole else sql.SQL(" ({})").format(table.names)
+    """Publish the copied columns of a table, under a name of dbdp's.
+
+    They are listed if possible, also if they are all: a column that is added later does not stop the changes.
+    """
+    is_listed = SourceFacts.of(source).version >= FIRST_WITH_COLUMNS and table.facts.identity != "f"
+    names = sql.SQL(" ({})").format(table.names) if is_listed else sql.SQL("")
     source.execute(
         sql.SQL("create publication {} for table {}{} with (publish = {}, publish_via_partition_root = true)").format(
             sql.Identifier(name), table.identifier, names, sql.Literal(_operations(inserts_only))

@@ -170,7 +170,10 @@ def lending(version: int) -> str:
 def refusals_of_subscriber(facts: SubscriberFacts, owner: str | None) -> Iterator[str]:
     """Yield why a dbdp server cannot subscribe, each with its remedy."""
     if not facts.subscribes:
-        create = f"grant create on database {facts.database}, pg_create_subscription to {facts.role}, or "
+        create = (
+            f"grant create on database {facts.database} to {facts.role}; grant pg_create_subscription to {facts.role}; "
+            "or "
+        )
         yield (
             f"{facts.role} may not subscribe on the dbdp server: "
             f"{create if facts.version >= FIRST_AS_OWNER else ''}connect as a superuser"

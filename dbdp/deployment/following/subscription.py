@@ -129,8 +129,9 @@ class Following:
     def _create_copy(self, owner: str | None, *, keyed: bool) -> None:
         create_copy(self.target, self.table, keyed=keyed)
         if owner is not None:
-            statement = sql.SQL("alter table {} owner to {}")
-            self.target.execute(statement.format(self.table.identifier, sql.Identifier(owner)))
+            self.target.execute(
+                sql.SQL("alter table {} owner to {}").format(self.table.identifier, sql.Identifier(owner))
+            )
 
     def _empty_copy(self) -> None:
         self.target.execute(sql.SQL("lock table {} in access exclusive mode").format(self.table.identifier))
@@ -180,5 +181,5 @@ class Following:
 def create_copy(target: psycopg.Connection, table: HostedTable, *, keyed: bool) -> None:
     """Create the copy of a table, with a comment by which a later run recognises it."""
     target.execute(table.definition(keyed=keyed))
-    comment = sql.SQL("comment on table {} is {}")
-    target.execute(comment.format(table.identifier, sql.Literal(f"{MARK}: change its rows on their own server")))
+    comment = sql.Literal(f"{MARK}: change its rows on their own server")
+    target.execute(sql.SQL("comment on table {} is {}").format(table.identifier, comment))
