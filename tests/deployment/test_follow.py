@@ -16,8 +16,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from commands import run, run_here
+from commands import run_here
 from hosted import ROLE, Hosted, hosted_server
+from pairs import others_slow
 from psycopg import conninfo
 from servers import drop_datasets
 
@@ -126,7 +127,6 @@ def followed(case: Case) -> Case:
     return case
 
 
-@pytest.mark.slow
 def test_changes_arrive_and_an_analyst_trains(followed, make_role):
     """The copy has the declared columns and the key. Inserts, updates, deletes and a truncate arrive."""
     columns = "select array_agg(attname::text) from pg_attribute where attrelid = '@'::regclass and attnum > 0"
@@ -213,6 +213,7 @@ def test_stop_removes_all_but_the_copy(followed):
     assert followed.here("select count(*) from @") == 600
 
 
+@pytest.mark.slow
 def test_a_dropped_copy_is_stopped_or_made_again(followed):
     """The subscription of a table that was dropped would keep WAL on the hosted server."""
     followed.here("drop table @")
@@ -224,6 +225,7 @@ def test_a_dropped_copy_is_stopped_or_made_again(followed):
     assert followed.remains() == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_stop_works_without_the_source(followed):
     """It says what stays there; with the source it removes that too."""
     gone = conninfo.make_conninfo(followed.hosted.url(), port="1")
@@ -266,6 +268,7 @@ def test_ctrl_c_leaves_nothing_while_rows_are_copied(case):
     assert case.remains() == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_repeated(case, monkeypatch):
     """A publication and a slot without a subscription are made again."""
     with monkeypatch.context() as patched, pytest.raises(SystemError):
@@ -351,7 +354,7 @@ REFUSED = {  # what the provider or the customer does, options, the refusal, and
 }
 
 
-@pytest.mark.parametrize("cause", REFUSED)
+@pytest.mark.parametrize("cause", others_slow(REFUSED, "key", "replication", "type"))
 def test_a_refusal_names_a_remedy_that_works(case, cause):
     """Nothing is changed by a refusal, and after the remedy there is none."""
     before, options, message, remedy = (
@@ -422,6 +425,7 @@ def test_a_missing_schema_is_named_with_its_statements(case):
         case.change("alter table clinic.@ set schema public", "drop schema clinic")
 
 
+@pytest.mark.slow
 def test_inserts_only_copies_a_table_without_a_key(case):
     """Updates of the hosted table do not fail, as they would if they were published."""
     case.change("alter table @ drop constraint @_pkey")
@@ -463,6 +467,8 @@ def olga(case: Case, make_role: Callable[..., str]) -> Iterator[str]:
     case.here(f"revoke all on schema public from {role}")
 
 
+@pytest.mark.security
+@pytest.mark.attack("trigger-on-copy")
 def test_a_data_owner_puts_no_code_on_a_copy(followed, olga):
     """The control gives the copy to the owner: then the trigger runs as a superuser on PostgreSQL 15."""
     function, trigger, always = TRIGGER.strip().split(";\ncreate trigger")[0], *TRIGGER.strip().rsplit(";\n", 2)[1:]
@@ -520,6 +526,7 @@ def test_snapshots_never_show_an_empty_copy(case):
     assert case.here(TRAIN) == 1
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_fails_changes_nothing(case):
     """A trigger of the test stands for a failure in the middle."""
     case.follow("--snapshot")
@@ -530,6 +537,8 @@ def test_a_snapshot_that_fails_changes_nothing(case):
     assert case.here("select max(age) from @") == 89
 
 
+@pytest.mark.security
+@pytest.mark.attack("trigger-on-snapshot")
 def test_a_snapshot_belongs_to_the_role_that_takes_it(case, olga):
     """A superuser does not write a table of another role: its triggers would run as the superuser."""
     case.here(f"alter role {olga} login password 'of-olga'")
@@ -542,6 +551,7 @@ def test_a_snapshot_belongs_to_the_role_that_takes_it(case, olga):
     assert case.here(TRAIN) == 1
 
 
+@pytest.mark.slow
 def test_a_snapshot_needs_no_replication(case):
     """A view without a key, of a role that may only read, is copied."""
     case.change("create view @_view as select age, ill from @", "create role reader_@ login password 'of-reader'")
@@ -557,10 +567,12 @@ def test_a_snapshot_needs_no_replication(case):
         case.change("drop view @_view", "drop role reader_@")
 
 
+@pytest.mark.security
+@pytest.mark.attack("password-of-source")
 def test_no_password_is_shown(case):
     """Neither by an error, nor to other roles, nor in the log or the statements of dbdp's server."""
     wrong = conninfo.make_conninfo(case.hosted.url(), password="very-wrong-secret")
-    done = run("follow", wrong, case.table, "--url", case.target)
+    done = run_here("follow", wrong, case.table, "--url", case.target)
     assert done.returncode == 1
     assert "source: " in done.stderr
     assert "very-wrong-secret" not in done.stdout + done.stderr
@@ -585,6 +597,7 @@ def test_no_password_is_shown(case):
     assert all("position('" in line for line in logged)  # only the query of this test
 
 
+@pytest.mark.slow
 def test_a_password_file_keeps_the_password_out_of_the_database(case):
     """The file is the server account's, on the dbdp server's machine."""
     folder = Path(case.here("select current_setting('data_directory')")).parent
@@ -601,6 +614,7 @@ def test_a_password_file_keeps_the_password_out_of_the_database(case):
         file.unlink()
 
 
+@pytest.mark.slow
 def test_a_column_that_is_added_later_does_not_stop_changes(case):
     """All columns are listed in the publication, also if none is named."""
     followed_tables.follow(replace(case.order, columns=None), lambda *_: None)
@@ -608,6 +622,8 @@ def test_a_column_that_is_added_later_does_not_stop_changes(case):
     case.until("select count(*) from @", 601)
 
 
+@pytest.mark.security
+@pytest.mark.attack("password-of-source")
 def test_other_roles_do_not_read_the_connection(followed, make_role):
     role = make_role("ana", "dbdp_analyst")
     followed.here(f"set session authorization {role}")
@@ -623,6 +639,7 @@ def test_two_actions_at_once_are_refused(case):
     assert "--owner olga is for a new copy" in done.stderr
 
 
+@pytest.mark.slow
 def test_errors_name_the_way_for_hosted_servers(hosted):
     """A role that is no superuser, and a database without dbdp, are told of docs/hosted.md."""
     install = run_here("install", "--url", hosted.url())

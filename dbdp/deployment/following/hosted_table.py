@@ -183,6 +183,6 @@ def refused_columns(table: HostedTable, *, generated_arrive: bool) -> Iterator[s
             )
         elif each.generated and not (generated_arrive and each.generated == "s"):
             yield (
-                f"column {each.name} is generated, which logical replication sends between servers of PostgreSQL 18, if "
-                "it is stored: leave it out of --columns, or make it an ordinary column"
+                f"column {each.name} is generated, which logical replication sends between servers of PostgreSQL 18, "
+                "if it is stored: leave it out of --columns, or make it an ordinary column"
             )
