@@ -196,8 +196,8 @@ ATTACKS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Copies of hosted tables": {
         "trigger-on-copy": (
-            "an `enable always` trigger of a data owner on a copy that `dbdp follow` made, which PostgreSQL 15 would run"
-            " as the superuser that subscribes",
+            "an `enable always` trigger of a data owner on a copy that `dbdp follow` made, which PostgreSQL 15 would"
+            " run as the superuser that subscribes",
             "the copy belongs to that superuser. A copy that was given away is refused, and `dbdp doctor` reports it",
         ),
         "trigger-on-snapshot": (
@@ -205,7 +205,8 @@ ATTACKS: dict[str, dict[str, tuple[str, str]]] = {
             "refused: only the owner of the copy writes it",
         ),
         "password-of-source": (
-            "the password of the hosted role in errors, the log, `pg_stat_activity`, or `pg_subscription` as another role",
+            "the password of the hosted role in errors, the log, `pg_stat_activity`, or `pg_subscription` as another"
+            " role",
             "in none of them. Only a superuser reads `pg_subscription.subconninfo`",
         ),
     },

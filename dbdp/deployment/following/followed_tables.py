@@ -141,7 +141,7 @@ def status(order: Order) -> FollowingStatus:
 def snapshot(order: Order, shown: Shown) -> Followed:
     """Copy a table once, in one transaction."""
     with joined(order) as (source, target):
-        table = hosted_table(source, order.table, order.columns)
+        table, _ = _table(source, target, order)
         rows = snapshots.take_snapshot(source, target, table, shown)
         names = [each.name for each in table.columns]
         return Followed(table.shown, "is copied", names, rows=rows, next=_next(target, table))

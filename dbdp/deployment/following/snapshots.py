@@ -73,12 +73,6 @@ def check_place(place: CopyPlace, table: HostedTable) -> None:
             f"{table.shown} belongs to {place.owner}, and its triggers would run as you: connect as {place.owner}, by "
             "--url"
         )
-    names = [each.name for each in table.columns]
-    if place.columns != names:
-        raise FollowError(
-            f"the copy {table.shown} has the columns {', '.join(place.columns or [])}, not {', '.join(names)}: pass "
-            f"--columns {','.join(place.columns or [])}, or drop the copy"
-        )
 
 
 def _copy(

@@ -178,7 +178,10 @@ def _of_identity(table: HostedTable) -> Iterator[str]:
 def _remedy_of_identity(table: HostedTable) -> str:
     if table.facts.identity == "n":
         return f"alter table {table.shown} replica identity default"
-    return f"alter table {table.shown} add primary key (…)"
+    return (
+        f"alter table {table.shown} add primary key (…) of the columns that tell rows apart, or else alter table "
+        f"{table.shown} add row_id bigint generated always as identity primary key"
+    )
 
 
 def warnings(source: psycopg.Connection) -> Iterator[str]:
