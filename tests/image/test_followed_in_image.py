@@ -89,9 +89,9 @@ def test_a_data_owner_owns_and_registers_a_copy(servers):
 def test_a_data_owner_may_follow_without_a_superuser(servers):
     """With pg_create_subscription; without it the refusal says how."""
     source = address(servers[0], user="app", password="of-app", dbname="app")
-    order = Order(source, address(servers[1], user="olga", password="of-olga"), "people")
+    order = Order(source, address(servers[1], user="olga", password="of-olga"), "visits")
     with psycopg.connect(source, autocommit=True) as hosted:
-        hosted.execute("drop table if exists people; create table people (id int primary key, age int)")
+        hosted.execute("create table visits (id int primary key, age int)")
     with psycopg.connect(address(servers[1]), autocommit=True) as server:
         with pytest.raises(FollowError, match="may not subscribe on the dbdp server") as error:
             followed_tables.follow(order, lambda *_: None)
