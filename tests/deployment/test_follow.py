@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from dbdp.deployment.following import followed_tables
 from dbdp.deployment.following.followed_tables import Order
 from dbdp.deployment.following.hosted_table import FollowError, hosted_table
 from dbdp.deployment.following.source_checks import opened_source
-from dbdp.deployment.following.subscriber_checks import opened_subscriber
+from dbdp.deployment.following.subscriber_checks import SubscriberFacts, opened_subscriber, refusals_of_subscriber
 from dbdp.deployment.server_account import hand_over
 from dbdp.interfaces.python.client.connecting import connect
 
@@ -201,6 +202,37 @@ def test_a_lost_slot_is_said_and_resynced(followed):
     assert followed.here("select epsilon_left from dbdp.budget('@')") == spent
     followed.change("insert into @ values (7777, '', 1, true, 'a', true)")
     followed.until("select count(*) from @", 51)
+
+
+@pytest.mark.slow
+def test_a_slot_that_exceeds_its_wal_is_lost_and_resynced(followed):
+    """The control is the same subscription without a limit: the slot is extended, and nothing is lost."""
+    name = followed.here("select subname from pg_subscription")
+    followed.here(f"alter subscription {name} disable")
+    fill = ["create table filler (a int)", "drop table filler", "select pg_switch_wal()"] * 8
+    setting = "alter system {} max_slot_wal_keep_size{}; select pg_reload_conf()"
+    for limit, state in (("", "stopped"), (" = '16MB'", "lost")):
+        followed.change(*setting.format("set" if limit else "reset", limit).split(";"), provider=True)
+        followed.change(*fill, "checkpoint", provider=True)
+        with pytest.raises(FollowError, match="run it with --resync") if state == "lost" else nullcontext():
+            assert followed_tables.status(followed.order).state == state
+            if state == "lost":
+                followed_tables.follow(followed.order, lambda *_: None)
+    followed.change("delete from @ where id > 10")
+    followed_tables.resync(followed.order, lambda *_: None)
+    followed.change(*setting.format("reset", "").split(";"), provider=True)
+    assert followed.here("select count(*) from @") == 10
+    assert followed_tables.status(followed.order).state == "following"
+
+
+def test_a_server_without_workers_is_told_the_setting(connection):
+    """The control is the server as it is."""
+    facts = SubscriberFacts.of(connection)
+    assert [*refusals_of_subscriber(facts, None)] == []
+    short = replace(facts, workers=1, origins=0, copying=0)
+    settings = ("max_logical_replication_workers", "max_replication_slots", "max_sync_workers_per_subscription")
+    for found, setting in zip(refusals_of_subscriber(short, None), settings, strict=True):
+        assert f"alter system set {setting} to more, and restart it" in found
 
 
 def test_stop_removes_all_but_the_copy(followed):
@@ -428,6 +460,43 @@ def test_a_missing_schema_is_named_with_its_statements(case):
     finally:
         case.here("drop schema clinic")
         case.change("alter table clinic.@ set schema public", "drop schema clinic")
+
+
+def test_default_privileges_let_nobody_read_a_copy(case, make_role):
+    """The control is a table that is created in the ordinary way."""
+    role = make_role("ana", "dbdp_analyst")
+    default = "alter default privileges in schema public {} select on tables {} public, {}"
+    case.here(default.format("grant", "to", role))
+    try:
+        case.here("create table public.ordinary_@ (id int)")
+        followed_tables.snapshot(case.order, lambda *_: None)
+    finally:
+        case.here(default.format("revoke", "from", role))
+    may = "select has_table_privilege('{}', '{}', 'select')"
+    assert case.here(may.format(role, "public.ordinary_@")) is True
+    assert case.here(may.format(role, "public.@")) is False
+    case.here("drop table public.ordinary_@")
+
+
+@pytest.mark.slow
+def test_a_partitioned_table_is_followed(case):
+    """Its copy is one ordinary table, which rows of every partition reach."""
+    case.change(
+        "create table @_parts (id int primary key, age int) partition by range (id)",
+        "create table @_one partition of @_parts for values from (0) to (100)",
+        "create table @_two partition of @_parts for values from (100) to (200)",
+        "insert into @_parts select i, i from generate_series(1, 150) as i",
+    )
+    order = replace(case.order, table=f"{case.table}_parts", columns=None)
+    try:
+        followed_tables.follow(order, lambda *_: None)
+        case.change("update @_parts set age = -1 where id > 99", "insert into @_parts values (160, -1)")
+        case.until("select count(*) from @_parts where age = -1", 52)
+        assert case.here("select count(*) from @_parts") == 151
+    finally:
+        followed_tables.stop(order)
+        case.here("drop table if exists @_parts")
+        case.change("drop table @_parts")
 
 
 @pytest.mark.slow

@@ -186,7 +186,7 @@ def refusals_of_subscriber(facts: SubscriberFacts, owner: str | None) -> Iterato
         )
     limits = {
         "max_logical_replication_workers": (facts.workers, WORKERS),
-        "max_replication_slots": (facts.origins, WORKERS),
+        "max_active_replication_origins" if facts.version >= 18 else "max_replication_slots": (facts.origins, WORKERS),
         "max_sync_workers_per_subscription": (facts.copying, 1),
     }
     for setting, (free, needed) in limits.items():

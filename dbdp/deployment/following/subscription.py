@@ -23,9 +23,16 @@ from dbdp.deployment.following.subscriber_checks import MARK, CopyPlace, Subscri
 FAILURES = 2  # of the first copy, after which it is given up
 Shown = Callable[[str, int, int], None]  # a stage, the rows that are done, and about how many there are
 # Settings of a superuser for the transaction that holds the password.
-_QUIET = {"log_statement": "none", "log_min_messages": "panic", "log_min_error_statement": "panic",
-          "log_min_duration_statement": "-1", "log_error_verbosity": "terse", "pg_stat_statements.track_utility": "off",
-          "pg_stat_statements.track": "none"}  # fmt: skip
+_QUIET = {
+    "log_statement": "none",
+    "log_parameter_max_length": "0",
+    "log_min_messages": "panic",
+    "log_min_error_statement": "panic",
+    "log_min_duration_statement": "-1",
+    "log_error_verbosity": "terse",
+    "pg_stat_statements.track_utility": "off",
+    "pg_stat_statements.track": "none",
+}
 _SUBSCRIBE: LiteralString = """do $subscribing$ begin
 execute pg_catalog.format(
   'create subscription %I connection %L publication %I with (create_slot = false, slot_name = %L, copy_data = true)',
@@ -46,6 +53,14 @@ join pg_subscription_rel as f on f.srsubid = s.oid
 left join pg_stat_progress_copy as p on p.relid = f.srrelid and p.datname = current_database()
 left join pg_stat_subscription_stats as e on e.subid = s.oid
 where s.subname = %s
+"""
+_GRANTED: LiteralString = """
+select r.rolname::text  -- null for everybody
+from pg_class as c
+join pg_namespace as n on n.oid = c.relnamespace
+cross join lateral (select distinct grantee from aclexplode(c.relacl)) as a
+left join pg_roles as r on r.oid = a.grantee
+where n.nspname = %s and c.relname = %s and a.grantee <> c.relowner
 """
 _TRIGGERS: LiteralString = (
     "select string_agg(quote_ident(tgname), ', ') from pg_trigger where tgrelid = %s::oid and not tgisinternal"
@@ -179,7 +194,10 @@ class Following:
 
 
 def create_copy(target: psycopg.Connection, table: HostedTable, *, keyed: bool) -> None:
-    """Create the copy of a table, with a comment by which a later run recognises it."""
+    """Create the copy of a table for its owner only, with a comment by which a later run recognises it."""
     target.execute(table.definition(keyed=keyed))
+    for (role,) in target.execute(_GRANTED, [table.facts.schema, table.facts.name]).fetchall():
+        grantee = sql.Identifier(role) if role else sql.SQL("public")
+        target.execute(sql.SQL("revoke all on table {} from {}").format(table.identifier, grantee))
     comment = sql.Literal(f"{MARK}: change its rows on their own server")
     target.execute(sql.SQL("comment on table {} is {}").format(table.identifier, comment))
