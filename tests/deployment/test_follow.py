@@ -84,6 +84,10 @@ class Case:
         """Run statements on the hosted server; @ is the table."""
         self.hosted.execute(*(each.replace("@", self.table) for each in statements), provider=provider)
 
+    def change_password(self, password: str) -> None:
+        with psycopg.connect(self.hosted.provider, autocommit=True) as provider:
+            provider.execute(f"alter role {ROLE} password '{password}'")
+
     def here(self, statement: str) -> object:
         """Run a statement on the dbdp server, and return its first value."""
         cursor = self.connection.execute(statement.replace("@", self.table).encode())
@@ -431,6 +435,33 @@ def test_a_wrong_argument_is_named(case, options, message):
         followed_tables.follow(replace(case.order, **options), lambda *_: None)
 
 
+@pytest.mark.slow
+def test_a_source_that_would_wait_for_its_follower_is_refused(case):
+    """The control is the server as it is: a follower counts as a synchronous standby if any does."""
+    check(case.order)
+    setting = "alter system {}; select pg_reload_conf()"
+    try:
+        case.change(*setting.format("set synchronous_standby_names = 'ANY 1 (*)'").split(";"), provider=True)
+        while case.hosted.value("show synchronous_standby_names") == "":
+            time.sleep(0.02)
+        with pytest.raises(FollowError, match="name the standbys there instead of"):
+            check(case.order)
+    finally:
+        case.change(*setting.format("reset synchronous_standby_names").split(";"), provider=True)
+        while case.hosted.value("show synchronous_standby_names"):
+            time.sleep(0.02)
+    check(case.order)
+
+
+def test_several_reasons_are_listed_one_by_one(case):
+    case.change("alter table @ drop constraint @_pkey", "alter table @ add c int generated always as (age) stored")
+    done = run_here("follow", case.hosted.url(), case.table, "--url", case.target)
+    first, second, last = done.stderr.splitlines()
+    assert first.startswith("- column c is generated")
+    assert second.startswith(f"- public.{case.table} needs replica identity default and a primary key")
+    assert last == "error: 2 things are missing, and nothing was changed; run it again after that"
+
+
 def test_the_same_server_is_refused_as_a_source(case):
     with pytest.raises(FollowError, match="the same server: register the table there"):
         followed_tables.follow(replace(case.order, source_url=case.target), lambda *_: None)
@@ -694,6 +725,29 @@ def test_a_column_that_is_added_later_does_not_stop_changes(case):
     followed_tables.follow(replace(case.order, columns=None), lambda *_: None)
     case.change("alter table @ add later int", "insert into @ values (5555, '', 1, true, 'a', true, 1)")
     case.until("select count(*) from @", 601)
+
+
+@pytest.mark.slow
+def test_a_new_password_is_given_by_running_it_again(followed):
+    """With the former one, changes stop once the connection breaks."""
+    later = f"later-{secrets.token_hex(8)}"
+    followed.change_password(later)
+    try:
+        name = followed.here("select subname from pg_subscription")
+        followed.here(f"alter subscription {name} disable")
+        followed.until("select count(*) from pg_stat_subscription where pid is not null", 0)
+        followed.here(f"alter subscription {name} enable")
+        with pytest.raises(psycopg.OperationalError):
+            followed.hosted.value("select 1")
+        source = conninfo.make_conninfo(followed.hosted.url(), password=later)
+        done = run_here("follow", source, followed.table, "--url", followed.target)
+        assert done.returncode == 0, done.stderr
+        assert later not in done.stdout + done.stderr
+    finally:
+        followed.change_password(followed.hosted.password)
+        followed.follow()
+    followed.change("delete from @ where id <= 300")
+    followed.until("select count(*) from @", 300)
 
 
 @pytest.mark.security

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 FOLLOWING, COPYING, STOPPED, LOST = "following", "copying", "stopped", "lost"
 _SUBSCRIBED: LiteralString = """
 select s.subenabled as is_enabled,
-       f.srsubstate = 'r' as is_copied,
+       f.srsubstate in ('s', 'r') as is_copied,
        w.pid is not null as works,
        round(extract(epoch from now() - w.latest_end_time))::int8 as seconds_since_contact,
        coalesce(e.apply_error_count, 0)::int8 as apply_errors,

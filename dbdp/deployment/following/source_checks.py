@@ -26,6 +26,7 @@ select current_setting('server_version_num')::int4 / 10000 as version,
        current_setting('max_replication_slots')::int4 - (select count(*) from pg_replication_slots)::int4 as slots,
        current_setting('max_wal_senders')::int4 - (select count(*) from pg_stat_replication)::int4 as senders,
        coalesce(current_setting('max_slot_wal_keep_size', true), '-1') as kept,
+       current_setting('synchronous_standby_names') as awaited,
        r.rolsuper or r.rolreplication or exists (
          select
          from pg_roles as g
@@ -53,6 +54,7 @@ class SourceFacts:
     slots: int  # free ones
     senders: int
     kept: str  # max_slot_wal_keep_size
+    awaited: str  # synchronous_standby_names
     replicates: bool
     creates: bool
     role: str
@@ -112,6 +114,11 @@ def _of_server(source: psycopg.Connection, facts: SourceFacts) -> Iterator[str]:
         yield (
             f"the source ({service.name}) has wal_level {facts.wal_level}, and logical replication needs logical: "
             f"{service.logical}; if you cannot, use --snapshot"
+        )
+    if "*" in facts.awaited:
+        yield (
+            f"synchronous_standby_names of the source is {facts.awaited}, so that commits of your application could "
+            "wait for the dbdp server: name the standbys there instead of *"
         )
     for setting, free in (("max_replication_slots", facts.slots), ("max_wal_senders", facts.senders)):
         if free < SLOTS:

@@ -44,7 +44,7 @@ execute pg_catalog.format('alter subscription %I connection %L',
   pg_catalog.current_setting('dbdp.following'), pg_catalog.current_setting('dbdp.source'));
 end $subscribing$"""
 _STATE: LiteralString = """
-select f.srsubstate = 'r' as is_copied,
+select f.srsubstate in ('s', 'r') as is_copied,  -- all rows are there
        coalesce(p.tuples_processed, 0)::int8 as rows,
        exists (select from pg_stat_subscription as w where w.subid = s.oid and w.pid is not null) as works,
        coalesce(e.sync_error_count, 0)::int8 as failures

@@ -130,7 +130,7 @@ def follow_table(
     elif chosen == "stop":
         _show_followed(vars(followed_tables.stop(order)), as_json)
     else:
-        with progress_bar() as shown, _nothing_left(chosen or "follow"):
+        with _explained(chosen or "follow"), progress_bar() as shown:
             done = getattr(followed_tables, chosen or "follow")(order, shown)
         _show_followed(vars(done), as_json)
 
@@ -145,10 +145,21 @@ def _only_one(chosen: list[str], owner: str | None) -> str:
 
 
 @contextmanager
-def _nothing_left(what: str) -> Iterator[None]:
-    """Say what an interrupted copy left."""
+def _explained(what: str) -> Iterator[None]:
+    """List the reasons if a copy is refused for several, and say what an interrupted one left."""
+    from dbdp.deployment.following.hosted_table import FollowError
+
     try:
         yield
+    except FollowError as error:
+        reasons = str(error).splitlines()
+        if len(reasons) == 1:
+            raise
+        for each in reasons:
+            click.echo(f"- {each}", err=True)
+        raise ValueError(
+            f"{len(reasons)} things are missing, and nothing was changed; run it again after that"
+        ) from None
     except KeyboardInterrupt:
         left = {
             "follow": "nothing new is left on either server",
