@@ -17,8 +17,9 @@ from psycopg.conninfo import make_conninfo
 from dbdp import __version__
 from dbdp.deployment import inventory
 from dbdp.deployment.about import about
-from dbdp.deployment.extension.installer import ROLES, remedy_of_connection
+from dbdp.deployment.extension.installer import ELSEWHERE, ROLES, remedy_of_connection
 from dbdp.deployment.extension.source import SOUND_OBJECTS, ExtensionSource
+from dbdp.deployment.following.subscriber_checks import lending
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support
 from dbdp.sessions.client import ClientSession
@@ -143,6 +144,7 @@ def _of_server(server: ExaminedServer) -> Iterator[Diagnosis]:
         yield from missing or [Diagnosis("roles", OK, ", ".join(ROLES))]
         if not missing:
             yield from _objects(server)
+        yield from _subscriptions(server)
     if not server.value("select to_regrole('dbdp_owner') is null"):
         for check in checks:
             yield from check(server)
@@ -168,13 +170,22 @@ def _versions(server: ExaminedServer) -> Iterator[Diagnosis]:
     if server.value("select pg_is_in_recovery()"):
         observation = "a standby: models can be used, nothing can be charged or trained"
         yield Diagnosis("primary", ADVICE, observation, "connect to the primary for training")
-    available = "select exists (select from pg_available_extensions where name = 'plpython3u')"
-    if server.value(available):
-        yield Diagnosis("PL/Python", OK, "available")
-    else:
-        remedy = f"apt-get install postgresql-plpython3-{major}"
-        yield Diagnosis("PL/Python", FAULT, "the server's package plpython3u is not installed", remedy)
+    yield _language(server, major)
     yield _files(server)
+
+
+def _language(server: ExaminedServer, major: int) -> Diagnosis:
+    """Check that the database has PL/Python, or that this role may create it."""
+    if server.value("select exists (select from pg_extension where extname = 'plpython3u')"):
+        return Diagnosis("PL/Python", OK, "created")
+    if not server.value("select exists (select from pg_available_extensions where name = 'plpython3u')"):
+        hosted = "" if server.is_superuser else f"; on a hosted server {ELSEWHERE}"
+        remedy = f"apt-get install postgresql-plpython3-{major}{hosted}"
+        return Diagnosis("PL/Python", FAULT, "the server's package plpython3u is not installed", remedy)
+    if server.is_superuser:
+        return Diagnosis("PL/Python", OK, "available")
+    observation = f"available, but {server.role} may not create it: only a superuser may"
+    return Diagnosis("PL/Python", FAULT, observation, f"connect as a superuser; if the service has none, {ELSEWHERE}")
 
 
 def _files(server: ExaminedServer) -> Diagnosis:
@@ -246,6 +257,13 @@ def _objects(server: ExaminedServer) -> Iterator[Diagnosis]:
     """Compare the rights on the extension's objects, and what stands on its tables, with the lists of this version."""
     findings = [finding for check in (_code_of_others, _rights_of_others, _writers) for finding in check(server)]
     yield from findings or [Diagnosis("objects", OK, "those of this version, with the rights that it grants")]
+
+
+def _subscriptions(server: ExaminedServer) -> Iterator[Diagnosis]:
+    """Yield a fault for each table that a subscription writes as a superuser, so that its owner's triggers run so."""
+    for row in server.session.query(lending(server.connection.info.server_version // 10000)):
+        observation = f"{row['name']} is written as {row['superuser']}, and so are triggers of its owner {row['owner']}"
+        yield Diagnosis("subscriptions", FAULT, observation, f"alter table {row['name']} owner to {row['superuser']};")
 
 
 def _code_of_others(server: ExaminedServer) -> Iterator[Diagnosis]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 from pages import CODE, ROOT
 
-OF_USERS = ("python", "cli", "web", "algorithms", "evaluation", "comparison", "scale", "operations")
+OF_USERS = ("python", "cli", "web", "algorithms", "evaluation", "comparison", "scale", "operations", "hosted")
 OF_DEVELOPERS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/experiments.md", "docs/decisions/*.md")
 TO_YOU = ("README.md", "docs/tutorials/*.md", "docs/guides/*.md", *(f"docs/{name}.md" for name in OF_USERS))
 PLAIN = (*TO_YOU, "CHANGELOG.md", "docs/index.md", "docs/docker.md", *OF_DEVELOPERS)

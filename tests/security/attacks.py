@@ -194,6 +194,22 @@ ATTACKS: dict[str, dict[str, tuple[str, str]]] = {
             "refused by the server and by the client",
         ),
     },
+    "Copies of hosted tables": {
+        "trigger-on-copy": (
+            "an `enable always` trigger of a data owner on a copy that `dbdp follow` made, which PostgreSQL 15 would"
+            " run as the superuser that subscribes",
+            "the copy belongs to that superuser. A copy that was given away is refused, and `dbdp doctor` reports it",
+        ),
+        "trigger-on-snapshot": (
+            "a trigger of a data owner on a copy that another role writes by `--snapshot`",
+            "refused: only the owner of the copy writes it",
+        ),
+        "password-of-source": (
+            "the password of the hosted role in errors, the log, `pg_stat_activity`, or `pg_subscription` as another"
+            " role",
+            "in none of them. Only a superuser reads `pg_subscription.subconninfo`",
+        ),
+    },
     "The role in force, and old snapshots": {
         "traps": (
             "others' triggers (deferred, of partitions, truncate, on your own tables and on superusers'), views, a "

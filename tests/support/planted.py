@@ -141,6 +141,7 @@ class World:
             "revoke-training": [["alice", "d", "bob"]],
             "install": [["another", "--dry-run"], ["another"]],
             "uninstall": [["another", "--yes"]],
+            "follow": [],
             "web": [],
             "server psql": [],
             "reproduce": [],

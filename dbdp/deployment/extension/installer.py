@@ -29,6 +29,7 @@ SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 ODOMETER = re.compile(r"\S+ dbdp\.(?:allowance_)?(?:charge|leak)_\d+ ")  # in a list of dependent objects
 
+ELSEWHERE = "dbdp can follow its tables from another server: see docs/hosted.md"
 GRANTS_TO_OWNER = """
 select format('revoke all on %s %s from dbdp_owner', granted.kind, granted.name)
 from (
@@ -264,7 +265,10 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
     with connected as connection:
         if not value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
-            raise InstallError(f"{user} is not a superuser, and only a superuser may do this: connect as postgres")
+            raise InstallError(
+                f"{user} is not a superuser, and only a superuser may do this: connect as one, such as postgres; if "
+                f"the service has none, {ELSEWHERE}"
+            )
         yield connection
 
 

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from dbdp import __version__
-from dbdp.interfaces.cli.click_adapter import Commands, option
+from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
 from dbdp.interfaces.cli.printing import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
 
 if TYPE_CHECKING:
@@ -87,6 +89,106 @@ def _confirm(dropped: dict[str, Any], remains: list[str]) -> None:
     for each in remains:
         click.echo(f"This stays: {each}", err=True)
     click.confirm("Drop extension dbdp?", abort=True, err=True)
+
+
+@app.command("follow")
+def follow_table(
+    source: Annotated[str, Argument("libpq URL of the hosted server.")],
+    table: Annotated[str, Argument("The table there; its copy has the same name.")],
+    columns: Annotated[
+        str | None, option(help="Columns to copy, separated by commas, besides the key; default: all.")
+    ] = None,
+    status: Annotated[bool, option("--status", help="Show the state and the lag. Exit code 1 if it stopped.")] = False,
+    resync: Annotated[bool, option("--resync", help="Empty the copy and copy all rows again.")] = False,
+    stop: Annotated[bool, option("--stop", help="End following; the copy stays.")] = False,
+    snapshot: Annotated[bool, option("--snapshot", help="Copy once, without replication.")] = False,
+    owner: Annotated[
+        str | None, option(help="Owner of the copy, on PostgreSQL 17 or newer; default: your role.")
+    ] = None,
+    passfile: Annotated[str | None, option(help="Password file on dbdp's server, of the account that runs it.")] = None,
+    inserts_only: Annotated[
+        bool, option("--inserts-only", help="Copy new rows only, of a table without a key.")
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = None,
+) -> None:
+    """Follow a table of a hosted PostgreSQL, where dbdp cannot be installed, on a server that has dbdp.
+
+    The rows are copied, and changes arrive by logical replication. Run it again to go on after an interruption. On the
+    command line other accounts can see a password: keep it in ~/.pgpass or PGPASSWORD, and name a --passfile.
+    """
+    from dbdp.deployment.following import followed_tables
+    from dbdp.interfaces.python.client.connecting import default_url
+    from dbdp.interfaces.python.progress_bar import progress_bar
+
+    flags = {"status": status, "resync": resync, "stop": stop, "snapshot": snapshot}
+    chosen = _only_one([name for name, flag in flags.items() if flag], owner)
+    names = None if columns is None else [each.strip() for each in columns.split(",")]
+    order = followed_tables.Order(source, url or default_url(), table, names, owner, passfile, inserts_only)
+    if chosen == "status":
+        _show_following(vars(followed_tables.status(order)), as_json)
+    elif chosen == "stop":
+        _show_followed(vars(followed_tables.stop(order)), as_json)
+    else:
+        with _explained(chosen or "follow"), progress_bar() as shown:
+            done = getattr(followed_tables, chosen or "follow")(order, shown)
+        _show_followed(vars(done), as_json)
+
+
+def _only_one(chosen: list[str], owner: str | None) -> str:
+    """Return the option that says what to do, empty without one."""
+    if len(chosen) > 1:
+        raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} exclude each other; pass one of them")
+    if chosen and owner is not None:
+        raise click.UsageError(f"--owner {owner} is for a new copy that is followed; leave it out with --{chosen[0]}")
+    return "".join(chosen)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """List the reasons if a copy is refused for several, and say what an interrupted one left."""
+    from dbdp.deployment.following.hosted_table import FollowError
+
+    try:
+        yield
+    except FollowError as error:
+        reasons = str(error).splitlines()
+        if len(reasons) == 1:
+            raise
+        for each in reasons:
+            click.echo(f"- {each}", err=True)
+        raise ValueError(
+            f"{len(reasons)} things are missing, and nothing was changed; run it again after that"
+        ) from None
+    except KeyboardInterrupt:
+        left = {
+            "follow": "nothing new is left on either server",
+            "resync": "the copy is not followed; run it with --resync again",
+            "snapshot": "the former rows stay",
+        }
+        click.echo(f"interrupted; {left[what]}", err=True)
+        raise click.exceptions.Exit(130) from None
+
+
+def _show_following(state: dict[str, Any], as_json: bool) -> None:
+    """Print the state of a followed table; exit code 1 if changes do not arrive."""
+    show_mapping({name: value for name, value in state.items() if as_json or value is not None}, as_json, "follow")
+    if state["state"] in ("stopped", "lost"):
+        raise click.exceptions.Exit(1)
+
+
+def _show_followed(done: dict[str, Any], as_json: bool) -> None:
+    """Print what was done, warnings, and the statement that comes next."""
+    rows = "" if done["rows"] is None else f", {done['rows']} rows"
+    columns = f" ({', '.join(done['columns'])})" if done["columns"] else ""
+    show_done(f"{done['table']}{columns} {done['done']}{rows}", as_json, **done)
+    if as_json:
+        return
+    for each in done["warnings"]:
+        click.echo(f"warning: {each}", err=True)
+    if done["next"]:
+        print_line("next, on the dbdp server, with public facts instead of the capitals:")
+        print_line(done["next"])
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """The module of each command of `dbdp`, and the first line of its help, so that `dbdp --help` imports no command."""
 
 _MODULES = {
-    "admin": ("demo", "install", "uninstall", "doctor", "confirm-roles", "web", "reproduce", "server"),
+    "admin": ("demo", "install", "uninstall", "follow", "doctor", "confirm-roles", "web", "reproduce", "server"),
     "owner": (
         *("register", "redeclare", "renew", "raise-capacity", "answer-at-multiples"),
         *("grant-training", "revoke-training", "allowances", "grant-prediction", "revoke-prediction"),
@@ -30,6 +30,7 @@ SUMMARIES = {
     "demo": "Load Adult, train at ε = 1 in SQL and in Python, and print every step.",
     "install": "Copy the extension's files to the server and create the extension.",
     "uninstall": "Drop the extension, with all datasets, budgets and models of that database.",
+    "follow": "Follow a table of a hosted PostgreSQL, where dbdp cannot be installed, on a server that has dbdp.",
     "doctor": "Check this machine and a server, and print remedies. Exit code 1 if there is a fault.",
     "confirm-roles": "List the roles of a restored dump that have no rights yet, or confirm which roles they are.",
     "web": "Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link.",

@@ -40,7 +40,8 @@ class Calls:
         extensions = self.query("select extversion as version from pg_catalog.pg_extension where extname = 'dbdp'")
         if not extensions:
             raise ValueError(
-                "extension dbdp is not in this database; run `dbdp install --url …` on the server's machine"
+                "extension dbdp is not in this database; run `dbdp install --url …` on the server's machine. If that "
+                "is a hosted server, dbdp can follow its tables from another one: see docs/hosted.md"
             )
         if (version := extensions[0]["version"]) != dbdp.__version__:
             raise ValueError(
