@@ -453,6 +453,28 @@ def test_a_source_that_would_wait_for_its_follower_is_refused(case):
     check(case.order)
 
 
+@pytest.mark.slow
+def test_odd_names_are_quoted_also_in_the_next_statement(case):
+    """A quote in a name of the hosted server ends no literal of the statement that people run."""
+    odd = """'"It's {odd}"'"""[1:-1]
+    case.change(f"""create table {odd} (id int primary key, "a'b" int, "c\"\"d" bool)""")
+    case.change(f"insert into {odd} select i, i % 90, i % 2 = 0 from generate_series(1, 300) as i")
+    order = replace(case.order, table=odd, columns=None)
+    try:
+        done = followed_tables.follow(order, lambda *_: None)
+        filled = done.next.replace(', "c\\"d": [0, 1]', "").replace("[LOWER, UPPER]", "[0, 90]")
+        for blank, fact in {"COLUMN": 'c"d', "VALUE": "true", "ROWS": "1000"}.items():
+            filled = filled.replace(blank, fact)
+        case.connection.execute(filled.encode())
+        assert case.here("select count(*) from dbdp.datasets where name = 'It''s {odd}'") == 1
+        assert followed_tables.follow(order, lambda *_: None).next is None
+    finally:
+        followed_tables.stop(order)
+        drop_datasets(case.connection, "name = %s", "It's {odd}")
+        case.here(f"drop table public.{odd}")
+        case.change(f"drop table {odd}")
+
+
 def test_several_reasons_are_listed_one_by_one(case):
     case.change("alter table @ drop constraint @_pkey", "alter table @ add c int generated always as (age) stored")
     done = run_here("follow", case.hosted.url(), case.table, "--url", case.target)

@@ -1,5 +1,6 @@
 """What `dbdp follow` does: it starts, goes on, copies again, stops, shows the state, or takes a snapshot."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from dbdp.deployment.following.subscriber_checks import CopyPlace, SubscriberFac
 from dbdp.deployment.following.subscription import Following, Shown
 
 _OWNER: LiteralString = "select pg_has_role(r.oid, 'dbdp_data_owner', 'usage') from pg_roles as r where r.rolname = %s"
-_REGISTERED: LiteralString = "select name from dbdp.datasets_details where source = %s"
+_REGISTERED: LiteralString = "select name from dbdp.datasets_details where to_regclass(source::text) = to_regclass(%s)"
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,18 @@ def _next(target: psycopg.Connection, table: HostedTable) -> str | None:
     """Return the statement that registers a copy, with blanks for public facts; None if it is registered."""
     if target.execute(_REGISTERED, [table.shown]).fetchone():
         return None
-    features = ", ".join(f'"{each.name}": {_blank(each.type)}' for each in table.columns if each.name not in table.key)
+    declared = [each for each in table.columns if each.name not in table.key]
+    features = ", ".join(f"{json.dumps(each.name, ensure_ascii=False)}: {_blank(each.type)}" for each in declared)
+    name, source, declaration = map(_literal, (table.facts.name, table.shown, f"{{{features}}}"))
     return (
-        f"select dbdp.register_dataset('{table.facts.name}', '{table.shown}', label => 'COLUMN', positive => 'VALUE', "
-        f"features => '{{{features}}}', capacity => ROWS, epsilon => 1, delta => 1e-6);"
+        f"select dbdp.register_dataset({name}, {source}, label => 'COLUMN', positive => 'VALUE', "
+        f"features => {declaration}, capacity => ROWS, epsilon => 1, delta => 1e-6);"
     )
+
+
+def _literal(text: str) -> str:
+    """Return a text as SQL writes it; the names in it are another server's, and people run the statement."""
+    return "'{}'".format(text.replace("'", "''"))
 
 
 def _blank(type_name: str) -> str:
