@@ -132,12 +132,13 @@ def export_sql(
     name: Annotated[
         str | None, option(help="Name of the function; default: predict_ and the name of the model.")
     ] = None,
+    dialect: Annotated[str, option(help="postgresql, or duckdb for a macro.")] = "postgresql",
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Print SQL that creates a function with a linear model's predictions, for a PostgreSQL without dbdp."""
+    """Print SQL that creates a function with a linear model's predictions, for a database without dbdp."""
     with opened(url) as database:
-        text = database.export_sql(model, name)
+        text = database.export_sql(model, name, dialect=dialect)
     click.echo(json.dumps({"sql": text}) if as_json else text, nl=as_json)
 
 
