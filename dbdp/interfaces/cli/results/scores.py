@@ -142,6 +142,23 @@ def export_sql(
     click.echo(json.dumps({"sql": text}) if as_json else text, nl=as_json)
 
 
+@app.command("export-sklearn")
+def export_sklearn(model: ModelReference, file: str, as_json: AsJson = False, url: Url = None) -> None:
+    """Write a linear model as a pipeline of scikit-learn's own classes, for a machine without dbdp."""
+    with opened(url) as database:
+        pipeline = database.load(model).to_sklearn()
+    import joblib
+    import sklearn
+
+    try:
+        joblib.dump(pipeline, file)
+    except OSError as error:
+        raise OSError(f"file {file!r} cannot be written ({error.strerror}); name another file") from None
+    needs = f"scikit-learn {sklearn.__version__} and pandas"
+    done = f"{file} has model {model}. joblib.load({file!r}) needs {needs}."
+    show_done(done, as_json, model=model, file=file, scikit_learn=sklearn.__version__)
+
+
 @app.command()
 def confusion(
     model: ModelReference,

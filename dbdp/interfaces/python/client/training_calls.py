@@ -116,6 +116,28 @@ class TrainingCalls(Calls):
         query = "select dbdp.export_sql($1::text, $2::text, $3::text) as sql"
         return str(self.query(query, str(model), name, dialect)[0]["sql"])
 
+    def load(self, model: int | str) -> Any:
+        """Return a released model as a fitted estimator, which predicts without this connection.
+
+        Parameters
+        ----------
+        model : int or str
+            As in `weights`.
+
+        Returns
+        -------
+        LogisticRegression, LinearSVC, HuberRegressor, Ridge or MLPClassifier
+            The estimator, see `dbdp.load`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model for this role, or no estimator of its kind.
+        """
+        import dbdp
+
+        return dbdp.load(model, self)
+
     def receipt(self, model: int | str) -> dict[str, Any]:
         """Return the receipt of a released model: the plan and its cost.
 
