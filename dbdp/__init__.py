@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.estimators import Ridge as Ridge
     from dbdp.interfaces.python.estimators import SpendingLimit as SpendingLimit
     from dbdp.interfaces.python.estimators import spending as spending
+    from dbdp.interfaces.python.estimators.stored_models import load as load
     from dbdp.sessions.errors import ChargedError as ChargedError
 
 __version__ = "0.4.0"
@@ -32,6 +33,7 @@ _PLACES = {
     "MLPClassifier": "dbdp.interfaces.python.estimators",
     "HuberRegressor": "dbdp.interfaces.python.estimators",
     "Ridge": "dbdp.interfaces.python.estimators",
+    "load": "dbdp.interfaces.python.estimators.stored_models",
     "SpendingLimit": "dbdp.interfaces.python.estimators",
     "spending": "dbdp.interfaces.python.estimators",
     "PrivacySpendingWarning": "dbdp.interfaces.python.estimators",

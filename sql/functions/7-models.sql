@@ -37,16 +37,16 @@ comment on function dbdp.importance(bigint) is
 comment on function dbdp.importance(text) is 'importance of the columns of a model by its name, or by name@version';
 
 @each type: bigint; text do@
-create or replace function dbdp.export_sql(model @type@, name text default null) returns text
+create or replace function dbdp.export_sql(model @type@, name text default null, dialect text default 'postgresql') returns text
 language plpython3u
 set search_path = pg_catalog, pg_temp
 as $body$
 @refusing model_functions.export_sql@
 $body$;
 @end@
-comment on function dbdp.export_sql(bigint, text) is
-'statements that create a function with the predictions of a linear model, for a PostgreSQL without dbdp; name is that of the function';
-comment on function dbdp.export_sql(text, text) is 'the function of a model by its name, or by name@version';
+comment on function dbdp.export_sql(bigint, text, text) is
+'statements that create a function with the predictions of a linear model, for a PostgreSQL without dbdp, or a macro for duckdb; name is that of the function';
+comment on function dbdp.export_sql(text, text, text) is 'the function of a model by its name, or by name@version';
 
 @each type: bigint; text do@
 create or replace function dbdp.receipt(model @type@) returns table (entry text, value text)

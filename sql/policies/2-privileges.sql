@@ -173,7 +173,7 @@ grant execute on function
   dbdp.predict_class(text), dbdp.predict_class(anyelement), dbdp.predict_value(text), dbdp.predict_value(anyelement),
   dbdp_internal.no_features,
   dbdp.weights(bigint), dbdp.weights(text), dbdp.shapes(bigint), dbdp.shapes(text),
-  dbdp.importance(bigint), dbdp.importance(text), dbdp.export_sql(bigint, text), dbdp.export_sql(text, text), dbdp.receipt(bigint), dbdp.receipt(text),
+  dbdp.importance(bigint), dbdp.importance(text), dbdp.export_sql(bigint, text, text), dbdp.export_sql(text, text, text), dbdp.receipt(bigint), dbdp.receipt(text),
   dbdp.receipt(bigint, text), dbdp.receipt(text, text),
   dbdp.summary_linreg, dbdp.summary_pca, dbdp.summary_correlations, dbdp.summary_describe, dbdp.summary_table, dbdp.summary_rows,
   dbdp.statistic_describe, dbdp.statistic_table, dbdp.statistic_quantiles,

@@ -33,6 +33,7 @@ _TEMPORARY = "a name in pg_temp that dbdp made of hexadecimal digits"
 _OF_SERVER = "of regclass, format_type or quote_ident of the server"
 _FOR_PEOPLE = "shown and not sent; names are of quote_ident or listed in the module"
 _NUMBERS = "one of two words, and numbers"
+_EXPORTED = "printed and not sent; its parts are quoted there"
 _MESSAGE = "a message for people, which begins like a statement"
 QUOTED = {
     "sessions.inside.advisory_locks._counted": _NUMBERS,
@@ -59,7 +60,8 @@ QUOTED = {
     "deployment.inventory.foreign": _FOR_PEOPLE,
     "deployment.doctor._writers": _FOR_PEOPLE,
     "registry.results.stored_summaries.StoredSummary._check": _MESSAGE,
-    "registry.results.exported_function.function": "printed and not sent; its parts are quoted there",
+    "registry.results.exporting.sql_dialects._PostgreSQL.definition": _EXPORTED,
+    "registry.results.exporting.sql_dialects._DuckDB.definition": _EXPORTED,
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
     "deployment.doctor._counts": _FOR_PEOPLE,

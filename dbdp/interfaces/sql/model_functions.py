@@ -31,10 +31,10 @@ def importance(model: int | str) -> list[dict[str, Any]]:
 
 
 @refusing()
-def export_sql(model: int | str, name: str | None) -> str:
+def export_sql(model: int | str, name: str | None, dialect: str) -> str:
     """dbdp.export_sql, with the caller's rights."""
-    check_not_null(model=model)
-    return reports.exported(session, names.number(session, model), name)
+    check_not_null(model=model, dialect=dialect)
+    return reports.exported(session, names.number(session, model), name, dialect)
 
 
 @refusing()

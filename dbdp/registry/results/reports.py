@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.results import exported_function
 from dbdp.registry.results import shapes as column_shapes
 from dbdp.registry.results.column_units import centred
+from dbdp.registry.results.exporting import exported_function, sql_dialects
 from dbdp.registry.results.shapes import INTERCEPT, errors_of_each
 from dbdp.sessions.session import Row, Session
 
@@ -73,13 +73,15 @@ def importance(session: Session, number: int) -> list[dict[str, Any]]:
     return column_shapes.importance(shapes(session, number))
 
 
-def exported(session: Session, number: int, name: str | None) -> str:
+def exported(session: Session, number: int, name: str | None, dialect: str) -> str:
     """Return statements that create a function with a linear model's predictions, see `exported_function`."""
+    spelled = sql_dialects.dialect_named(dialect)
     linear = _linear(session, number)
-    declaration, known = linear.declaration, linear.receipt
+    known = linear.receipt
     name = f"predict_{known.get('name') or number}" if name is None else name
     numbers = linear.coefficients.tolist(), linear.intercepts.tolist()
-    return exported_function.function(name, declaration, *numbers, exported_function.about(declaration, known))
+    model = exported_function.ExportedModel(linear.declaration, *numbers, known)
+    return exported_function.functions(model, name, exported_function.about(linear.declaration, known), spelled)
 
 
 @dataclass(frozen=True)

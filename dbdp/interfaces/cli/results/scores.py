@@ -132,13 +132,31 @@ def export_sql(
     name: Annotated[
         str | None, option(help="Name of the function; default: predict_ and the name of the model.")
     ] = None,
+    dialect: Annotated[str, option(help="postgresql, or duckdb for a macro.")] = "postgresql",
     as_json: AsJson = False,
     url: Url = None,
 ) -> None:
-    """Print SQL that creates a function with a linear model's predictions, for a PostgreSQL without dbdp."""
+    """Print SQL that creates a function with a linear model's predictions, for a database without dbdp."""
     with opened(url) as database:
-        text = database.export_sql(model, name)
+        text = database.export_sql(model, name, dialect=dialect)
     click.echo(json.dumps({"sql": text}) if as_json else text, nl=as_json)
+
+
+@app.command("export-sklearn")
+def export_sklearn(model: ModelReference, file: str, as_json: AsJson = False, url: Url = None) -> None:
+    """Write a linear model as a pipeline of scikit-learn's own classes, for a machine without dbdp."""
+    with opened(url) as database:
+        pipeline = database.load(model).to_sklearn()
+    import joblib
+    import sklearn
+
+    try:
+        joblib.dump(pipeline, file)
+    except OSError as error:
+        raise OSError(f"file {file!r} cannot be written ({error.strerror}); name another file") from None
+    needs = f"scikit-learn {sklearn.__version__} and pandas"
+    done = f"{file} has model {model}. joblib.load({file!r}) needs {needs}."
+    show_done(done, as_json, model=model, file=file, scikit_learn=sklearn.__version__)
 
 
 @app.command()

@@ -88,8 +88,8 @@ class TrainingCalls(Calls):
         """
         return self.query("select * from dbdp.importance($1::text)", str(model))
 
-    def export_sql(self, model: int | str, name: str | None = None) -> str:
-        """Return SQL that creates a function with a linear model's predictions, for a PostgreSQL without dbdp.
+    def export_sql(self, model: int | str, name: str | None = None, *, dialect: str = "postgresql") -> str:
+        """Return SQL that creates a function with a linear model's predictions, for a database without dbdp.
 
         Parameters
         ----------
@@ -97,19 +97,46 @@ class TrainingCalls(Calls):
             As in `weights`.
         name : str, optional
             Name of the function; default: `predict_` and the name, or the number, of the model.
+        dialect : str
+            `postgresql`, or `duckdb` for a macro.
 
         Returns
         -------
         str
             Two statements. The function's arguments are the model's numbers as float8, then its categories as text, or
-            its array. It returns the probability of the positive class, the class, or the value.
+            its array. It returns the probability of the positive class, the class, or the value. For several classes
+            with probabilities, two more create a function that returns these as a JSON object. Its name ends in
+            `_probabilities`.
 
         Raises
         ------
         ValueError
             If the model is a network or a summary, or the name is too long.
         """
-        return str(self.query("select dbdp.export_sql($1::text, $2::text) as sql", str(model), name)[0]["sql"])
+        query = "select dbdp.export_sql($1::text, $2::text, $3::text) as sql"
+        return str(self.query(query, str(model), name, dialect)[0]["sql"])
+
+    def load(self, model: int | str) -> Any:
+        """Return a released model as a fitted estimator, which predicts without this connection.
+
+        Parameters
+        ----------
+        model : int or str
+            As in `weights`.
+
+        Returns
+        -------
+        LogisticRegression, LinearSVC, HuberRegressor, Ridge or MLPClassifier
+            The estimator, see `dbdp.load`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such model for this role, or no estimator of its kind.
+        """
+        import dbdp
+
+        return dbdp.load(model, self)
 
     def receipt(self, model: int | str) -> dict[str, Any]:
         """Return the receipt of a released model: the plan and its cost.

@@ -23,6 +23,7 @@ from dbdp.interfaces.python.declaring import PrivacyLeakWarning, features_of, ke
 from dbdp.interfaces.python.estimators import inputs, odometer
 from dbdp.interfaces.python.estimators.design import check_complete, design_matrix, keeps_nulls, shaped
 from dbdp.interfaces.python.estimators.inputs import GivenRows, StoredLabels, warn
+from dbdp.interfaces.python.estimators.plain_pipeline import Portable
 from dbdp.interfaces.python.estimators.shaping import Shaped
 from dbdp.interfaces.python.frames import Frame, is_spark
 from dbdp.interfaces.python.keywords import EXPLAINED
@@ -51,7 +52,7 @@ def _accepting(*, gaps: bool) -> dict[str, bool]:
     return {_CHECK_OF_GAPS: False} if gaps else {}
 
 
-class Estimator(Shaped, BaseEstimator, ABC):
+class Estimator(Shaped, Portable, BaseEstimator, ABC):
     """A model with differential privacy; the base class of the estimators."""
 
     loss: ClassVar[str]

@@ -1,0 +1,1 @@
+"""A released linear model in a form that needs no dbdp: one SQL function."""
