@@ -781,6 +781,11 @@ def test_other_roles_do_not_read_the_connection(followed, make_role):
         followed.here("select subconninfo from pg_subscription")
 
 
+def test_another_owner_is_refused_once_a_table_is_followed(followed):
+    with pytest.raises(FollowError, match="is followed already, and belongs to postgres: leave out --owner"):
+        followed_tables.follow(replace(followed.order, owner="olga"), lambda *_: None)
+
+
 def test_two_actions_at_once_are_refused(case):
     done = run_here("follow", case.hosted.url(), case.table, "--url", case.target, "--stop", "--resync")
     assert done.returncode == 2

@@ -64,6 +64,11 @@ def follow(order: Order, shown: Shown) -> Followed:
         table, place = _table(source, target, order)
         if place.subscription is not None:
             subscriber_checks.check_owner(place, table, SubscriberFacts.of(target))
+            if order.owner is not None and place.owner != shown_name(order.owner):
+                raise FollowError(
+                    f"{table.shown} is followed already, and belongs to {place.owner}: leave out --owner, or, on "
+                    f"PostgreSQL 17 or newer, alter table {table.shown} owner to {shown_name(order.owner)}"
+                )
             joining = _joining(order, source, target, table, place)
             joining.resume(shown)
             return _followed(joining, "is followed, as before")

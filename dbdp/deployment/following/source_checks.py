@@ -90,6 +90,7 @@ def subscribers_conninfo(source: psycopg.Connection, url: str, passfile: str | N
     given = {**conninfo_to_dict(libpq_url(url)), **{name: used[name] for name in _ADDRESS if name in used}}
     kept = {name: str(text) for name, text in given.items() if name not in _OF_CLIENT and name != "password"}
     secret = {"passfile": passfile} if passfile else {"password": source.info.password}
+    kept["connect_timeout"] = str(TIMEOUT)  # so that nothing waits long for a source that is gone
     return make_conninfo("", **kept, **{name: text for name, text in secret.items() if text})
 
 

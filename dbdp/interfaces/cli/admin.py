@@ -163,7 +163,7 @@ def _explained(what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         left = {
             "follow": "nothing new is left on either server",
-            "resync": "the copy is not followed; run it with --resync again",
+            "resync": "the copy may be incomplete and is not followed; run it with --resync again",
             "snapshot": "the former rows stay",
         }
         click.echo(f"interrupted; {left[what]}", err=True)
