@@ -25,6 +25,7 @@ from dbdp.deployment.extension.source import ExtensionSource, InstallError, valu
 from dbdp.sessions import support
 from dbdp.sessions.connections import libpq_url, opened
 
+HOSTED = "On a hosted service where nothing can be installed, see docs/hosted.md"
 SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 ODOMETER = re.compile(r"\S+ dbdp\.(?:allowance_)?(?:charge|leak)_\d+ ")  # in a list of dependent objects
@@ -263,7 +264,9 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
     with connected as connection:
         if not value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
-            raise InstallError(f"{user} is not a superuser, and only a superuser may do this: connect as postgres")
+            raise InstallError(
+                f"{user} is not a superuser, and only a superuser may do this: connect as postgres. {HOSTED}"
+            )
         yield connection
 
 
@@ -321,7 +324,7 @@ def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
 def _elsewhere(connection: psycopg.Connection, folder: Path) -> InstallError:
     return InstallError(
         f"{folder} of the server at {connection.info.host or 'localhost'} is not on this machine: "
-        "run `dbdp install` on the server's machine"
+        f"run `dbdp install` on the server's machine. {HOSTED}"
     )
 
 
