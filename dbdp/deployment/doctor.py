@@ -17,8 +17,8 @@ from psycopg.conninfo import make_conninfo
 from dbdp import __version__
 from dbdp.deployment import inventory
 from dbdp.deployment.about import about
-from dbdp.deployment.extension.installer import ELSEWHERE, ROLES, remedy_of_connection
-from dbdp.deployment.extension.source import SOUND_OBJECTS, ExtensionSource
+from dbdp.deployment.extension.installer import ROLES, remedy_of_connection
+from dbdp.deployment.extension.source import ELSEWHERE, SOUND_OBJECTS, ExtensionSource
 from dbdp.deployment.following.subscriber_checks import lending
 from dbdp.packing.memory import pack_memory
 from dbdp.sessions import support

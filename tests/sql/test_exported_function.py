@@ -191,6 +191,29 @@ def test_a_function_of_an_array_costs_no_call(connection, dataset):
     assert "exported" not in str(plan) and "cardinality" in str(plan)
 
 
+TRAINED = ("preconditioned_gd", "naive_bayes", "private_splines", "objective_perturbation", "bolt_on")
+
+
+@pytest.mark.parametrize("algorithm", TRAINED)
+def test_a_trained_model_predicts_where_dbdp_is_not(connection, register, make_database, algorithm):
+    """Its probabilities are calibrated, if its algorithm does that; the other database has no extension."""
+    connection.execute(TABLE.format(label="i % 2"))
+    training = "select model from dbdp.dp_train(%s, epsilon => 9, delta => 1e-6, algorithm => %s)"
+    model = connection.execute(training, (register("t", features=json.dumps(PLAIN)), algorithm)).fetchone()[0]
+    columns = "a, b, flag, ward, other"
+    rows = connection.execute(f"select {columns} from t order by ctid").fetchall()
+    with psycopg.connect(make_database()) as other:
+        other.execute(connection.execute("select dbdp.export_sql(%s, 'exported')", (model,)).fetchone()[0])
+        other.execute("create table t (a float8, b int, flag int2, ward text, other text)")
+        with other.cursor().copy("copy t from stdin") as copy:
+            for row in rows:
+                copy.write_row(row)
+        assert other.execute("select count(*) from pg_extension where extname <> 'plpgsql'").fetchone() == (0,)
+        named = ", ".join(f"{each} => {each}" for each in columns.split(", "))
+        found = [each for (each,) in other.execute(f"select exported({named}) from t order by ctid")]
+    check_equal(predicted(connection, "two classes", model), found)
+
+
 def test_names_and_texts_are_what_they_were(connection, schema):
     """Also of characters that a terminal obeys, whatever standard_conforming_strings is."""
     written, quoted = dialect_named("postgresql").written, dialect_named("postgresql").quoted

@@ -21,7 +21,7 @@ from dbdp import __version__
 from dbdp.deployment.extension import packages, search_path
 from dbdp.deployment.extension.dependents import replaced_calls, used_by_others
 from dbdp.deployment.extension.script import render_extension
-from dbdp.deployment.extension.source import ExtensionSource, InstallError, value
+from dbdp.deployment.extension.source import ELSEWHERE, ExtensionSource, InstallError, value
 from dbdp.sessions import support
 from dbdp.sessions.connections import libpq_url, opened
 
@@ -29,7 +29,6 @@ SCHEMAS = ("dbdp", "dbdp_internal")  # what users call, and what only that calls
 ROLES = ("dbdp_owner", "dbdp_predictor", "dbdp_analyst", "dbdp_data_owner")
 ODOMETER = re.compile(r"\S+ dbdp\.(?:allowance_)?(?:charge|leak)_\d+ ")  # in a list of dependent objects
 
-ELSEWHERE = "dbdp can follow its tables from another server: see docs/hosted.md"
 GRANTS_TO_OWNER = """
 select format('revoke all on %s %s from dbdp_owner', granted.kind, granted.name)
 from (
@@ -326,7 +325,7 @@ def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
 def _elsewhere(connection: psycopg.Connection, folder: Path) -> InstallError:
     return InstallError(
         f"{folder} of the server at {connection.info.host or 'localhost'} is not on this machine: "
-        "run `dbdp install` on the server's machine"
+        f"run `dbdp install` on the server's machine; if the service gives you none, {ELSEWHERE}"
     )
 
 

@@ -10,6 +10,9 @@ PACKAGE = Path(__file__).parents[2]
 FOLDERS = ("schema", "functions", "policies")  # of sql/, in the order of the script
 MADE_ONCE = ("schema/1-schema.sql", "schema/5-tables.sql")  # an update runs all other parts again
 SOUND_OBJECTS = "schema/0-sound-objects.sql"  # reads only, and is what an update runs first
+ELSEWHERE = (
+    "dbdp can follow its tables from another server: see docs/hosted.md"  # remedy on a service without the rights
+)
 
 
 class InstallError(RuntimeError):
