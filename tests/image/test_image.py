@@ -223,9 +223,6 @@ def test_second_database_gets_the_extension_as_elsewhere(server):
     server.run("psql", "-U", "keeper", "-d", "third", "-c", remedies[0])
     for name in ("second", "third"):
         examine = ("dbdp", "doctor", "--json", "--url", f"postgresql://keeper@/{name}")
-        for each in json.loads(server.run(*examine)):
-            if each["state"] == "advice":  # counts of reads, since PostgreSQL 16
-                server.run("psql", "-U", "keeper", "-d", name, "-c", each["remedy"])
         assert [each for each in json.loads(server.run(*examine)) if each["state"] != "ok"] == []
 
 
