@@ -150,7 +150,7 @@ def test_another_version_is_refused(major):
 @pytest.mark.attack("version")
 def test_a_server_with_assertions_is_refused():
     """They end the server where a process without a type reads a page (`_of_no_type`)."""
-    with pytest.raises(ValueError, match="was built with assertions, .* without --enable-cassert"):
+    with pytest.raises(ValueError, match=r"was built with assertions, .* without --enable-cassert"):
         support.check_server({"version": 180006, "encoding": "UTF8", "assertions": "on"})
 
 

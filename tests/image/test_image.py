@@ -226,6 +226,36 @@ def test_second_database_gets_the_extension_as_elsewhere(server):
         assert [each for each in json.loads(server.run(*examine)) if each["state"] != "ok"] == []
 
 
+def test_an_account_without_root_installs_into_its_folder(create):
+    """Since PostgreSQL 18: the refusal names the way, and the way works."""
+    created = create().start()
+    with created.connect() as connection:
+        if connection.info.server_version < 180000:
+            pytest.skip("extension_control_path is new in PostgreSQL 18")
+    created.run("createdb", "second")
+    created.container.exec_run(["sh", "-c", "rm /usr/share/postgresql/18/extension/dbdp*"], user="root")
+    install = ("dbdp", "install", "--url", "postgresql:///second")
+    refusal = created.container.exec_run(list(install)).output.decode()
+    assert "/usr/share/postgresql/18 cannot be written" in refusal
+    (setting,) = re.findall(r"run `(alter system set extension_control_path = [^`]+)`", refusal)
+    folder = "/var/lib/postgresql/data/mine"
+    created.run("mkdir", "--mode", "o+w", folder)
+    with created.connect(dbname="second") as connection:
+        connection.execute(setting.replace("/that/folder", folder))
+        connection.execute("select pg_reload_conf()")
+    assert f"run `chmod o-w {folder}`" in created.container.exec_run(list(install)).output.decode()
+    created.run("chmod", "o-w", folder)
+    assert f"folder {folder}/dbdp/" in created.run(*install)
+    assert "changed: nothing" in created.run(*install) or "changed" not in created.run(*install)
+    assert [each for each in json.loads(created.run("dbdp", "doctor", "--json", *install[2:])) if each["state"] != "ok"] == []
+    with created.connect(dbname="second") as connection:
+        connection.execute(PREPARE.encode())
+        assert connection.execute(TRAIN).fetchone() == (1,)
+        body = "select prosrc from pg_proc where proname = 'try_train'"
+        sources = connection.execute("select distinct substring(prosrc, '[^''\"]+/dbdp/[0-9.]+') from pg_proc").fetchall()
+        assert f"{folder}/dbdp/" in str(sources) and "/usr/share" not in str(sources), body
+
+
 def test_no_file_lends_its_owners_rights(server):
     assert server.run("sh", "-c", "find / -xdev -type f -perm /6000 2>/dev/null || true") == ""
 
