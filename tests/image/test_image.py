@@ -254,8 +254,9 @@ def test_an_account_without_root_installs_into_its_folder(create):
     with created.connect(dbname="second") as connection:
         connection.execute(PREPARE.encode())
         assert connection.execute(TRAIN).fetchone() == (1,)
-        places = connection.execute("select distinct substring(prosrc, '/[^'']+/dbdp/[0-9.]+') from pg_proc").fetchall()
-        assert {place for (place,) in places if place} == {f"{folder}/dbdp/{__version__}"}
+        places = "select distinct substring(prosrc, '/[^''\"]+/dbdp/[0-9.]+') from pg_proc"
+        found = {place for (place,) in connection.execute(places).fetchall() if place}
+        assert found == {f"{folder}/dbdp/{__version__}"}
 
 
 def test_no_file_lends_its_owners_rights(server):

@@ -80,7 +80,7 @@ def analyst_alone(arena: Arena) -> Iterator[psycopg.Connection]:
         yield session
 
 
-QUICK = [*product(KINDS, ["functions"], ["train"]), ("forty values out of line", "views", "train")]
+QUICK = [*product(KINDS, ["functions"], ["train"])]
 
 
 @pytest.mark.parametrize(("change", "kind", "call"), others_slow(list(product(KINDS, SOURCES, CALLS)), *QUICK))
@@ -122,7 +122,7 @@ def test_a_call_counts_no_page_that_it_reads(analyst_alone, arena, counting_read
         alter(True)
         observer = Observer(analyst_alone, "functions")
         for call in CALLS.values():
-            assert min(hits(observer, call, name) for _ in range(9)) < 10 * counting_reads  # undefended 1,200 each
+            assert min(hits(observer, call, name) for _ in range(5)) < 10 * counting_reads  # undefended 1,200 each
 
 
 @pytest.mark.control("counters")

@@ -144,7 +144,7 @@ def _of_no_type() -> Iterator[None]:
     What was counted before the block is reported before it, and the rest while the process has no type: those sums are
     in no view. Of a process without a type 18 counts nothing for the process itself. Else the type decides only
     whether LISTEN is refused, as it is here, the word for the process in the server's log, and whether a session that
-    ends within the block counts as ended (PostgreSQL 17.11 and 18.6, without assertions: see `sessions.support`).
+    ends within the block counts as ended (read in PostgreSQL 17.11 and 18.6; with assertions see `sessions.support`).
     """
     if not hasattr(backend(), "pgstat_flush_io"):
         yield
