@@ -58,7 +58,6 @@ QUOTED = {
     "registry.results.exported_function.function": "printed and not sent; its parts are quoted there",
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
-    "deployment.doctor._counts": _FOR_PEOPLE,
     "deployment.doctor._transactions": _FOR_PEOPLE,
     "deployment.doctor._memory": _FOR_PEOPLE,
     "deployment.doctor._set_system": _FOR_PEOPLE,
