@@ -369,7 +369,7 @@ def _without_role(server: ExaminedServer) -> Iterator[Diagnosis]:
 def _settings(server: ExaminedServer) -> Iterator[Diagnosis]:
     checks: tuple[Callable[[ExaminedServer], Diagnosis | None], ...] = (_memory, _transactions, _fsync, _standbys)
     findings = [finding for check in checks if (finding := check(server))]
-    findings += [*_logs(server), *_counts(server)]
+    findings += _logs(server)
     yield from findings or [Diagnosis("settings", OK, "fsync, standbys, dbdp.pack_memory and logs")]
 
 
@@ -416,26 +416,6 @@ def _logs(server: ExaminedServer) -> Iterator[Diagnosis]:
         if unsafe.match(value):
             observation = f"{value}: a log may contain plans with exact models, and is then as secret as the tables"
             yield Diagnosis(parameter, ADVICE, observation, _set_system(parameter, quiet))
-
-
-_COUNTS = """
-select array_agg(p.oid::regprocedure::text order by p.proname)
-from pg_proc as p
-where p.pronamespace = 'pg_catalog'::regnamespace
-and p.proname in ('pg_stat_get_io', 'pg_stat_get_backend_io')
-and has_function_privilege(to_regrole('dbdp_analyst')::oid, p.oid, 'execute') -- null without the role
-"""
-
-
-def _counts(server: ExaminedServer) -> Iterator[Diagnosis]:
-    """Yield advice where an analyst may count the pages that a training reads, since PostgreSQL 16."""
-    if names := server.value(_COUNTS):
-        observation = "they count the pages that a training reads: see docs/known-limits.md, Counts of reads"
-        remedy = "".join(
-            f"revoke execute on function {name} from public; grant execute on function {name} to pg_monitor;"
-            for name in names
-        )
-        yield Diagnosis(", ".join(names), ADVICE, observation, remedy)
 
 
 def _set_system(parameter: str, value: str) -> str:

@@ -249,21 +249,22 @@ def _check_unaltered(session: Session, row: Mapping[str, Any], expected: Mapping
 # A `character` that is not short is another type: its casts trim blanks, for which they fetch and copy all of a value.
 LONGEST_PADDED = 1 << 14  # characters
 _LONGEST_MODIFIER = LONGEST_PADDED + 4  # as pg_attribute has it
+VIRTUAL = "virtual "  # a column that is computed whenever it is read, by an expression that may fail on a row
 _COLUMN_TYPES = f"""
 with recursive base as (
-    select attname, attnum, atttypid as type, atttypmod as modifier
+    select attname, attnum, attgenerated as generated, atttypid as type, atttypmod as modifier
     from pg_catalog.pg_attribute
     where attrelid = ($1::pg_catalog.int8)::pg_catalog.oid
     and attnum > 0
     and not attisdropped
     union all
-    select base.attname, base.attnum, t.typbasetype, t.typtypmod
+    select base.attname, base.attnum, base.generated, t.typbasetype, t.typtypmod
     from base
     join pg_catalog.pg_type as t on t.oid = base.type
     where t.typtype = 'd'
 )
 select base.attname::pg_catalog.text as column,
-       case t.typtype
+       case base.generated when 'v' then '{VIRTUAL}' else '' end || case t.typtype
            when 'e' then pg_catalog.format('enum %I.%I', n.nspname, t.typname)
            else pg_catalog.format_type(t.oid, case
                when t.oid = 'pg_catalog.bpchar'::pg_catalog.regtype
@@ -282,7 +283,8 @@ order by base.attnum
 def column_types(session: Session, source_oid: int) -> dict[str, str]:
     """Return the type of each column; for a domain its base type, for an enum `enum <name>`.
 
-    A `character` without a length, or of more than `LONGEST_PADDED` characters, is `bpchar` or `character(n)`.
+    A `character` without a length, or of more than `LONGEST_PADDED` characters, is `bpchar` or `character(n)`. The type
+    of a virtual generated column, of PostgreSQL 18, begins with `VIRTUAL`.
     """
     return {row["column"]: row["type"] for row in session.query(_COLUMN_TYPES, source_oid)}
 

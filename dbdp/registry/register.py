@@ -11,7 +11,7 @@ from typing import Any
 
 from dbdp.checks import nearest
 from dbdp.learning.rows import blocks
-from dbdp.registry.datasets import LONGEST_PADDED, check_kind, column_types, count
+from dbdp.registry.datasets import LONGEST_PADDED, VIRTUAL, check_kind, column_types, count
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.registration import Registration
 from dbdp.registry.spending import identities, odometers, rights
@@ -49,6 +49,10 @@ _REMEDY_OF_TEXT = (
 _REMEDY_OF_PADDED = (
     f"; alter its type to text, or to character(n) with n up to {LONGEST_PADDED}: values of longer ones take memory "
     "and time by their padding"
+)
+_REMEDY_OF_VIRTUAL = (
+    "; a virtual generated column is computed while a training run reads it, and would fail on a row after the charge: "
+    "add the column as stored (generated always as … stored), or declare the columns of its expression"
 )
 
 
@@ -264,6 +268,8 @@ def _check_column(source: str, types: dict[str, str], column: str, kinds: tuple[
 
 def _remedy_of(present: str, kinds: tuple[str, ...]) -> str:
     """Return what to do about a column of a type that its part in the declaration cannot have."""
+    if present.startswith(VIRTUAL):
+        return _REMEDY_OF_VIRTUAL
     if present.startswith(("bpchar", "character(")):
         return _REMEDY_OF_PADDED
     return _REMEDY_OF_TEXT if kinds == NUMERIC_TYPES and present in _LABEL_TYPES else ""

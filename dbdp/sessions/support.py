@@ -18,7 +18,8 @@ REFUSED_DEFAULTS = (  # settings, the value that is refused, and one that is not
 
 SERVER = """
 select pg_catalog.current_setting('server_version_num')::pg_catalog.int4 as version,
-       pg_catalog.current_setting('server_encoding') as encoding
+       pg_catalog.current_setting('server_encoding') as encoding,
+       pg_catalog.current_setting('debug_assertions') as assertions
 """
 TRANSACTION = """
 select pg_catalog.pg_is_in_recovery() as is_standby,
@@ -46,6 +47,9 @@ def faults_of_server(facts: dict[str, Any]) -> dict[str, tuple[str, str]]:
         # Of ASCII only, as that encoding may have no other character.
         remedy = f"create a database with encoding '{ENCODING}' template template0, and move the tables there by a dump"
         faults["encoding"] = found, remedy
+    if facts["assertions"] != "off":
+        found = "the server was built with assertions, which forbid to hide the pages that a call reads"
+        faults["assertions"] = found, "install PostgreSQL built without --enable-cassert, as every package of it is"
     return faults
 
 

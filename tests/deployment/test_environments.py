@@ -144,7 +144,14 @@ def test_the_server_of_the_tests_is_supported(admin):
 def test_another_version_is_refused(major):
     """A version that was not tested is refused, older, between and newer."""
     with pytest.raises(ValueError, match=rf"PostgreSQL {major}, and dbdp is tested on 15, 17 and 18 only; move"):
-        support.check_server({"version": major * 10000 + 3, "encoding": "UTF8"})
+        support.check_server({"version": major * 10000 + 3, "encoding": "UTF8", "assertions": "off"})
+
+
+@pytest.mark.attack("version")
+def test_a_server_with_assertions_is_refused():
+    """They end the server where a process without a type reads a page (`_of_no_type`)."""
+    with pytest.raises(ValueError, match=r"was built with assertions, .* without --enable-cassert"):
+        support.check_server({"version": 180006, "encoding": "UTF8", "assertions": "on"})
 
 
 @pytest.mark.attack("version")

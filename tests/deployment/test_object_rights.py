@@ -258,7 +258,9 @@ def test_no_interface_writes_where_code_of_others_would_run(server_url, dataset,
                 "insert into dbdp.allowance (dataset_id, role, role_id) select id, 'x', 'x' from dbdp.dataset"
             )
             connection.execute("reset role; set constraints all immediate")
-            assert ("dbdp_owner" if planted == "a trigger" else "postgres",) in connection.execute("table eve.loot")
+            # A deferred one runs as the role that is active then, and since 18 as the one that wrote the row.
+            is_writer = planted == "a trigger" or connection.info.server_version >= 180000
+            assert ("dbdp_owner" if is_writer else "postgres",) in connection.execute("table eve.loot")
         connection.execute("rollback to granted; revoke trigger on dbdp.allowance from eve")
         connection.execute(CALLS[call].format(d=dataset))
 

@@ -10,6 +10,8 @@ import psycopg
 import pytest
 from containers import SCRIPTS
 
+from dbdp import __version__
+
 ROOT = Path(__file__).parents[2]
 LARGEST = 520_000_000  # bytes; 18 on forky has 508
 MANY_LINES = {"POSTGRES_PASSWORD": "one\ntwo"}
@@ -223,10 +225,38 @@ def test_second_database_gets_the_extension_as_elsewhere(server):
     server.run("psql", "-U", "keeper", "-d", "third", "-c", remedies[0])
     for name in ("second", "third"):
         examine = ("dbdp", "doctor", "--json", "--url", f"postgresql://keeper@/{name}")
-        for each in json.loads(server.run(*examine)):
-            if each["state"] == "advice":  # counts of reads, since PostgreSQL 16
-                server.run("psql", "-U", "keeper", "-d", name, "-c", each["remedy"])
         assert [each for each in json.loads(server.run(*examine)) if each["state"] != "ok"] == []
+
+
+def test_an_account_without_root_installs_into_its_folder(create):
+    """Since PostgreSQL 18: the refusal names the way, and the way works."""
+    created = create().start()
+    with created.connect() as connection:
+        if connection.info.server_version < 180000:
+            pytest.skip("extension_control_path is new in PostgreSQL 18")
+    created.run("createdb", "second")
+    created.container.exec_run(["sh", "-c", "rm /usr/share/postgresql/18/extension/dbdp*"], user="root")
+    install = ("dbdp", "install", "--url", "postgresql:///second")
+    refusal = created.container.exec_run(list(install)).output.decode()
+    assert "/usr/share/postgresql/18 cannot be written" in refusal
+    (setting,) = re.findall(r"run `(alter system set extension_control_path = [^`]+)`", refusal)
+    folder = "/var/lib/postgresql/data/mine"
+    created.run("mkdir", "--mode", "o+w", folder)
+    with created.connect(dbname="second") as connection:
+        connection.execute(setting.replace("/that/folder", folder))
+        connection.execute("select pg_reload_conf()")
+    assert f"run `chmod o-w {folder}`" in created.container.exec_run(list(install)).output.decode()
+    created.run("chmod", "o-w", folder)
+    assert f"folder {folder}/dbdp/" in created.run(*install)
+    assert "changed" not in created.run(*install)  # a second time
+    examined = json.loads(created.run("dbdp", "doctor", "--json", *install[2:]))
+    assert [each for each in examined if each["state"] != "ok"] == []
+    with created.connect(dbname="second") as connection:
+        connection.execute(PREPARE.encode())
+        assert connection.execute(TRAIN).fetchone() == (1,)
+        places = "select distinct substring(prosrc, '/[^''\"]+/dbdp/[0-9.]+') from pg_proc"
+        found = {place for (place,) in connection.execute(places).fetchall() if place}
+        assert found == {f"{folder}/dbdp/{__version__}"}
 
 
 def test_no_file_lends_its_owners_rights(server):

@@ -64,7 +64,6 @@ QUOTED = {
     "registry.results.exporting.sql_dialects._DuckDB.definition": _EXPORTED,
     "sessions.support._remedy": _FOR_PEOPLE,
     "sessions.connections": "settings named in the module, and their numbers",
-    "deployment.doctor._counts": _FOR_PEOPLE,
     "deployment.doctor._transactions": _FOR_PEOPLE,
     "deployment.doctor._memory": _FOR_PEOPLE,
     "deployment.doctor._set_system": _FOR_PEOPLE,

@@ -1,12 +1,12 @@
 """Copies the extension's files to a server's machine, and creates the extension in a database.
 
-The server imports dbdp and the libraries that it needs from SHAREDIR/dbdp/<version>, a link to a folder named after a
-hash of its content, so that a new session imports either all of the old code or all of the new.
+The server imports dbdp and the libraries that it needs from dbdp/<version> in SHAREDIR, or in another `destination`. It
+is a link to a folder named after a hash of its content, so that a new session imports either all of the old code or
+all of the new.
 """
 
 import getpass
 import re
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from psycopg.rows import dict_row
 from dbdp import __version__
 from dbdp.deployment.extension import packages, search_path
 from dbdp.deployment.extension.dependents import replaced_calls, used_by_others
+from dbdp.deployment.extension.destination import check_writable, destination
 from dbdp.deployment.extension.script import render_extension
 from dbdp.deployment.extension.source import ELSEWHERE, ExtensionSource, InstallError, value
 from dbdp.sessions import support
@@ -120,11 +121,11 @@ def install(url: str, source: ExtensionSource | None = None) -> None:
     source = source or ExtensionSource.installed()
     with _connected(url) as connection:
         _check_supported(connection)
-        share = _share(connection)
+        share = destination(connection)
         _check_python(connection)
         python_directory, content, scripts = _files(share, source)
         if not _is_in_place(connection, packages.folder_of(python_directory, content), scripts):
-            _check_writable(connection, share)
+            check_writable(connection, share)
             packages.copy_packages(python_directory, content)
             for path, text in scripts.items():
                 packages.write(path, text)
@@ -137,7 +138,7 @@ def changes(url: str, source: ExtensionSource | None = None) -> list[str]:
     """Return what `install` would change, a sentence for each; nothing is changed."""
     with _connected(url) as connection:
         _check_supported(connection)
-        share = _share(connection)
+        share = destination(connection)
         _check_python(connection)
         return [
             *_changes_of_files(connection, share, source or ExtensionSource.installed()),
@@ -205,7 +206,7 @@ def _changes_of_search_path(connection: psycopg.Connection) -> list[str]:
 def remains(url: str) -> list[str]:
     """Return what `uninstall` leaves on the server, or has left there, with the command that would remove each."""
     with _connected(url) as connection:
-        share, query = _share(connection), "select 1 from pg_extension where extname = 'plpython3u'"
+        share, query = destination(connection), "select 1 from pg_extension where extname = 'plpython3u'"
         lines = [
             f"files {share / 'dbdp'} and {share / 'extension' / 'dbdp*'}: other databases may use them; else rm -r"
         ]
@@ -271,11 +272,6 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def _share(connection: psycopg.Connection) -> Path:
-    """Return the server's SHAREDIR."""
-    return Path(value(connection, "select setting from pg_config where name = 'SHAREDIR'") or "")
-
-
 def _check_supported(connection: psycopg.Connection) -> None:
     """Raise InstallError unless dbdp was tested on such a server and database, and this is the primary."""
     with connection.cursor(row_factory=dict_row) as cursor:
@@ -296,37 +292,6 @@ def _is_in_place(connection: psycopg.Connection, folder: Path, scripts: dict[Pat
         return False
     read = "select pg_read_binary_file(%s, 0, 100000000, true)"
     return all(connection.execute(read, [str(path)]).fetchone() == (text.encode(),) for path, text in scripts.items())
-
-
-def _check_writable(connection: psycopg.Connection, share: Path) -> None:
-    if not (share / "extension").is_dir():
-        raise _elsewhere(connection, share)
-    for folder in (share, share / "extension"):
-        _check_folder(connection, folder)
-
-
-def _check_folder(connection: psycopg.Connection, folder: Path) -> None:
-    """Check that the server reads a file written here: both machines may have a folder of the same name."""
-    probe = folder / f".dbdp-{secrets.token_hex(8)}"
-    try:
-        packages.write(probe, probe.name)
-        query = "select pg_read_file(%s, 0, 100, true)"
-        content = connection.execute(query, [str(probe)]).fetchone()
-    except OSError as error:
-        raise InstallError(
-            f"{folder} cannot be written ({error.strerror}): run `dbdp install` as root or as the folder's owner"
-        ) from None
-    finally:
-        probe.unlink(missing_ok=True)
-    if content != (probe.name,):
-        raise _elsewhere(connection, folder)
-
-
-def _elsewhere(connection: psycopg.Connection, folder: Path) -> InstallError:
-    return InstallError(
-        f"{folder} of the server at {connection.info.host or 'localhost'} is not on this machine: "
-        f"run `dbdp install` on the server's machine; if the service gives you none, {ELSEWHERE}"
-    )
 
 
 def _check_python(connection: psycopg.Connection) -> None:
