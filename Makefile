@@ -19,7 +19,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
 
 demo:  ## train a private model on a fresh machine, and print every step
-	$(BOOTSTRAP) && .venv/bin/dbdp demo
+	$(BOOTSTRAP) --extras sklearn && .venv/bin/dbdp demo
 
 # Bytecode is written whatever the environment says: without it half of the collection is compiling, in each worker.
 test:  ## the ordinary tests
