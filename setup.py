@@ -1,4 +1,8 @@
-"""Builds the compiled modules; without a C compiler, one sentence names what to install."""
+"""Builds the compiled modules; without a C compiler, one sentence names what to install.
+
+With DBDP_LIMITED_API=1 they use Python's stable interface, so that one wheel serves CPython 3.11 and later; `make wheels`
+sets it. Otherwise they are for this version of Python alone, and calls of several classes' scorers are a tenth faster.
+"""
 
 import os
 import shlex
@@ -12,6 +16,10 @@ MISSING = (
     "dbdp needs a C compiler and Python.h: install gcc, libc6-dev and python3-dev (Debian, Ubuntu), or gcc and "
     "python3-devel (Fedora), then try again"
 )
+
+
+IS_LIMITED = os.environ.get("DBDP_LIMITED_API") == "1"
+LIMITED = {"bdist_wheel": {"py_limited_api": "cp311"}}
 
 
 def has_compiler() -> bool:
@@ -31,7 +39,10 @@ class BuildExtensions(build_ext):
         """Build, or exit with the sentence."""
         if not has_compiler():
             raise SystemExit(MISSING)
+        for extension in self.extensions if IS_LIMITED else ():
+            extension.py_limited_api = True
+            extension.define_macros.append(("Py_LIMITED_API", "0x030b0000"))
         super().run()
 
 
-setup(cmdclass={"build_ext": BuildExtensions})
+setup(cmdclass={"build_ext": BuildExtensions}, options=LIMITED if IS_LIMITED else {})
