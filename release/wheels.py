@@ -1,7 +1,7 @@
 """Builds a wheel for CPython 3.11 and later on this machine's architecture, its bill of materials, and their hashes.
 
-The same sources, lock of build packages, Python, compiler and SOURCE_DATE_EPOCH (by default the time of the last commit)
-give the same bytes:
+The same sources, lock of build packages, Python, compiler and SOURCE_DATE_EPOCH give the same bytes; that is by default
+the time of the last commit:
 
     python release/wheels.py dist
 """

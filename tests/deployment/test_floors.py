@@ -22,10 +22,10 @@ EXTRAS = PROJECT["optional-dependencies"]
 # A distribution, the first version without a published fault that concerns its use here, and the fault. Add a line for
 # each new advisory: this list is the audit, since there is no service of advisories that tests could ask.
 MENDED = {
-    "pyarrow": ("23.0.1", "CVE-2023-47248, CVE-2026-25087: a file of Arrow or Parquet runs code, or frees memory twice"),
+    "pyarrow": ("23.0.1", "CVE-2023-47248, CVE-2026-25087: a file of Arrow runs code"),
     "starlette": ("1.3.1", "CVE-2025-62727, CVE-2026-48710, CVE-2026-54283: hosts, and limits of forms, are ignored"),
     "h11": ("0.16", "CVE-2025-43859: ends of chunks are not checked, so requests can be smuggled"),
-    "python-multipart": ("0.0.27", "CVE-2026-24486, CVE-2026-40347, CVE-2026-42561: uploads leave their folder, take time"),
+    "python-multipart": ("0.0.27", "CVE-2026-24486, CVE-2026-40347, CVE-2026-42561: uploads leave their folder"),
     "jinja2": ("3.1.6", "CVE-2024-34064, CVE-2024-56326, CVE-2025-27516: attributes and formats escape the sandbox"),
     "scikit-learn": ("1.5", "CVE-2024-5206: words of the training text are kept"),
     "psycopg": ("3.2.5", "CVE-2025-1094: the bundled libpq quotes invalid bytes wrongly"),
@@ -36,7 +36,7 @@ MENDED = {
 # setuptools before 80.10.1 (CVE-2026-23949) and wheel before 0.46.2 (CVE-2026-24049) unpack.
 NAMES = {"flint": "python-flint", "sklearn": "scikit-learn"}  # import → package
 OF_OTHERS = {"plpy"}  # the server's own
-OF_USERS = ("pandas", "arrow", "spark", "connect", "plot", "web", "sklearn", "scipy", "sqlalchemy")  # the extras that are no developer's
+OF_USERS = EXTRAS.keys() - {"test", "docs", "bench", "accuracy", "statistics", "release", "docker"}
 
 
 def requirements(extras: Iterable[str] = EXTRAS) -> Iterator[Requirement]:

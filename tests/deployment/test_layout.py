@@ -63,7 +63,7 @@ def test_a_place_that_cannot_hold_the_files_is_refused(tmp_path):
     with pytest.raises(InstallError, match="must be an absolute path, as pg_config --sharedir prints it"):
         lay(Path("share"), tmp_path)
     (tmp_path / "usr").write_text("a file")
-    with pytest.raises(InstallError, match="cannot be written .*set DESTDIR"):
+    with pytest.raises(InstallError, match=r"cannot be written .*set DESTDIR"):
         lay(SHARE, tmp_path, with_libraries=False)
 
 

@@ -1,7 +1,4 @@
-"""Lays the extension's files into a folder without a server, as `make install` does for packages of distributions:
-
-python -m dbdp.deployment.extension.layout "$(pg_config --sharedir)" --destdir debian/tmp
-"""
+"""Lays the extension's files into a folder without a server, for packages of distributions; `make install` runs it."""
 
 import argparse
 import sys
