@@ -116,4 +116,4 @@ lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy
 
 clean:  ## delete build results; the private cluster and its data stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*/*/*.so
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*/*.so dbdp/*/*/*.so

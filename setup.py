@@ -11,6 +11,7 @@ import sysconfig
 
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.editable_wheel import editable_wheel
 
 MISSING = (
     "dbdp needs a C compiler and Python.h: install gcc, libc6-dev and python3-dev (Debian, Ubuntu), or gcc and "
@@ -45,4 +46,15 @@ class BuildExtensions(build_ext):
         super().run()
 
 
-setup(cmdclass={"build_ext": BuildExtensions}, options=LIMITED if IS_LIMITED else {})
+class EditableWheel(editable_wheel):
+    """Puts the clone on Python's path: by a finder of setuptools, a folder `dbdp` where you are would come first."""
+
+    def finalize_options(self) -> None:
+        """Leave out the packages that are folders beside dbdp, which finds them there."""
+        elsewhere = self.distribution.package_dir or {}
+        self.distribution.packages = [each for each in self.distribution.packages if each not in elsewhere]
+        self.distribution.package_dir = {"": "."}
+        super().finalize_options()
+
+
+setup(cmdclass={"build_ext": BuildExtensions, "editable_wheel": EditableWheel}, options=LIMITED if IS_LIMITED else {})
