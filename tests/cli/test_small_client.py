@@ -63,7 +63,7 @@ def test_the_mandatory_libraries_are_five():
     assert {Requirement(each).name for each in PROJECT["dependencies"]} == MANDATORY
 
 
-def test_the_interpreter_of_these_tests_finds_no_optional_library():
+def test_the_bare_interpreter_finds_no_optional_library():
     assert "ModuleNotFoundError: No module named 'scipy'" in bare("import scipy").stderr
     assert bare("import numpy, flint, psycopg, click, rich").returncode == 0
 
