@@ -1,4 +1,5 @@
-# Every target needs only make and a Python >= 3.8 to begin with: `make demo`, `make test`.
+# Every target needs only make and a Python >= 3.8 to begin with: `make demo`, `make test`. Those of packagers, from all to
+# uninstall, use no network: docs/packaging.md.
 
 PYTHON ?= python3
 BOOTSTRAP = $(PYTHON) dbdp/deployment/bootstrap.py .venv
@@ -12,14 +13,41 @@ BUILD_FAILED = { echo "docker build failed: see its message above. If it could n
 	"network: build in the host's network, with the same command and DOCKER_BUILD=--network=host" >&2; exit 1; }
 LOCK = .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
+# For packagers. PYTHON is PL/Python's, with the packages that building and the server need.
+PG_CONFIG ?= pg_config
+SHAREDIR ?= $(shell $(PG_CONFIG) --sharedir)
+BINDIR ?= $(shell $(PG_CONFIG) --bindir)
+LAY = PYTHONPATH=build/server $(PYTHON) -P -m dbdp.deployment.extension.layout "$(SHAREDIR)"
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-statistics bench-accuracy reproduce docs reference lint clean test-spark bench-spark
+.PHONY: help all install uninstall installcheck wheels dist demo test test-security test-slow test-statistical test-docker test-pg-upgrade image lock bench bench-scale bench-statistics bench-accuracy reproduce docs reference lint clean test-spark bench-spark
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
 
+all:  ## build for the Python of PL/Python, PYTHON, without a network; for packagers
+	@$(PYTHON) -c 'import Cython, setuptools, numpy, flint, psycopg' || { echo "$(PYTHON) needs Cython, setuptools, NumPy," \
+	  "python-flint and psycopg: see docs/packaging.md" >&2; exit 1; }
+	$(PYTHON) setup.py --quiet build --build-base build/objects --build-lib build/server
+
+install: all  ## copy the extension's files below DESTDIR to the SHAREDIR of PG_CONFIG; LAYOUT may be --system-libraries
+	$(LAY) --destdir "$(or $(DESTDIR),/)" $(LAYOUT)
+
+uninstall:  ## delete what install copied
+	rm -rf "$(DESTDIR)$(SHAREDIR)/dbdp" "$(DESTDIR)$(SHAREDIR)"/extension/dbdp.control "$(DESTDIR)$(SHAREDIR)"/extension/dbdp--*.sql
+
+installcheck:  ## check a running server as its superuser: that of PGHOST, PGPORT and PGUSER, or of DBDP_TEST_URL
+	@"$(BINDIR)/psql" --no-psqlrc --quiet --file release/installcheck.sql "$${DBDP_TEST_URL:-dbname=postgres}"
+
+wheels:  ## a wheel for CPython 3.11 and later, its bill of materials and hashes, in dist
+	$(BOOTSTRAP) --extras release && .venv/bin/python release/wheels.py dist
+
+dist:  ## the last commit as a zip for PGXN, in dist
+	mkdir -p dist && git archive --format zip --prefix "dbdp-$$(git show HEAD:META.json | sed -n 's/^  "version": "\(.*\)",/\1/p')/" \
+	  --output "dist/dbdp-$$(git show HEAD:META.json | sed -n 's/^  "version": "\(.*\)",/\1/p').zip" HEAD
+
 demo:  ## train a private model on a fresh machine, and print every step
-	$(BOOTSTRAP) && .venv/bin/dbdp demo
+	$(BOOTSTRAP) --extras sklearn && .venv/bin/dbdp demo
 
 # Bytecode is written whatever the environment says: without it half of the collection is compiling, in each worker.
 test:  ## the ordinary tests
@@ -88,4 +116,4 @@ lint:  ## ruff and mypy
 	$(BOOTSTRAP) --extras test && .venv/bin/ruff check . && .venv/bin/mypy
 
 clean:  ## delete build results; the private cluster and its data stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*/*/*.so
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache dbdp/*/*.so dbdp/*/*/*.so

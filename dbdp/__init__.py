@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.client.database import Database as Database
     from dbdp.interfaces.python.client.proposals import propose_declaration as propose_declaration
     from dbdp.interfaces.python.declaring import PrivacyLeakWarning as PrivacyLeakWarning
-    from dbdp.interfaces.python.estimators import HuberRegressor as HuberRegressor
-    from dbdp.interfaces.python.estimators import LinearSVC as LinearSVC
-    from dbdp.interfaces.python.estimators import LogisticRegression as LogisticRegression
-    from dbdp.interfaces.python.estimators import MLPClassifier as MLPClassifier
-    from dbdp.interfaces.python.estimators import PrivacySpendingWarning as PrivacySpendingWarning
-    from dbdp.interfaces.python.estimators import Ridge as Ridge
-    from dbdp.interfaces.python.estimators import SpendingLimit as SpendingLimit
-    from dbdp.interfaces.python.estimators import spending as spending
+    from dbdp.interfaces.python.estimators.linear import HuberRegressor as HuberRegressor
+    from dbdp.interfaces.python.estimators.linear import LinearSVC as LinearSVC
+    from dbdp.interfaces.python.estimators.linear import LogisticRegression as LogisticRegression
+    from dbdp.interfaces.python.estimators.linear import Ridge as Ridge
+    from dbdp.interfaces.python.estimators.networks import MLPClassifier as MLPClassifier
+    from dbdp.interfaces.python.estimators.odometer import PrivacySpendingWarning as PrivacySpendingWarning
+    from dbdp.interfaces.python.estimators.odometer import SpendingLimit as SpendingLimit
+    from dbdp.interfaces.python.estimators.odometer import spending as spending
     from dbdp.interfaces.python.estimators.stored_models import load as load
     from dbdp.sessions.errors import ChargedError as ChargedError
 
@@ -28,15 +28,15 @@ _PLACES = {
     "Database": "dbdp.interfaces.python.client.database",
     "connect": "dbdp.interfaces.python.client.connecting",
     "propose_declaration": "dbdp.interfaces.python.client.proposals",
-    "LogisticRegression": "dbdp.interfaces.python.estimators",
-    "LinearSVC": "dbdp.interfaces.python.estimators",
-    "MLPClassifier": "dbdp.interfaces.python.estimators",
-    "HuberRegressor": "dbdp.interfaces.python.estimators",
-    "Ridge": "dbdp.interfaces.python.estimators",
+    "LogisticRegression": "dbdp.interfaces.python.estimators.linear",
+    "LinearSVC": "dbdp.interfaces.python.estimators.linear",
+    "MLPClassifier": "dbdp.interfaces.python.estimators.networks",
+    "HuberRegressor": "dbdp.interfaces.python.estimators.linear",
+    "Ridge": "dbdp.interfaces.python.estimators.linear",
     "load": "dbdp.interfaces.python.estimators.stored_models",
-    "SpendingLimit": "dbdp.interfaces.python.estimators",
-    "spending": "dbdp.interfaces.python.estimators",
-    "PrivacySpendingWarning": "dbdp.interfaces.python.estimators",
+    "SpendingLimit": "dbdp.interfaces.python.estimators.odometer",
+    "spending": "dbdp.interfaces.python.estimators.odometer",
+    "PrivacySpendingWarning": "dbdp.interfaces.python.estimators.odometer",
     "PrivacyLeakWarning": "dbdp.interfaces.python.declaring",
     "Request": "dbdp.algorithms",
     "TuningRequest": "dbdp.algorithms.combined.tuning",
@@ -77,7 +77,10 @@ if not TYPE_CHECKING:  # a type checker would accept every name as a member
         """Import a public name when it is first used, so that the server, which needs none, starts fast."""
         if name not in _PLACES:
             raise _NoAttributeError(name)
-        return getattr(import_module(_PLACES[name]), name)
+        from dbdp.optional import needing
+
+        with needing(f"dbdp.{name}", "sklearn"):
+            return getattr(import_module(_PLACES[name]), name)
 
     def __dir__() -> list[str]:
         """List the public names, so that a shell completes them."""

@@ -6,9 +6,12 @@ through a model raises TypeError: register, train and grant by `dbdp.Database` o
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Engine, Integer, Text, event
-from sqlalchemy.ext.declarative import DeferredReflection
-from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, mapped_column
+from dbdp.optional import needing
+
+with needing("dbdp.orm"):
+    from sqlalchemy import BigInteger, Engine, Integer, Text, event
+    from sqlalchemy.ext.declarative import DeferredReflection
+    from sqlalchemy.orm import DeclarativeBase, ORMExecuteState, Session, mapped_column
 
 __all__ = ["Allowance", "Base", "Charge", "Dataset", "Model", "ReleasedStatistic", "Statistics", "Summary", "prepare"]
 

@@ -2,12 +2,14 @@
 
 import io
 import shlex
+import sys
 from collections.abc import Iterator
 
 import pytest
 from chance import usually
 from commands import run_here
 
+from dbdp import optional
 from dbdp.interfaces.cli.demo import adult, walkthrough
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
@@ -81,3 +83,13 @@ def test_it_ends_with_the_accuracies_and_commands_that_work(generated, server_ur
     commands = [shlex.split(line, comments=True) for line in end.splitlines() if line.startswith("dbdp ")]
     assert [command[1] for command in commands] == ["predict", "budget", "weights"]
     assert [run_here(*command[1:], DBDP_URL=server_url).returncode for command in commands] == [0, 0, 0]
+
+
+def test_without_scikit_learn_it_leaves_out_its_python_part(database, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dbdp.interfaces.python.estimators.linear", None)
+    monkeypatch.setenv("DBDP_DATA", "/nonexistent")
+    monkeypatch.setattr(adult, "download", lambda: (_ for _ in ()).throw(OSError("no network here")))
+    monkeypatch.setitem(optional.EXTRAS, "dbdp", "sklearn")
+    text = shown(database)
+    assert "left out: this step needs" in text and "private, trained in SQL" in text
+    assert "trained in Python" not in text and "majority share" in text

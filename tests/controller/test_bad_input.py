@@ -20,7 +20,7 @@ from dbdp.algorithms import ALGORITHMS, NOISY_WHILE_TRAINING, Facts, Request
 from dbdp.controller import ChargedError
 from dbdp.deployment.cluster import Cluster
 from dbdp.interfaces.python.client.connecting import connect
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 
 Register = Callable[..., str]
 Spent = Callable[[str], tuple[int, int]]

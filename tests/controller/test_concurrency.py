@@ -13,7 +13,7 @@ from dbdp.algorithms import Request
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS
 
 TRAIN = (

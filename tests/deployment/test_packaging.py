@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 META = json.loads((ROOT / "META.json").read_text())
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-SHIPPED = ("dbdp", "sql", "plpython", "docs", "tests", "benchmarks")
+SHIPPED = ("dbdp", "sql", "plpython", "docs", "tests", "benchmarks", "docker", "release")
+MOST = 200 << 20  # bytes of a client's environment: 159 MB with pip and setuptools of Python 3.11
 BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.c", ".*_cache", "*.egg-info")
 
 
@@ -94,6 +95,13 @@ def test_the_pgxn_metadata_has_what_the_specification_demands():
         assert re.fullmatch(semantic, provided["version"])
         assert (ROOT / provided["file"]).is_file()
         assert (ROOT / provided["docfile"]).is_file()
+    assert all(isinstance(META[name], str) and META[name] for name in ("abstract", "description", "generated_by"))
+    assert isinstance(META["maintainer"], str | list)
+    assert all(isinstance(tag, str) and 1 <= len(tag) <= 255 and not set(tag) & set("/\\") for tag in META["tags"])
+    known = required | {"description", "generated_by", "no_index", "prereqs", "release_status", "resources", "tags"}
+    assert not [name for name in META if name not in known and not name.lower().startswith("x_")]
+    assert set(META["prereqs"]) <= {"configure", "build", "test", "runtime", "develop"}
+    assert set(META["prereqs"]["runtime"]) <= {"requires", "recommends", "suggests", "conflicts"}
     for versions in META["prereqs"]["runtime"].values():
         assert all(version == 0 or re.fullmatch(semantic, version) for version in versions.values())
 
@@ -114,6 +122,31 @@ NAMED = {  # what else it names, by the file that must have it
     "dbdp/algorithms/plan.py": "Request",
     "dbdp/algorithms/catalogue.py": "OPTIONS",
 }
+
+
+def test_a_clone_where_you_are_does_not_hide_dbdp(tmp_path):
+    """A folder of that name would be a package without content; the control has no installation."""
+    (tmp_path / "dbdp").mkdir()
+    code = "import dbdp; print(dbdp.Database.__name__)"
+    assert run(sys.executable, "-c", code, cwd=tmp_path) == "Database\n"
+    alone = subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert b"has no attribute 'Database'" in alone.stderr
+
+
+@pytest.mark.slow
+def test_two_builds_give_the_same_wheel_and_bill(tmp_path):
+    pytest.importorskip("auditwheel", reason="the extra `release` is not installed")
+    for folder in ("one", "two"):
+        run(sys.executable, ROOT / "release" / "wheels.py", tmp_path / folder, cwd=tmp_path)
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / each).iterdir()} for each in ("one", "two"))
+    assert one == two
+    (wheel,) = (name for name in one if name.endswith(".whl"))
+    assert re.fullmatch(rf"dbdp-{re.escape(__version__)}-cp311-abi3-manylinux\w+\.manylinux_2_17_\w+\.whl", wheel)
+    run("sha256sum", "--check", "SHA256SUMS", cwd=tmp_path / "one")
+    bill = json.loads(next(text for name, text in one.items() if name.endswith(".cdx.json")))
+    needed = {each["name"] for each in bill["components"] if each["scope"] == "required"}
+    assert needed == {re.match(r"[\w-]+", each)[0] for each in PROJECT["dependencies"]}
+    assert bill["metadata"]["component"]["hashes"][0]["content"] in one["SHA256SUMS"].decode()
 
 
 # --- as a new user --------------------------------------------------------------------------------------
@@ -137,7 +170,7 @@ def test_the_wheel_holds_the_package_the_sql_and_the_bodies(tree, wheel):
     assert code | parts <= held
     outside = {name for name in held if not name.startswith(("dbdp/", f"dbdp-{__version__}.dist-info/"))}
     assert outside == set()
-    assert len([name for name in held if name.endswith(".so")]) == 3
+    assert len([name for name in held if name.endswith(".so")]) == 4
     assert f"dbdp-{__version__}.dist-info/licenses/LICENSE" in held
 
 
@@ -163,6 +196,9 @@ def test_wheel_in_clean_environment_installs_and_trains(wheel, bare_server, tmp_
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     run(base, "-m", "venv", tmp_path / "venv")
     run(tmp_path / "venv" / "bin" / "pip", "install", "--quiet", wheel)
+    brought = set(re.findall(r"^([\w-]+)==", run(tmp_path / "venv" / "bin" / "pip", "freeze"), re.MULTILINE))
+    assert "numpy" in brought and not brought & {"scipy", "scikit-learn", "SQLAlchemy", "pandas", "matplotlib"}
+    assert sum(path.stat().st_size for path in (tmp_path / "venv").rglob("*") if not path.is_symlink()) < MOST
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DBDP"))}
 
     def dbdp(*arguments: str, code: int = 0) -> str:

@@ -13,7 +13,7 @@ import pytest
 from servers import stopping_once_charged
 
 from dbdp.interfaces.python.client.connecting import connect
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.learning.losses import Logistic
 from dbdp.learning.rows import blocks
 from dbdp.learning.schedules import Constant

@@ -15,7 +15,7 @@ from dbdp.algorithms import PERTURBED_ONCE, Facts, Request, plan
 from dbdp.algorithms.rows import Progress, silent
 from dbdp.interfaces.python.client.connecting import connect
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.privacy.accounting.budget import CHARGE_UNITS, LEAK_UNITS, Budget
 
 TRAIN = (

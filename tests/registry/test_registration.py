@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from dbdp.interfaces.python.client.connecting import connect
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 5)"
 MIXED = """

@@ -9,7 +9,7 @@ from stages import DECLARED, REGISTER, Stage, refused
 
 from dbdp.algorithms import Request
 from dbdp.interfaces.python.client.connecting import connect
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 
 TRAIN = "select model from dbdp.dp_logreg(%s, epsilon => 1, algorithm => 'bolt_on', batch_size => 20)"
 SUMMING = ("dp_sgd", "dp_agd", "majority", "preconditioned_gd")  # together they have every aggregate

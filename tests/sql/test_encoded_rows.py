@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from shuffles import shuffled
 
-from dbdp.interfaces.python.estimators import design_matrix
+from dbdp.interfaces.python.estimators.design import design_matrix
 from dbdp.learning.rows.pairs import EARLIER_WEIGHT, weight_of, written
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results.column_units import decisions, in_column_units

@@ -20,7 +20,7 @@ from scored import OF_EVERY_TYPE as FEATURES
 from scored import assert_alike_in_parallel
 
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.interfaces.sql import _scorer as compiled
 from dbdp.registry.results import row_columns
 

@@ -282,7 +282,7 @@ def test_without_the_extra_the_command_names_what_to_install():
     code = f"{without}; from dbdp.interfaces.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "pip install '.[web]'" in done.stderr
+    assert "dbdp web needs fastapi" in done.stderr and "(the extra `web`)" in done.stderr
 
 
 def test_a_changed_password_is_reported_and_ends_no_session(people):

@@ -21,11 +21,12 @@ LIBRARIES = {"numpy": ("numpy", "numpy.libs"), "python-flint": ("flint", "python
 NOT_FOR_THE_SERVER = frozenset({"_sql", "_plpython", "__pycache__", "tests", "test"})
 
 
-def fingerprint(source: ExtensionSource | None = None) -> str:
+def fingerprint(source: ExtensionSource | None = None, *, with_libraries: bool = True) -> str:
     """Return a short hash of everything that an installation copies to the server."""
     source = source or ExtensionSource.installed()
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    digest.update("".join(f"{item.path} {item.hash}\n" for item in library_files()).encode())
+    libraries = library_files() if with_libraries else []
+    digest.update("".join(f"{item.path} {item.hash}\n" for item in libraries).encode())
     parts = [*source.sql.rglob("*.*"), *source.plpython.glob("*.py")]
     for path in [*package_files(), *sorted(parts)]:
         if path.is_file():
@@ -80,20 +81,26 @@ def folder_of(python_directory: Path, content: str) -> Path:
     return python_directory.with_name(f"{__version__}-{content}")
 
 
-def copy_packages(python_directory: Path, content: str) -> None:
-    """Copy the packages to a folder with this content, and link python_directory to it in one step."""
-    target = folder_of(python_directory, content)
-    if python_directory.resolve() == target.resolve() and target.is_dir():
+def copy_packages(
+    python_directory: Path, content: str, *, written: Path | None = None, with_libraries: bool = True
+) -> None:
+    """Copy the packages to a folder with this content, and link python_directory to it in one step.
+
+    `written` is where they are written now, if the server will import them from python_directory only later.
+    """
+    link = written or python_directory
+    target = folder_of(link, content)
+    if link.resolve() == target.resolve() and target.is_dir():
         return
     target.parent.mkdir(exist_ok=True)
     target.parent.chmod(0o755)
     with _staged(target) as stage:
         for path in package_files():
             _copy(path, stage / "dbdp" / path.relative_to(PACKAGE))
-        for item in library_files():
+        for item in library_files() if with_libraries else ():
             _copy(Path(item.place), stage / item.path)
         compileall.compile_dir(stage, quiet=2, stripdir=stage, prependdir=python_directory)
-    _link(python_directory, target.name)
+    _link(link, target.name)
     for old in target.parent.glob(f"{__version__}-*"):
         if old != target:
             shutil.rmtree(old, ignore_errors=True)

@@ -14,6 +14,7 @@ import click
 from dbdp import __version__
 from dbdp.interfaces.cli.click_adapter import Argument, Commands, option
 from dbdp.interfaces.cli.printing import AsJson, Url, console, opened, print_line, show, show_done, show_mapping
+from dbdp.optional import needing
 
 if TYPE_CHECKING:
     from dbdp.deployment.cluster import Cluster
@@ -200,10 +201,8 @@ def web(
     url: Url = None,
 ) -> None:
     """Serve a page of datasets, budgets, models and trainings on this machine, for who opens its one-time link."""
-    try:
+    with needing("dbdp web"):
         from dbdp.interfaces.web.serving import serve
-    except ModuleNotFoundError as error:
-        raise ValueError(f"dbdp web needs {error.name}; in the source's folder run pip install '.[web]'") from None
     from dbdp.interfaces.python.client.connecting import default_url
 
     serve(url or default_url(), host, port, print_line, opening=opening, metrics_token=_token() if metrics else "")

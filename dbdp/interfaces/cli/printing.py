@@ -80,7 +80,10 @@ def opened_on(
         with opened(url) as database:
             yield database
         return
-    from dbdp.packing.spark.jobs import started
+    from dbdp.optional import needing
+
+    with needing("Spark", "spark"):
+        from dbdp.packing.spark.jobs import started
 
     with opened(url) as database, started(master) as spark:
         yield database.on_spark(spark, places=places or ())

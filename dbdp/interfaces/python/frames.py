@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.optional import needing
+
 Bounds = tuple[float, float]
 _EXPONENT = 1e15  # from here PostgreSQL writes an integral float8 with an exponent
 
@@ -198,10 +200,8 @@ def _arrow_table(rows: Any) -> Any:
         raise ValueError(f"X is a {type(rows).__name__}, one column without rows; pass a data frame")
     if not isinstance(rows, Mapping) and not hasattr(rows, "__arrow_c_stream__"):
         raise ValueError(f"rows are a {type(rows).__name__}, which holds no rows yet; pass the result of its collect()")
-    try:
+    with needing(f"rows, a {type(rows).__name__},"):
         import pyarrow
-    except ImportError:
-        raise ValueError(f"rows of {type(rows).__name__} need pyarrow: pip install pyarrow") from None
     return rows if isinstance(rows, pyarrow.Table) else pyarrow.table(rows)
 
 

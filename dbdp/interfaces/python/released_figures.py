@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from dbdp.optional import needing
 from dbdp.registry.results.html import escaped
 from dbdp.sessions.session import Row
 
@@ -24,10 +25,8 @@ class Figures(list[Row]):
     @property
     def frame(self) -> Any:
         """The figures as a pandas.DataFrame, without columns that no row has; pandas must be installed."""
-        try:
+        with needing("frame"):
             import pandas as pd
-        except ImportError:
-            raise ValueError("pandas is not installed; run: pip install pandas, or use the rows as they are") from None
         return pd.DataFrame({name: [row[name] for row in self] for name in self._names})
 
     @property

@@ -35,8 +35,8 @@ cdef class VectorScorer(_Linear):
 
     cdef double decision(self, bytes features):
         cdef int header[5]
-        cdef long length = self._weights.shape[0], size = PyBytes_GET_SIZE(features)
-        cdef const char *data = PyBytes_AS_STRING(features)
+        cdef long length = self._weights.shape[0], size = PyBytes_Size(features)
+        cdef const char *data = PyBytes_AsString(features)
         if size < 20:
             return NOTHING
         memcpy(header, data, 20)
@@ -283,9 +283,9 @@ cdef class RecordScorer(_Columns):
     """
 
     cdef double decision(self, bytes record):
-        cdef const unsigned char *place = <const unsigned char *> PyBytes_AS_STRING(record)
-        cdef const unsigned char *end = place + PyBytes_GET_SIZE(record)
-        cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
+        cdef const unsigned char *place = <const unsigned char *> PyBytes_AsString(record)
+        cdef const unsigned char *end = place + PyBytes_Size(record)
+        cdef const char *kinds = PyBytes_AsString(self._kinds)
         cdef double decision = self._intercept
         cdef long column, size
         self._squares = 0.0
@@ -347,10 +347,10 @@ cdef class StoredRowScorer(_Columns):
             raise ValueError("the lengths and alignments of a row's columns are not those of their types")
 
     cdef double decision(self, bytes row):
-        cdef const unsigned char *start = <const unsigned char *> PyBytes_AS_STRING(row)
-        cdef const char *kinds = PyBytes_AS_STRING(self._kinds)
-        cdef const char *aligns = PyBytes_AS_STRING(self._aligns)
-        cdef long total = PyBytes_GET_SIZE(row), columns = len(self._kinds), place, column, size, head
+        cdef const unsigned char *start = <const unsigned char *> PyBytes_AsString(row)
+        cdef const char *kinds = PyBytes_AsString(self._kinds)
+        cdef const char *aligns = PyBytes_AsString(self._aligns)
+        cdef long total = PyBytes_Size(row), columns = len(self._kinds), place, column, size, head
         cdef double decision = self._intercept
         self._squares = 0.0
         if total < 19 or ((start[15] << 8 | start[14]) & 0x07FF) != columns:

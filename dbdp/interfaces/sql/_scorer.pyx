@@ -4,7 +4,7 @@
 import json
 from array import array
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsString, PyBytes_Size
 from cpython.unicode cimport PyUnicode_FromStringAndSize
 from libc.math cimport INFINITY, asinh, exp, fabs, log1p, sqrt
 from libc.stdio cimport snprintf
@@ -340,10 +340,10 @@ cdef class Scorers:
     cdef bint _has_scorer_stored(self, long long model, bytes row, double statement):
         """Set `_last_stored` to the scorer of a model for a row as it is stored; return whether there is one."""
         cdef unsigned int row_type
-        if PyBytes_GET_SIZE(row) < 8:
+        if PyBytes_Size(row) < 8:
             return False
         self._forget_other_roles()
-        memcpy(&row_type, PyBytes_AS_STRING(row) + 4, 4)
+        memcpy(&row_type, PyBytes_AsString(row) + 4, 4)
         self._forget_rows_of_other_commands(statement)
         if self._last_stored is None or model != self._stored_model or row_type != self._stored_row_type:
             self._last_stored = self._stored.get((model, row_type))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dbdp.optional import needing
 from dbdp.packing.spark.workers import CHANGED, FAILED, INCOMPLETE, UNREADABLE, PublicError
 
 _SETTINGS = {  # of one batch: rows to pack, and bytes of chunks and blocks
@@ -38,10 +39,8 @@ def unlogged() -> Iterator[None]:
 @contextmanager
 def started(master: str | None) -> Iterator[Any]:
     """Yield a session of Spark, and stop it at the end."""
-    try:
+    with needing("Spark", "spark"):
         from pyspark.sql import SparkSession
-    except ImportError:
-        raise ValueError("Spark needs PySpark: in the source's folder run pip install '.[spark]'") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("dbdp").config("spark.log.level", "ERROR")
     try:

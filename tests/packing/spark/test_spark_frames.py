@@ -15,7 +15,8 @@ import dbdp
 from dbdp.controller import ChargedError
 from dbdp.interfaces.python import loading
 from dbdp.interfaces.python.declaring import PrivacyLeakWarning
-from dbdp.interfaces.python.estimators import LinearSVC, LogisticRegression, Ridge, freezing
+from dbdp.interfaces.python.estimators import freezing
+from dbdp.interfaces.python.estimators.linear import LinearSVC, LogisticRegression, Ridge
 from dbdp.interfaces.python.estimators.odometer import SpendingLimit
 from dbdp.packing.spark.packed import SparkRows
 

@@ -16,7 +16,7 @@ from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.controller import ChargedError
 from dbdp.interfaces.cli.printing import opened_on
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.estimators import LogisticRegression
+from dbdp.interfaces.python.estimators.linear import LogisticRegression
 from dbdp.interfaces.python.estimators.on_spark import PredictionTransformer
 from dbdp.packing.spark import workers
 from dbdp.packing.spark.engine import SparkEngine

@@ -12,6 +12,7 @@ import numpy as np
 from dbdp.algorithms.noisy_sums import UNIT, Summed, lipschitz_of
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Linear, Objective, Softmax
+from dbdp.optional import needing
 from dbdp.privacy.mechanisms import ROOM
 
 MOST_ITERATIONS = 10_000  # of the baseline
@@ -110,7 +111,8 @@ def minimise(rows: Rows, objective: Objective, regularisation: float, n: int) ->
 
     It is not private: a baseline for the owner of the rows alone. The number of passes depends on the rows.
     """
-    from scipy.optimize import minimize  # only this baseline needs SciPy
+    with needing("the minimum without privacy"):
+        from scipy.optimize import minimize
 
     def value(model: np.ndarray) -> float:
         losses = rows.loss_sums(objective, model[None], limit=math.inf)

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 import numpy as np
 from psycopg import sql
@@ -17,9 +17,12 @@ from rich.table import Table
 
 from dbdp.interfaces.cli.demo import adult
 from dbdp.interfaces.python.client.database import Database
-from dbdp.interfaces.python.estimators import LogisticRegression, design_matrix
+from dbdp.interfaces.python.estimators.design import design_matrix
 from dbdp.interfaces.terminal import Terminal
-from dbdp.registry.declarations import Declaration
+from dbdp.optional import MissingLibraryError, needing
+
+if TYPE_CHECKING:
+    from dbdp.interfaces.python.estimators.linear import LogisticRegression
 
 EPSILON, DELTA = 1.0, 1e-6
 BUDGET_EPSILON, BUDGET_DELTA = 4.0, 1e-5
@@ -42,10 +45,7 @@ def run(database: Database, console: Terminal, *, elsewhere: bool = False) -> No
     _show(console, statement)
     _spent(database, console, released["model"])
     console.rule("4. train, from Python")
-    estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
-    text = f'dbdp.LogisticRegression(epsilon={EPSILON:g}, delta={DELTA:g}).fit("{DATASET}")'
-    console.print(text, highlight=False, soft_wrap=True)
-    _spent(database, console, estimator.model_id_)
+    estimator = _train_in_python(database, console)
     console.rule(f"5. accuracy on the held-out rows, at ε = {EPSILON:g} and δ = {DELTA:g}")
     _show(console, _scoring_sql(released["model"]))
     _accuracies(database, console, rows, released["model"], estimator)
@@ -148,18 +148,36 @@ def _train_in_sql(database: Database) -> tuple[dict[str, Any], str]:
     return database.query(statement)[0], statement
 
 
+def _train_in_python(database: Database, console: Terminal) -> "LogisticRegression | None":
+    """Train an estimator; without scikit-learn, say how it can be installed, and return None."""
+    try:
+        with needing("this step", "sklearn"):
+            from dbdp.interfaces.python.estimators.linear import LogisticRegression
+    except MissingLibraryError as error:
+        console.print(f"left out: {error}", highlight=False, soft_wrap=True)
+        return None
+    estimator = LogisticRegression(epsilon=EPSILON, delta=DELTA).fit(database, DATASET)
+    text = f'dbdp.LogisticRegression(epsilon={EPSILON:g}, delta={DELTA:g}).fit("{DATASET}")'
+    console.print(text, highlight=False, soft_wrap=True)
+    _spent(database, console, estimator.model_id_)
+    return estimator
+
+
 def _scoring_sql(model: int) -> str:
     return _statement(_SCORING, model=model, positive=adult.POSITIVE)
 
 
-def _accuracies(database: Database, console: Terminal, text: str, model: int, estimator: LogisticRegression) -> None:
+def _accuracies(
+    database: Database, console: Terminal, text: str, model: int, estimator: "LogisticRegression | None"
+) -> None:
     majority = database.query("select avg((income = $1)::int)::float8 as share from demo.adult_holdout", adult.NEGATIVE)
     table = Table("model", "accuracy")
     table.add_row(f"private, trained in SQL (model {model})", f"{_score(database, model):.4f}")
-    in_python = estimator.model_id_
-    table.add_row(f"private, trained in Python (model {in_python})", f"{_score(database, in_python):.4f}")
-    exact = _not_private(text, estimator.declaration_)
-    table.add_row("not private (scikit-learn, same rows and features)", f"{exact:.4f}")
+    if estimator is not None:
+        in_python = estimator.model_id_
+        table.add_row(f"private, trained in Python (model {in_python})", f"{_score(database, in_python):.4f}")
+        exact = _not_private(text, estimator)
+        table.add_row("not private (scikit-learn, same rows and features)", f"{exact:.4f}")
     table.add_row("majority share", f"{majority[0]['share']:.4f}")
     console.print(table)
 
@@ -168,13 +186,14 @@ def _score(database: Database, model: int) -> float:
     return database.query(_scoring_sql(model))[0]["accuracy"]
 
 
-def _not_private(text: str, declaration: Declaration) -> float:
+def _not_private(text: str, estimator: "LogisticRegression") -> float:
     """Return the accuracy of scikit-learn's logistic regression on the same split, bins and scales of numbers."""
     from sklearn.linear_model import LogisticRegression as NotPrivate
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import MinMaxScaler
 
     rows = list(csv.DictReader(io.StringIO(text)))
+    declaration = estimator.declaration_
     features = design_matrix(declaration, np.array([[row[c] for c in declaration.columns] for row in rows], object))
     labels = np.array([row[adult.LABEL] == adult.POSITIVE for row in rows])
     split = adult.training_rows(len(rows))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from dbdp.controller.baselines import Descent
 from dbdp.interfaces.cli.plots.series import ACCURACY, ERROR, IN_UPDATES, ONCE, NoiseSeries, Spending, Utility
 from dbdp.interfaces.plain import plain
+from dbdp.optional import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,10 +55,8 @@ def check(path: Path) -> None:
         raise ValueError(f"picture {str(path)!r} must end in {' or '.join(SUFFIXES)}")
     if not path.resolve().parent.is_dir():
         raise FileNotFoundError(f"{path.resolve().parent} is not a folder; create it first")
-    try:
+    with needing("a picture"):
         import matplotlib  # noqa: F401
-    except ImportError:
-        raise RuntimeError("matplotlib is not installed: run `pip install matplotlib`") from None
     is_new = not path.exists()
     try:
         path.open("ab").close()

@@ -175,7 +175,7 @@ class ScoringRows:
 
         Coefficients have the shape (outputs, features), intercepts (outputs,).
         """
-        from dbdp.interfaces.python.estimators import design_matrix
+        from dbdp.interfaces.python.estimators.design import design_matrix
 
         features = design_matrix(self.declaration, self.values)
         scores = decisions(self.declaration, features, np.array(coefficients), np.array(intercepts))

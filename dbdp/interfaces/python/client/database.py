@@ -15,6 +15,7 @@ from dbdp.interfaces.python.client.owner_calls import OwnerCalls
 from dbdp.interfaces.python.client.scoring_calls import ScoringCalls
 from dbdp.interfaces.python.client.statistic_calls import StatisticCalls
 from dbdp.interfaces.python.client.training_calls import TrainingCalls
+from dbdp.optional import needing
 from dbdp.sessions.client import ClientSession
 from dbdp.sessions.session import Row
 
@@ -81,7 +82,8 @@ class Database(OwnerCalls, TrainingCalls, ScoringCalls, StatisticCalls):
         ValueError
             If a place is not written as one.
         """
-        from dbdp.packing.spark.engine import SparkEngine
+        with needing("Spark", "spark"):
+            from dbdp.packing.spark.engine import SparkEngine
 
         engine = SparkEngine(spark, ClientSession(self.connection), places)
         return Database(self.connection, lender=self._lender, engine=engine)
