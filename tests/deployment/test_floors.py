@@ -2,11 +2,9 @@
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -113,36 +111,3 @@ def test_the_image_has_no_version_below_a_floor():
         assert pins
         for name, version in pins.items():
             assert Version(version) >= Version(MENDED.get(canonicalize_name(name), ("0",))[0]), name
-
-
-LOWEST = """
-import json, subprocess, sys
-url = sys.argv[1]
-import dbdp
-from dbdp.interfaces.web import serving
-with dbdp.connect(url) as database:
-    database.query("create table lowest as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
-    try:
-        database.register_dataset("lowest", "lowest", "ill", {"age": (0, 50)}, positive="true", epsilon=4, delta=1e-6)
-        model = dbdp.LogisticRegression(epsilon=1, delta=1e-7).fit(database, "lowest")
-        assert len(model.predict([[3.0]])) == 1
-    finally:
-        database.drop_dataset("lowest")
-        database.query("drop table lowest")
-print("works")
-"""
-
-
-@pytest.mark.slow
-def test_the_lowest_versions_train_predict_and_serve(server_url, tmp_path):
-    """With exactly the lowest versions of what everybody needs, and of the extras sklearn and web."""
-    run = partial(subprocess.run, check=True, capture_output=True, text=True, cwd=tmp_path)
-    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    run([base, "-m", "venv", tmp_path / "venv"])
-    python = tmp_path / "venv" / "bin" / "python"
-    floors = {found.name: floor_of(found) for found in requirements(("sklearn", "web"))}
-    (tmp_path / "lowest.txt").write_text("".join(f"{name}=={floor}\n" for name, floor in floors.items()))
-    run([python, "-m", "pip", "install", "--quiet", "-c", "lowest.txt", f"{ROOT}[sklearn,web]"])
-    installed = run([python, "-m", "pip", "freeze"]).stdout
-    assert "numpy==1.24.0" in installed
-    assert run([python, "-c", LOWEST, server_url]).stdout == "works\n"

@@ -21,6 +21,7 @@ from dbdp.deployment.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 META = json.loads((ROOT / "META.json").read_text())
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 SHIPPED = ("dbdp", "sql", "plpython", "docs", "tests", "benchmarks", "docker", "release")
@@ -222,3 +223,35 @@ def test_wheel_in_clean_environment_installs_and_trains(wheel, bare_server, tmp_
     dbdp("uninstall", "--yes")
     lacking = json.loads(dbdp("doctor", "--json", code=1))
     assert [each["check"] for each in lacking if each["state"] == "fault"] == ["extension"]
+
+
+LOWEST = """
+import sys
+url = sys.argv[1]
+import dbdp
+from dbdp.interfaces.web import serving
+with dbdp.connect(url) as database:
+    database.query("create table lowest as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
+    try:
+        database.register_dataset("lowest", "lowest", "ill", {"age": (0, 50)}, positive="true", epsilon=4, delta=1e-6)
+        model = dbdp.LogisticRegression(epsilon=1, delta=1e-7).fit(database, "lowest")
+        assert len(model.predict([[3.0]])) == 1
+    finally:
+        database.drop_dataset("lowest")
+        database.query("drop table lowest")
+print("works")
+"""
+
+
+@pytest.mark.slow
+def test_the_lowest_versions_train_predict_and_serve(wheel, server_url, tmp_path):
+    """With exactly the lowest versions of what everybody needs, and of the extras sklearn and web."""
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    run(base, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    stated = [*PROJECT["dependencies"], *(each for extra in ("sklearn", "web") for each in EXTRAS[extra])]
+    floors = {found[1]: found[2] for found in (re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", each) for each in stated)}
+    (tmp_path / "lowest.txt").write_text("".join(f"{name}=={floor}\n" for name, floor in floors.items()))
+    run(python, "-m", "pip", "install", "--quiet", "-c", tmp_path / "lowest.txt", f"{wheel}[sklearn,web]")
+    assert "numpy==1.24.0" in run(python, "-m", "pip", "freeze")
+    assert run(python, "-c", LOWEST, server_url, cwd=tmp_path) == "works\n"
