@@ -5,9 +5,9 @@ import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas
 import psycopg
@@ -195,8 +195,9 @@ def test_a_model_that_no_estimator_is_of_is_refused(connection, database, datase
 WITHOUT_DBDP = """
 import sys
 sys.modules["dbdp"] = None  # as if it was not installed
-import joblib, pandas
-print(joblib.load(sys.argv[1]).predict_proba(pandas.DataFrame({"b": [3.0], "a": [1.5], "ward": ["B"]}))[0, 1])
+import pickle, pandas
+pipeline = pickle.load(open(sys.argv[1], "rb"))
+print(pipeline.predict_proba(pandas.DataFrame({"b": [3.0], "a": [1.5], "ward": ["B"]}))[0, 1])
 """
 
 
@@ -204,10 +205,10 @@ def test_a_file_of_the_command_predicts_without_dbdp(connection, database, regis
     connection.execute(TABLE.format(label="i % 2"))
     features = {"a": {"bounds": [-1, 4], "bins": 5}, "b": {"bounds": [-50, 50], "scale": "asinh"}, "ward": ["A", "B"]}
     model = drawn(connection, register("t", features=json.dumps(features)), 1, {"loss": "logistic"})
-    file = str(tmp_path / "model.joblib")
+    file = str(tmp_path / "model.pickle")
     shown = CliRunner().invoke(app, ["export-sklearn", str(model), file, "--json", "--url", server_url])
     assert shown.exit_code == 0 and json.loads(shown.stdout)["file"] == file
-    assert isinstance(joblib.load(file), Pipeline)
+    assert isinstance(pickle.loads(Path(file).read_bytes()), Pipeline)
     run = subprocess.run([sys.executable, "-c", WITHOUT_DBDP, file], capture_output=True, check=True, text=True)
     frame = pandas.DataFrame({"a": [1.5], "b": [3.0], "ward": ["B"]})
     assert float(run.stdout) == pytest.approx(database.load(model).predict_proba(frame)[0, 1], rel=1e-12)
@@ -215,6 +216,6 @@ def test_a_file_of_the_command_predicts_without_dbdp(connection, database, regis
 
 def test_a_file_that_cannot_be_written_is_refused_in_words(connection, dataset, server_url, tmp_path):
     model = stored(connection, dataset, [1.0, 2.0, 3.0], [0.5], loss="logistic")
-    missing = str(tmp_path / "missing" / "model.joblib")
+    missing = str(tmp_path / "missing" / "model.pickle")
     shown = CliRunner().invoke(app, ["export-sklearn", str(model), missing, "--url", server_url])
     assert str(shown.exception).endswith("cannot be written (No such file or directory); name another file")

@@ -108,7 +108,7 @@ class World:
             "weights": [["alice", "MODEL"]],
             "shapes": [["alice", "MODEL"], ["alice", "MODEL", "--importance"]],
             "export-sql": [["alice", "MODEL"]],
-            "export-sklearn": [["alice", "MODEL", self.folder / "x.joblib"]],
+            "export-sklearn": [["alice", "MODEL", self.folder / "x.pickle"]],
             "plot shapes": [["alice", "MODEL", self.folder / "x.png"]],
             "confusion": [["alice", "MODEL", "d", "--epsilon", 1]],
             "class-balance": [["alice", "d", "--epsilon", 1]],

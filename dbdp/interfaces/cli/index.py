@@ -67,7 +67,7 @@ SUMMARIES = {
     "weights": "List the coefficients of a linear model, with their standard errors where the noise is known.",
     "shapes": "List how much each value of a column adds to the score of a linear model, with the band of the noise.",
     "export-sql": "Print SQL that creates a function with a linear model's predictions, for a database without dbdp.",
-    "export-sklearn": "Write a linear model as a pipeline of scikit-learn's own classes, for a machine without dbdp.",
+    "export-sklearn": "Write a linear model as a pickle of scikit-learn's own classes, for a machine without dbdp.",
     "confusion": "Count rows by true and predicted class, with noise: the confusion matrix of a released model.",
     "class-balance": "Count the rows of each class, with noise.",
     "summarize": "Release a noisy second moment of rows and labels: regressions, components and correlations of it are "

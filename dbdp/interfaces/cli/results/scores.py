@@ -1,6 +1,8 @@
 """Commands that score a released model, with noise, and predict with it."""
 
 import json
+import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -144,18 +146,16 @@ def export_sql(
 
 @app.command("export-sklearn")
 def export_sklearn(model: ModelReference, file: str, as_json: AsJson = False, url: Url = None) -> None:
-    """Write a linear model as a pipeline of scikit-learn's own classes, for a machine without dbdp."""
+    """Write a linear model as a pickle of scikit-learn's own classes, for a machine without dbdp."""
     with opened(url) as database:
         pipeline = database.load(model).to_sklearn()
-    import joblib
     import sklearn
 
     try:
-        joblib.dump(pipeline, file)
+        Path(file).write_bytes(pickle.dumps(pipeline))
     except OSError as error:
         raise OSError(f"file {file!r} cannot be written ({error.strerror}); name another file") from None
-    needs = f"scikit-learn {sklearn.__version__} and pandas"
-    done = f"{file} has model {model}. joblib.load({file!r}) needs {needs}."
+    done = f"{file} has model {model}. pickle.load needs scikit-learn {sklearn.__version__} and pandas."
     show_done(done, as_json, model=model, file=file, scikit_learn=sklearn.__version__)
 
 

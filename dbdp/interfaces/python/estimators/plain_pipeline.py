@@ -33,7 +33,7 @@ class Portable:
         Returns
         -------
         sklearn.pipeline.Pipeline
-            The pipeline, to be stored by `joblib.dump`.
+            The pipeline, to be stored by `pickle.dump`.
 
         Raises
         ------
@@ -76,7 +76,7 @@ def _check(estimator: Any, declaration: Declaration) -> None:
     for misfit in (reason for reason, is_so in misfits.items() if is_so):
         raise ValueError(
             f"the model {misfit}, which scikit-learn's own classes cannot express; keep the estimator itself, by "
-            "joblib.dump(dbdp.load(MODEL), FILE), which needs dbdp where it predicts"
+            "pickle.dump(dbdp.load(MODEL), FILE), which needs dbdp where it predicts"
         )
 
 
