@@ -127,10 +127,18 @@ def test_a_call_counts_no_page_that_it_reads(analyst_alone, arena, counting_read
 
 @pytest.mark.control("counters")
 def test_pages_tell_neighbours_apart_if_they_are_counted(arena, counting_reads):
-    """Control: a superuser's session in which nothing hides them takes the analyst's part."""
+    """Control: a superuser's session in which nothing hides them takes the analyst's part.
+
+    `pg_stat_io` counts all sessions, so that another one may hide the difference in an attempt.
+    """
     with arena.admin() as session:
         session.execute("select dbdp.dp_explain(%s, epsilon => 1)", (made(arena, "a null")[0],))  # loads dbdp
         session.execute(UNHIDDEN)
         session.execute(f"set session authorization {arena.names['analyst']}")
-        found = apart(*observed(session, "functions", made(arena, "forty values out of line"), "train"))
-        assert {source for source, *_, column in found if column == "hits"} == set(OF_READS[:counting_reads])
+        dataset, found, wanted = made(arena, "forty values out of line"), set(), set(OF_READS[:counting_reads])
+        for _ in range(4):
+            told = apart(*observed(session, "functions", dataset, "train"))
+            found |= {source for source, *_, column in told if column == "hits"}
+            if found == wanted:
+                break
+        assert found == wanted
