@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dbdp.interfaces.python.estimators.stored_models import load as load
     from dbdp.sessions.errors import ChargedError as ChargedError
 
-__version__ = "0.4.0"
+__version__ = "1.0.0"
 
 _PLACES = {
     "ChargedError": "dbdp.sessions.errors",

@@ -21,7 +21,7 @@ create table if not exists dbdp.former_role (
 );
 comment on table dbdp.former_role is 'identities of another installation with rows that a dump brought here, and the roles that were confirmed to be them; a dump has the names of all roles that this database knows';
 
--- Columns. In rows of a version before 0.4.0 the role is the one that has the name during the update.
+-- Columns. In rows of a version before 1.0.0 the role is the one that has the name during the update.
 do $columns$
 declare
   here constant text := (select i.id from dbdp.installation as i);
@@ -63,7 +63,7 @@ alter table dbdp.name_grant
   add constraint name_grant_pkey primary key (name, role_id);
 
 -- PL/pgSQL, whose plans last as long as the session: policies and views call these functions in every query. Identities
--- may be names, of dumps before 0.4.0: a cast within the CASE would be evaluated by the planner, and fail.
+-- may be names, of dumps before 1.0.0: a cast within the CASE would be evaluated by the planner, and fail.
 create or replace function dbdp_internal.identity_of(role_name name) returns name
 language plpgsql
 stable parallel safe
@@ -119,7 +119,7 @@ end
 $body$;
 comment on function dbdp_internal.role_name is 'internal: how views show an identity: the role''s name of today; with the mark unconfirmed or former, the name that is known';
 
--- The functions write names, of roles that exist. Any other row comes from a dump of a version before 0.4.0, which has
+-- The functions write names, of roles that exist. Any other row comes from a dump of a version before 1.0.0, which has
 -- names only: they are no roles here until somebody confirms them.
 create or replace function dbdp_internal.identify() returns trigger
 language plpgsql
