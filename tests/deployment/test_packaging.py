@@ -64,7 +64,8 @@ def files(tree: Path, *folders: str, suffixes: tuple[str, ...] = ()) -> set[str]
 def test_the_sdist_holds_the_tree(tree, sdist):
     with tarfile.open(sdist) as archive:
         held = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    wanted = files(tree, *SHIPPED) | {"LICENSE", "META.json", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile"}
+    texts = {"CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"}
+    wanted = files(tree, *SHIPPED) | texts | {"LICENSE", "META.json", "Makefile"}
     assert wanted <= held
     assert not [name for name in held if name.endswith((".so", ".pyc"))]
 
@@ -81,6 +82,8 @@ def test_the_names_and_versions_agree():
     assert META["version"] == PROJECT["version"] == __version__ == META["provides"]["dbdp"]["version"]
     assert META["abstract"] == PROJECT["description"] == META["provides"]["dbdp"]["abstract"]
     assert META["name"] == PROJECT["name"]
+    assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert (META["release_status"] == "stable") == any(each.endswith("Stable") for each in PROJECT["classifiers"])
 
 
 def test_the_pgxn_metadata_has_what_the_specification_demands():

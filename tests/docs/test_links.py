@@ -25,7 +25,7 @@ def broken(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_of_a_root_page_lead_to_a_heading(name):
     """The controls are a file and a heading that do not exist."""
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -6,10 +6,14 @@ from collections.abc import Iterable
 import pytest
 from pages import CODE, ROOT
 
-OF_USERS = ("python", "cli", "web", "algorithms", "evaluation", "comparison", "scale", "operations", "hosted")
+OF_USERS = (
+    *("python", "cli", "web", "algorithms", "evaluation", "comparison", "scale", "operations"),
+    *("hosted", "support", "release-notes"),
+)
 OF_DEVELOPERS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/experiments.md", "docs/decisions/*.md")
 TO_YOU = ("README.md", "docs/tutorials/*.md", "docs/guides/*.md", *(f"docs/{name}.md" for name in OF_USERS))
-PLAIN = (*TO_YOU, "CHANGELOG.md", "docs/index.md", "docs/docker.md", *OF_DEVELOPERS)
+OF_THE_PROJECT = ("CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PLAIN = (*TO_YOU, *OF_THE_PROJECT, "docs/index.md", "docs/docker.md", "docs/packaging.md", *OF_DEVELOPERS)
 HABITS = {  # a pattern, the most hits per 10,000 words, an example, and better words
     "what": (
         r"\b(?:of|by|for|to|from|with|in|on|and|as|than|is|are|not) what\b",
