@@ -77,9 +77,7 @@ if not TYPE_CHECKING:  # a type checker would accept every name as a member
         """Import a public name when it is first used, so that the server, which needs none, starts fast."""
         if name not in _PLACES:
             raise _NoAttributeError(name)
-        from dbdp.optional import needing
-
-        with needing(f"dbdp.{name}", "sklearn"):
+        with import_module("dbdp.optional").needing(f"dbdp.{name}", "sklearn"):
             return getattr(import_module(_PLACES[name]), name)
 
     def __dir__() -> list[str]:
