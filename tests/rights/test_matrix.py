@@ -85,7 +85,10 @@ as $$ begin perform nextval('pg_temp.seen'); return true; end $$"""
 
 @pytest.mark.parametrize("view", INTERNAL)
 def test_no_view_shows_rows_to_a_function_of_its_reader(stage, dataset, view):
-    """The control: without the barrier the function sees rows of others, in at least two of them."""
+    """The control: without the barrier the function sees rows of others, in one view or two.
+
+    The plans of PostgreSQL 18 for `own_datasets` ask for the right first, also without it.
+    """
     connection, name = stage.connection, f"{dataset}_m"
     if view == "watched_datasets":
         connection.execute(f"grant select on dbdp.watched_datasets to {stage.stranger}")
@@ -106,7 +109,8 @@ def test_no_view_shows_rows_to_a_function_of_its_reader(stage, dataset, view):
                     look = f"select * from dbdp.{view} where pg_temp.leak({column}::text)"
                     assert connection.execute(look).fetchall() == []
                 seen.append(connection.execute("select is_called from pg_temp.seen").fetchone()[0])
-    assert seen == [False, view in LEAKING]
+    leaking = LEAKING if connection.info.server_version < 180000 else LEAKING[1:]
+    assert seen == [False, view in leaking]
 
 
 OPEN = """
