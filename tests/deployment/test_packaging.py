@@ -233,15 +233,17 @@ import sys
 url = sys.argv[1]
 import dbdp
 from dbdp.interfaces.web import serving
+features = '{"age": [0, 50]}'
 with dbdp.connect(url) as database:
-    database.query("create table lowest as select i % 50 as age, i % 2 = 0 as ill from generate_series(1, 500) as i")
+    database.query("create table public.lowest as select i % 50 as age, i > 99 as ill from generate_series(1, 500) i")
+    register = "select dbdp.register_dataset('lowest', 'public.lowest', 'ill', 'true', $1::json, 4, 1e-6)"
     try:
-        database.register_dataset("lowest", "lowest", "ill", {"age": (0, 50)}, positive="true", epsilon=4, delta=1e-6)
+        database.query(register, features)
         model = dbdp.LogisticRegression(epsilon=1, delta=1e-7).fit(database, "lowest")
         assert len(model.predict([[3.0]])) == 1
-    finally:
         database.drop_dataset("lowest")
-        database.query("drop table lowest")
+    finally:
+        database.query("drop table public.lowest")
 print("works")
 """
 
