@@ -79,7 +79,7 @@ class Summed:
     def by_blocks(cls, rows: int, inputs: int) -> "Summed":
         """Return a sum over packed rows of so many coordinates: in any order within a block, then block by block.
 
-        Proof of its depth (privacy.md §20.1). A block has at most B rows, and at most 4n/B + 1 of the blocks, one for
+        Proof of its depth (privacy.md §14.8). A block has at most B rows, and at most 4n/B + 1 of the blocks, one for
         each part on a cluster, have fewer: N ≤ 5n/B + 2. A term passes through B - 1 additions and N at most. ∎
         """
         block = blocks.rows_per_block(inputs)
@@ -88,7 +88,7 @@ class Summed:
     def error(self, norm: float) -> float:
         """Return 2.02(D + 5)u·b·norm, D the depth: a bound on the errors of two such sums of terms of that norm.
 
-        Proof (privacy.md §20.1). A sum errs by at most γ_D times the sum of the terms' norms (Higham 2002, (4.4)). ∎
+        Proof (privacy.md §14.8). A sum errs by at most γ_D times the sum of the terms' norms (Higham 2002, (4.4)). ∎
         """
         return 2.02 * (self.depth + 5) * UNIT * self.rows * norm
 
@@ -126,7 +126,7 @@ def sampled_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) 
     Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
     computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
     `PoissonGaussianDpEvent` assumes. The margin is that of `replaced_sensitivity`; b is M, the public number of rows
-    to which a batch is padded or cut: what cutting leaks is charged (privacy.md §20.2). Without the record those behind
+    to which a batch is padded or cut: what cutting leaks is charged (privacy.md §14.8, §10.8). Without the record those behind
     it have other places. ∎
     """
     return (clip + summed.error(clip) + 2 * summed.rows * evaluated) * ROOM

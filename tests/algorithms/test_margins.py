@@ -1,4 +1,4 @@
-"""Margins for floating-point sums do not grow with the table (privacy.md §20)."""
+"""Margins for floating-point sums do not grow with the table (privacy.md §14.8)."""
 
 import math
 

@@ -21,6 +21,8 @@ REASONS = (
     "needs a clean machine",
     "needs a container engine",
     "needs a remote server",
+    "needs PostgreSQL 18",
+    "takes minutes",
     "needs Java and PySpark",
     "needs this source tree",
     "runs until it is stopped",

@@ -269,7 +269,7 @@ def test_receipt_does_not_depend_on_the_number_of_rows(connection, clinic, regis
     assert spent(name)[0] == 3 * 2 * 10**9
     request = Request(2.0, 1e-5, algorithm, **FEW.get(algorithm, {"epochs": 2}))
     expected = plan(request, facts_of_clinic(algorithm, 600)).explain()
-    assert receipts[0]["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-9)
+    assert receipts[0]["noise_scale"] == pytest.approx(expected["noise_scale"], rel=1e-6)  # without a budget's padding
 
 
 def test_shards_read_one_subset_on_all_connections(connection, clinic, register, database):
