@@ -126,8 +126,8 @@ def sampled_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) 
     Proof. Given the other records of the batch, the sums of neighbours lie within this distance of the
     computed sum without the record, which is the same in both worlds: at worst on opposite sides of it, as
     `PoissonGaussianDpEvent` assumes. The margin is that of `replaced_sensitivity`; b is M, the public number of rows
-    to which a batch is padded or cut: what cutting leaks is charged (privacy.md §14.8, §10.8). Without the record those behind
-    it have other places. ∎
+    to which a batch is padded or cut: what cutting leaks is charged (privacy.md §14.8, §10.8). Without the record those
+    behind it have other places. ∎
     """
     return (clip + summed.error(clip) + 2 * summed.rows * evaluated) * ROOM
 
