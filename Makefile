@@ -26,8 +26,8 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):  *## /\1\t/p' Makefile | expand -t 20
 
 all:  ## build for the Python of PL/Python, PYTHON, without a network; for packagers
-	@$(PYTHON) -c 'import Cython, setuptools, numpy, flint, psycopg' || { echo "$(PYTHON) needs Cython, setuptools, NumPy," \
-	  "python-flint and psycopg: see docs/packaging.md" >&2; exit 1; }
+	@$(PYTHON) -c 'import Cython, setuptools, numpy, flint, psycopg; assert int(setuptools.__version__.split(".")[0]) >= 78' || { \
+	  echo "$(PYTHON) needs Cython, setuptools 78.1.1, NumPy, python-flint and psycopg: see docs/packaging.md" >&2; exit 1; }
 	$(PYTHON) setup.py --quiet build --build-base build/objects --build-lib build/server
 
 install: all  ## copy the extension's files below DESTDIR to the SHAREDIR of PG_CONFIG; LAYOUT may be --system-libraries

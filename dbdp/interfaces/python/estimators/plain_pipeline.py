@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_is_fitted
 
 from dbdp.learning.rows.features import CATEGORY, CENTRED, UNIT, Categorical, Numeric, constant_of
+from dbdp.optional import needing
 from dbdp.registry.declarations import Declaration
 from dbdp.registry.results import class_probabilities
 from dbdp.registry.results.column_units import column_scales
@@ -82,8 +83,8 @@ def _check(estimator: Any, declaration: Declaration) -> None:
 
 def _encoded(declaration: Declaration) -> ColumnTransformer:
     """Return the transformer of a DataFrame to the coordinates of its columns."""
-    import pandas
-
+    with needing("a pipeline of columns"):
+        import pandas
     parts = [(each.column, _of_column(each), [each.column]) for each in declaration.parts]
     row = {each.column: each.categories[0] if isinstance(each, Categorical) else 0.0 for each in declaration.parts}
     return ColumnTransformer(parts).fit(pandas.DataFrame([row, row]))  # it learns nothing of these rows
