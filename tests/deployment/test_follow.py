@@ -28,7 +28,12 @@ from dbdp.deployment.following import followed_tables
 from dbdp.deployment.following.followed_tables import Order
 from dbdp.deployment.following.hosted_table import FollowError, hosted_table
 from dbdp.deployment.following.source_checks import opened_source
-from dbdp.deployment.following.subscriber_checks import SubscriberFacts, opened_subscriber, refusals_of_subscriber
+from dbdp.deployment.following.subscriber_checks import (
+    MARK,
+    SubscriberFacts,
+    opened_subscriber,
+    refusals_of_subscriber,
+)
 from dbdp.deployment.server_account import hand_over
 from dbdp.interfaces.python.client.connecting import connect
 
@@ -233,8 +238,11 @@ def test_a_server_without_workers_is_told_the_setting(connection):
     """The control is the server as it is."""
     facts = SubscriberFacts.of(connection)
     assert [*refusals_of_subscriber(facts, None)] == []
-    short = replace(facts, workers=1, origins=0, copying=0)
-    settings = ("max_logical_replication_workers", "max_replication_slots", "max_sync_workers_per_subscription")
+    short = replace(facts, workers=1, origins=0, processes=1, copying=0)
+    settings = (
+        *("max_logical_replication_workers", "max_worker_processes", "max_replication_slots"),
+        "max_sync_workers_per_subscription",
+    )
     for found, setting in zip(refusals_of_subscriber(short, None), settings, strict=True):
         assert f"alter system set {setting} to more, and restart it" in found
 
@@ -621,8 +629,26 @@ def test_a_data_owner_puts_no_code_on_a_copy(followed, olga):
         assert [(each.state, each.remedy) for each in faults] == [(FAULT, f"{remedy};")]
         followed.here(remedy)
         assert not [each for each in examine(followed.target) if each.check == "subscriptions"]
-    with pytest.raises(FollowError, match=r"has triggers \(attack\), which would run as you"):
+    with pytest.raises(FollowError, match=r"has code that would run as you \(trigger attack\)"):
         followed_tables.resync(followed.order, lambda *_: None)
+
+
+def test_a_forged_mark_of_a_copy_gets_no_rows(case, olga):
+    """Any owner can write a copy's comment; the control is that the mark makes a copy of the role's own table."""
+    order = replace(case.order, columns=None)
+    case.here(f"create table public.@ (id int primary key, age int check (age > 0)); comment on table @ is '{MARK}'")
+    case.here(f"alter table @ owner to {olga}")
+    for action in (followed_tables.follow, followed_tables.resync, followed_tables.snapshot):
+        with pytest.raises(FollowError, match=rf"belongs to {olga}"):
+            action(order, lambda *_: None)
+    assert case.here("select count(*) from @") == 0
+    case.here("alter table @ owner to current_user")
+    with pytest.raises(FollowError, match="add --resync to empty it"):
+        followed_tables.follow(order, lambda *_: None)
+    if case.connection.info.server_version < 160000:  # where the former owner's code would run as a superuser
+        with pytest.raises(FollowError, match=r"has code that would run as you \(constraint \w+\)"):
+            followed_tables.resync(order, lambda *_: None)
+    assert case.here("select count(*) from @") == 0
 
 
 def test_snapshots_never_show_an_empty_copy(case):

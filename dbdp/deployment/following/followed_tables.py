@@ -87,6 +87,7 @@ def check(source: psycopg.Connection, target: psycopg.Connection, table: HostedT
         *subscriber_checks.refusals_of_subscriber(facts, order.owner),
         *subscriber_checks.refusals_of_place(place, table, facts),
         *_refusals_of_owner(target, order.owner),
+        *_refusals_of_passfile(facts, order.passfile),
     )
 
 
@@ -99,11 +100,20 @@ def resync(order: Order, shown: Shown) -> Followed:
         facts = SubscriberFacts.of(target)
         _refuse(
             *source_checks.refusals(source, table, facts.version, inserts_only=not place.is_keyed),
-            *(subscriber_checks.refusals_of_subscriber(facts, None) if place.subscription is None else ()),
+            *(_refusals_of_stopped(place, table, facts, order.owner) if place.subscription is None else ()),
         )
         joining = _joining(order, source, target, table, place)
         joining.resync(inserts_only=not place.is_keyed, shown=shown)
         return _followed(joining, "is copied again, and followed")
+
+
+def _refusals_of_stopped(
+    place: CopyPlace, table: HostedTable, facts: SubscriberFacts, owner: str | None
+) -> Iterator[str]:
+    """Yield why a copy that is not followed any more cannot be followed again, each with its remedy."""
+    yield from subscriber_checks.refusals_of_subscriber(facts, owner)
+    if not place.is_ones_own and (owner is None or place.owner != shown_name(owner)):
+        yield subscriber_checks.refusal_of_others(place, table, facts)
 
 
 def stop(order: Order) -> Followed:
@@ -190,6 +200,15 @@ def _refusals_of_owner(target: psycopg.Connection, owner: str | None) -> Iterato
         yield f"the dbdp server has no role {owner}: create it, or name another one after --owner"
     elif not row[0]:
         yield f"{owner} may not register datasets: grant dbdp_data_owner to {shown_name(owner)}"
+
+
+def _refusals_of_passfile(facts: SubscriberFacts, passfile: str | None) -> Iterator[str]:
+    """Yield why the password cannot be in a file."""
+    if passfile is not None and not facts.is_superuser:
+        yield (
+            f"--passfile {passfile} is for superusers: PostgreSQL demands that a subscription of {facts.role} has the "
+            "password itself; leave out --passfile, or connect as a superuser by --url"
+        )
 
 
 def _followed(joining: Following, done: str) -> Followed:

@@ -22,6 +22,7 @@ select c.oid::int8 as oid,
        n.nspname::text as schema,
        c.relname::text as name,
        c.relkind::text as kind,
+       c.relpersistence::text as persistence,
        c.relreplident::text as identity,
        greatest(c.reltuples, 0)::float8 as rows,
        row_security_active(c.oid) as is_filtered,
@@ -85,6 +86,7 @@ class _Facts:
     schema: str
     name: str
     kind: str
+    persistence: str
     identity: str
     rows: float
     is_filtered: bool

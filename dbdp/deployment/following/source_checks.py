@@ -15,6 +15,7 @@ from dbdp.deployment.following.hosting_services import service_of
 from dbdp.sessions.connections import libpq_url, opened
 
 FIRST_FOLLOWED, FIRST_WITH_COLUMNS, FIRST_WITH_GENERATED = 13, 15, 18  # versions of PostgreSQL
+TABLES = ("r", "p")  # kinds of relations: tables, and partitioned ones
 SLOTS = 2  # for the changes, and for the first copy
 TIMEOUT = 20  # seconds for a connection
 _OF_CLIENT = ("client_encoding", "application_name", "fallback_application_name", "passfile", "connect_timeout")
@@ -101,7 +102,7 @@ def refusals(source: psycopg.Connection, table: HostedTable, subscriber: int, *,
     yield from _of_role(source, facts, table)
     yield from _of_table(source, facts, table)
     yield from refused_columns(table, generated_arrive=min(facts.version, subscriber) >= FIRST_WITH_GENERATED)
-    if not inserts_only:
+    if not inserts_only and table.facts.kind in TABLES:
         yield from _of_identity(table)
 
 
@@ -142,12 +143,15 @@ def _of_role(source: psycopg.Connection, facts: SourceFacts, table: HostedTable)
 
 
 def _of_table(source: psycopg.Connection, facts: SourceFacts, table: HostedTable) -> Iterator[str]:
-    if table.facts.kind not in ("r", "p"):
+    if table.facts.kind not in TABLES:
         yield f"{table.shown} is no table, and only tables are replicated: use --snapshot"
+    elif table.facts.persistence != "p":
+        yield f"{table.shown} is unlogged, and not replicated: alter table {table.shown} set logged, or use --snapshot"
     if table.facts.is_filtered:
+        forced, other = f"alter table {table.shown} no force row level security", "connect as the table's owner"
         yield (
             f"row-level security hides rows of {table.shown} from {facts.role}, so that the first copy would lack "
-            f"them: connect as the table's owner, or alter role {facts.role} with bypassrls"
+            f"them: {forced if table.facts.is_own else other}, or alter role {facts.role} with bypassrls"
         )
     if is_dataset(source, table):
         yield (

@@ -35,6 +35,8 @@ select current_setting('server_version_num')::int4 / 10000 as version,
          - (select count(*) from pg_stat_subscription where pid is not null)::int4 as workers,
        coalesce(current_setting('max_active_replication_origins', true), current_setting('max_replication_slots'))::int4
          - (select count(*) from pg_replication_origin)::int4 as origins,
+       current_setting('max_worker_processes')::int4 - 1  -- the launcher
+         - (select count(*) from pg_stat_subscription where pid is not null)::int4 as processes,
        current_setting('max_sync_workers_per_subscription')::int4 as copying
 from pg_roles as r
 where r.rolname = current_user
@@ -89,6 +91,7 @@ class SubscriberFacts:
     database: str
     workers: int  # free ones
     origins: int
+    processes: int  # of max_worker_processes
     copying: int  # max_sync_workers_per_subscription
 
     @classmethod
@@ -186,6 +189,7 @@ def refusals_of_subscriber(facts: SubscriberFacts, owner: str | None) -> Iterato
         )
     limits = {
         "max_logical_replication_workers": (facts.workers, WORKERS),
+        "max_worker_processes": (facts.processes, WORKERS),
         "max_active_replication_origins" if facts.version >= 18 else "max_replication_slots": (facts.origins, WORKERS),
         "max_sync_workers_per_subscription": (facts.copying, 1),
     }
@@ -211,13 +215,24 @@ def refusals_of_place(place: CopyPlace, table: HostedTable, facts: SubscriberFac
         yield f"dbdp_owner may not use schema {schema}: grant usage on schema {schema} to dbdp_owner"
     if place.oid is None:
         return
-    if place.is_copy:
+    if place.is_copy and place.is_ones_own:
         yield (
             f"{table.shown} is a copy that is not followed any more: add --resync to empty it and copy the rows again, "
             "with its dataset and budget"
         )
+    elif place.is_copy:
+        yield refusal_of_others(place, table, facts)
     else:
         yield f"the dbdp server has another table {table.shown}: rename it, or use another database for the copy"
+
+
+def refusal_of_others(place: CopyPlace, table: HostedTable, facts: SubscriberFacts) -> str:
+    """Return why no rows are copied to a table of another role: any owner can give a table the mark of a copy."""
+    named = f"; if that role may have the rows, run it with --resync --owner {place.owner}"
+    return (
+        f"{table.shown} of the dbdp server belongs to {place.owner}, who would read the rows: rename it, or connect as "
+        f"{place.owner}{named if facts.version >= FIRST_AS_OWNER else ''}"
+    )
 
 
 def check_owner(place: CopyPlace, table: HostedTable, facts: SubscriberFacts) -> None:
@@ -225,5 +240,5 @@ def check_owner(place: CopyPlace, table: HostedTable, facts: SubscriberFacts) ->
     if facts.version < FIRST_AS_OWNER and facts.is_superuser and not place.of_superuser:
         raise FollowError(
             f"{table.shown} belongs to {place.owner}, and on PostgreSQL {facts.version} a trigger of its owner would "
-            f"run as a superuser: alter table {table.shown} owner to {facts.role}"
+            f"run as a superuser: alter table {table.shown} owner to {facts.role}, and revoke what was granted on it"
         )

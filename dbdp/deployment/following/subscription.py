@@ -1,8 +1,8 @@
 """Follows a table: a publication and a slot on the hosted server, a copy and a subscription on dbdp's server.
 
 All four have one name, or that of the table, so that a later run finds them. The copy and its subscription are created
-in one transaction. The password is in no statement's text: a setting of the transaction has it, which the statement
-within a block of PL/pgSQL reads.
+in one transaction. The password is in no statement's text and in no parameter, which a server may log: COPY brings it
+to a temporary table, from which a block of PL/pgSQL reads it.
 """
 
 import time
@@ -18,7 +18,7 @@ from dbdp.deployment.following import source_checks, subscriber_checks
 from dbdp.deployment.following.following_status import is_lost, slot_of
 from dbdp.deployment.following.hosted_table import FollowError, HostedTable
 from dbdp.deployment.following.removal import PATIENCE, clear_source, slots_of_copy, unsubscribe
-from dbdp.deployment.following.subscriber_checks import MARK, CopyPlace, SubscriberFacts
+from dbdp.deployment.following.subscriber_checks import FIRST_AS_OWNER, MARK, CopyPlace, SubscriberFacts
 
 FAILURES = 2  # of the first copy, after which it is given up
 Shown = Callable[[str, int, int], None]  # a stage, the rows that are done, and about how many there are
@@ -36,17 +36,17 @@ _QUIET = {
 _SUBSCRIBE: LiteralString = """do $subscribing$ begin
 execute pg_catalog.format(
   'create subscription %I connection %L publication %I with (create_slot = false, slot_name = %L, copy_data = true)',
-  pg_catalog.current_setting('dbdp.following'), pg_catalog.current_setting('dbdp.source'),
+  pg_catalog.current_setting('dbdp.following'), (select conninfo from pg_temp.dbdp_source),
   pg_catalog.current_setting('dbdp.following'), pg_catalog.current_setting('dbdp.following'));
 end $subscribing$"""
 _RECONNECT: LiteralString = """do $subscribing$ begin
 execute pg_catalog.format('alter subscription %I connection %L',
-  pg_catalog.current_setting('dbdp.following'), pg_catalog.current_setting('dbdp.source'));
+  pg_catalog.current_setting('dbdp.following'), (select conninfo from pg_temp.dbdp_source));
 end $subscribing$"""
 _STATE: LiteralString = """
 select f.srsubstate in ('s', 'r') as is_copied,  -- all rows are there
        coalesce(p.tuples_processed, 0)::int8 as rows,
-       exists (select from pg_stat_subscription as w where w.subid = s.oid and w.pid is not null) as works,
+       exists (select from pg_stat_subscription as w where w.relid = f.srrelid and w.pid is not null) as works,
        coalesce(e.sync_error_count, 0)::int8 as failures
 from pg_subscription as s
 join pg_subscription_rel as f on f.srsubid = s.oid
@@ -63,8 +63,23 @@ left join pg_roles as r on r.oid = a.grantee
 where n.nspname = %s and c.relname = %s and a.grantee <> c.relowner
 """
 _TRIGGERS: LiteralString = (
-    "select string_agg(quote_ident(tgname), ', ') from pg_trigger where tgrelid = %s::oid and not tgisinternal"
+    "select format('trigger %%I', tgname) as code from pg_trigger where tgrelid = %(copy)s::oid and not tgisinternal"
 )
+# Other code of a table's owner that runs as whoever writes it.
+_CODE: LiteralString = """
+union all
+select format('rule %%I', rulename) from pg_rewrite where ev_class = %(copy)s::oid
+union all
+select format('constraint %%I', conname) from pg_constraint where conrelid = %(copy)s::oid and contype in ('c', 'x')
+union all
+select format('index %%s', indexrelid::regclass) from pg_index
+where indrelid = %(copy)s::oid and (indexprs is not null or indpred is not null)
+union all
+select format('default of %%I', a.attname)
+from pg_attrdef as d
+join pg_attribute as a on a.attrelid = d.adrelid and a.attnum = d.adnum
+where d.adrelid = %(copy)s::oid
+"""
 
 
 @dataclass(frozen=True)
@@ -94,6 +109,8 @@ class Following:
         """
         if is_lost(slot_of(self.source, self.name)):
             raise FollowError(f"the source has removed changes that {self.table.shown} lacks: run it with --resync")
+        if SubscriberFacts.of(self.target).version < FIRST_AS_OWNER:
+            self._check_copy()
         with self.target.transaction():
             self._quietly(_RECONNECT)
             self.target.execute(sql.SQL("alter subscription {} enable").format(sql.Identifier(self.name)))
@@ -155,11 +172,12 @@ class Following:
 
     def _check_copy(self) -> None:
         """Raise FollowError if code of the copy's owner would run with other privileges, now or later."""
-        place = self._place()
-        subscriber_checks.check_owner(place, self.table, SubscriberFacts.of(self.target))
-        (triggers,) = self.target.execute(_TRIGGERS, [place.oid]).fetchone() or (None,)
-        if place.kind != "r" or triggers:
-            raise FollowError(f"{self.table.shown} has triggers ({triggers}), which would run as you: drop them first")
+        place, facts = self._place(), SubscriberFacts.of(self.target)
+        subscriber_checks.check_owner(place, self.table, facts)
+        query = _TRIGGERS if facts.version >= FIRST_AS_OWNER else _TRIGGERS + _CODE
+        code = ", ".join(each for (each,) in self.target.execute(query, {"copy": place.oid}).fetchall())
+        if place.kind != "r" or code:
+            raise FollowError(f"{self.table.shown} has code that would run as you ({code}): drop it first")
 
     def _subscribe(self) -> None:
         try:
@@ -172,12 +190,15 @@ class Following:
             ) from None
 
     def _quietly(self, statement: LiteralString) -> None:
-        """Run a statement that reads the password from a setting, which ends with the transaction."""
-        settings = {"dbdp.following": self.name, "dbdp.source": self.conninfo}
+        """Run a statement that reads the password from a table, which ends with the transaction."""
+        settings = {"dbdp.following": self.name}
         if SubscriberFacts.of(self.target).is_superuser:
             settings = _QUIET | settings
         for setting, text in settings.items():
             self.target.execute("select pg_catalog.set_config(%s, %s, true)", [setting, text], prepare=False)
+        self.target.execute("create temporary table dbdp_source (conninfo text) on commit drop")
+        with self.target.cursor().copy("copy pg_temp.dbdp_source from stdin") as given:
+            given.write_row([self.conninfo])
         self.target.execute(statement, prepare=False)
 
     @contextmanager

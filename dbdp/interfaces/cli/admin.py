@@ -140,7 +140,7 @@ def _only_one(chosen: list[str], owner: str | None) -> str:
     """Return the option that says what to do, empty without one."""
     if len(chosen) > 1:
         raise click.UsageError(f"--{chosen[0]} and --{chosen[1]} exclude each other; pass one of them")
-    if chosen and owner is not None:
+    if chosen not in ([], ["resync"]) and owner is not None:
         raise click.UsageError(f"--owner {owner} is for a new copy that is followed; leave it out with --{chosen[0]}")
     return "".join(chosen)
 
