@@ -72,6 +72,7 @@ def test_every_type_has_its_values():
     assert set(VALUES) == {kind for _, kind in CASES}
 
 
+@pytest.mark.usefixtures("server_machine")
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process's memory")
 @pytest.mark.parametrize(("part", "kind"), others_slow(CASES, *QUICK.values()))
 @pytest.mark.attack("long-values")
