@@ -107,7 +107,7 @@ def test_a_small_client_has_the_command(registered, server_url, command):
         ("import pathlib; from dbdp.interfaces.cli.plots.pictures import check; check(pathlib.Path('a.svg'))", "plot"),
         ("from dbdp.interfaces.python.released_figures import Figures; Figures([{'statistic': 1}]).frame", "pandas"),
         ("import sys; del sys.meta_path[0]; import sklearn.svm, dbdp.interfaces.python.estimators.plain_pipeline as p\n"
-         + WITHOUT.format(names={"pandas"}) + "p._encoded(None)", "pandas"),
+         + WITHOUT.format(names={"pandas"}) + "sys.modules.pop('pandas', None); p._encoded(None)", "pandas"),
         ("from dbdp.interfaces.python import frames; frames._arrow_table({})", "arrow"),
         ("from dbdp.interfaces.cli.printing import opened_on; opened_on(None, 'spark', None).__enter__()", "spark"),
         ("from dbdp.algorithms.families.perturbed_objective.minimisation import minimise\n"
