@@ -1,7 +1,7 @@
 """Builds the compiled modules; without a C compiler, one sentence names what to install.
 
 With DBDP_LIMITED_API=1, which `make wheels` sets, they use Python's stable interface, so that one wheel serves CPython
-3.11 and later. Otherwise they are for this version of Python alone, and scorers of several classes are a tenth faster.
+3.11 and later. Otherwise they are only for this version of Python, and scorers of several classes are 10 % faster.
 """
 
 import os

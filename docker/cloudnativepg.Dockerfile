@@ -1,4 +1,4 @@
-# The extension for CloudNativePG, as an image volume: files alone, of PostgreSQL 18. Build it in the project's folder:
+# The extension for CloudNativePG, as an image volume of PostgreSQL 18, which has only files. Build it in the project's folder:
 #
 #   docker build -f docker/cloudnativepg.Dockerfile -t dbdp-extension:18 .
 #

@@ -48,7 +48,7 @@ QUOTED = {
     "deployment.doctor._subscriptions": _FOR_PEOPLE,
     "deployment.following.followed_tables._next": _FOR_PEOPLE,
     "deployment.following.source_checks._remedy_of_identity": _FOR_PEOPLE,
-    "deployment.following.source_checks._of_table": _FOR_PEOPLE,
+    "deployment.following.source_checks.refusals_of_rows": _FOR_PEOPLE,
     "deployment.following.subscriber_checks.refusals_of_subscriber": _FOR_PEOPLE,
     "deployment.doctor._roles": _FOR_PEOPLE,
     "deployment.doctor._rights": _FOR_PEOPLE,

@@ -252,16 +252,22 @@ def remedy_of_connection(error: str) -> str:
     return "start the server, or correct host, port, database, user or password of the URL"
 
 
+def reached(url: str, **options: Any) -> psycopg.Connection:
+    """Connect; a ValueError has the remedy, and does not quote the URL, since it may hold a password."""
+    try:
+        return opened(libpq_url(url), **options)
+    except psycopg.OperationalError as error:
+        refusal = str(error).strip().partition("\n")[0]  # libpq adds a question of its own
+        raise ValueError(f"{refusal}; {remedy_of_connection(str(error))}") from None
+
+
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection]:
     """Connect as a superuser; no message quotes the URL, since it may hold a password."""
     try:
-        connected = opened(libpq_url(url))
+        connected = reached(url)
     except ValueError as error:
         raise InstallError(str(error)) from None
-    except psycopg.OperationalError as error:
-        refusal = str(error).strip().partition("\n")[0]  # libpq adds a question of its own
-        raise InstallError(f"{refusal}; {remedy_of_connection(str(error))}") from None
     with connected as connection:
         if not value(connection, "select rolsuper from pg_roles where rolname = current_user"):
             user = connection.info.user
@@ -272,15 +278,19 @@ def _connected(url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def _check_supported(connection: psycopg.Connection) -> None:
-    """Raise InstallError unless dbdp was tested on such a server and database, and this is the primary."""
+def check_supported(connection: psycopg.Connection) -> None:
+    """Raise ValueError unless dbdp was tested on such a server and database, and this is the primary."""
     with connection.cursor(row_factory=dict_row) as cursor:
         ((facts,), (transaction,)) = (
             cursor.execute(query.encode()).fetchall() for query in (support.SERVER, support.TRANSACTION)
         )
+    support.check_server(facts)
+    support.check_writable(transaction)
+
+
+def _check_supported(connection: psycopg.Connection) -> None:
     try:
-        support.check_server(facts)
-        support.check_writable(transaction)
+        check_supported(connection)
     except ValueError as error:
         raise InstallError(str(error)) from None
 

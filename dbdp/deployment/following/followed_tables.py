@@ -63,7 +63,6 @@ def follow(order: Order, shown: Shown) -> Followed:
     with joined(order) as (source, target):
         table, place = _table(source, target, order)
         if place.subscription is not None:
-            subscriber_checks.check_owner(place, table, SubscriberFacts.of(target))
             if order.owner is not None and place.owner != shown_name(order.owner):
                 raise FollowError(
                     f"{table.shown} is followed already, and belongs to {place.owner}: leave out --owner, or, on "

@@ -4,16 +4,17 @@ Readers see the former rows until it commits. The copy belongs to the role that 
 checks and indexes is another role's code.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psycopg
 from psycopg import sql
 
 from dbdp.deployment.following.hosted_table import FollowError, HostedTable, refused_columns
-from dbdp.deployment.following.source_checks import is_dataset
+from dbdp.deployment.following.source_checks import SourceFacts, refusals_of_rows
 from dbdp.deployment.following.subscriber_checks import (
     CopyPlace,
     SubscriberFacts,
+    refusal_of_unmarked,
     refusals_of_place,
 )
 from dbdp.deployment.following.subscription import create_copy
@@ -40,7 +41,8 @@ def take_snapshot(
 
 def check(source: psycopg.Connection, target: psycopg.Connection, table: HostedTable) -> None:
     """Raise FollowError, with every reason, if the table cannot be copied."""
-    place, found = CopyPlace.of(target, table.facts.schema, table.facts.name), [*_refusals(source, table)]
+    place, role = CopyPlace.of(target, table.facts.schema, table.facts.name), SourceFacts.of(source).role
+    found = [*refused_columns(table, generated_arrive=True), *refusals_of_rows(source, role, table)]
     if place.oid is None:
         found += refusals_of_place(place, table, SubscriberFacts.of(target))
     if found:
@@ -49,23 +51,10 @@ def check(source: psycopg.Connection, target: psycopg.Connection, table: HostedT
         check_place(place, table)
 
 
-def _refusals(source: psycopg.Connection, table: HostedTable) -> Iterator[str]:
-    yield from refused_columns(table, generated_arrive=True)
-    if table.facts.is_filtered:
-        yield (
-            f"row-level security hides rows of {table.shown} from the source's role: connect as the table's owner, or "
-            "as a role with bypassrls"
-        )
-    if is_dataset(source, table):
-        yield f"{table.shown} is read by dbdp on the source already: train there, as two budgets would add up"
-
-
 def check_place(place: CopyPlace, table: HostedTable) -> None:
     """Raise FollowError unless the table at the place is a copy of these columns, and belongs to the role itself."""
     if not place.is_copy:
-        raise FollowError(
-            f"the dbdp server has another table {table.shown}: rename it, or use another database for the copy"
-        )
+        raise FollowError(refusal_of_unmarked(table))
     if place.subscription:
         raise FollowError(f"{table.shown} is followed already: its rows arrive; or end that first, with --stop")
     if not place.is_ones_own or place.kind != "r":

@@ -9,10 +9,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import class_row
 
-from dbdp.deployment.extension.installer import remedy_of_connection
+from dbdp.deployment.extension.installer import reached
 from dbdp.deployment.following.hosted_table import FollowError, HostedTable, refused_columns
 from dbdp.deployment.following.hosting_services import service_of
-from dbdp.sessions.connections import libpq_url, opened
+from dbdp.sessions.connections import libpq_url
 
 FIRST_FOLLOWED, FIRST_WITH_COLUMNS, FIRST_WITH_GENERATED = 13, 15, 18  # versions of PostgreSQL
 TABLES = ("r", "p")  # kinds of relations: tables, and partitioned ones
@@ -74,12 +74,9 @@ class SourceFacts:
 def opened_source(url: str) -> psycopg.Connection:
     """Connect to the hosted server; no message quotes the URL, since it may hold a password."""
     try:
-        return opened(libpq_url(url), connect_timeout=TIMEOUT)
+        return reached(url, connect_timeout=TIMEOUT)
     except ValueError as error:
         raise FollowError(f"source: {error}") from None
-    except psycopg.OperationalError as error:
-        refusal = str(error).strip().partition("\n")[0]
-        raise FollowError(f"source: {refusal}; {remedy_of_connection(str(error))}") from None
 
 
 def subscribers_conninfo(source: psycopg.Connection, url: str, passfile: str | None) -> str:
@@ -147,17 +144,7 @@ def _of_table(source: psycopg.Connection, facts: SourceFacts, table: HostedTable
         yield f"{table.shown} is no table, and only tables are replicated: use --snapshot"
     elif table.facts.persistence != "p":
         yield f"{table.shown} is unlogged, and not replicated: alter table {table.shown} set logged, or use --snapshot"
-    if table.facts.is_filtered:
-        forced, other = f"alter table {table.shown} no force row level security", "connect as the table's owner"
-        yield (
-            f"row-level security hides rows of {table.shown} from {facts.role}, so that the first copy would lack "
-            f"them: {forced if table.facts.is_own else other}, or alter role {facts.role} with bypassrls"
-        )
-    if is_dataset(source, table):
-        yield (
-            f"{table.shown} is read by dbdp on the source already, and a second budget would add up with the first "
-            "one: train there"
-        )
+    yield from refusals_of_rows(source, facts.role, table)
     if not table.is_whole and facts.version < FIRST_WITH_COLUMNS:
         yield (
             f"the source is PostgreSQL {facts.version}, which publishes whole tables: leave out --columns, so that all "
@@ -165,10 +152,20 @@ def _of_table(source: psycopg.Connection, facts: SourceFacts, table: HostedTable
         )
 
 
-def is_dataset(source: psycopg.Connection, table: HostedTable) -> bool:
-    """Return whether a dbdp in the same database reads the table."""
-    (found,) = source.execute(_DATASET, [table.facts.oid]).fetchone() or (False,)
-    return bool(found)
+def refusals_of_rows(source: psycopg.Connection, role: str, table: HostedTable) -> Iterator[str]:
+    """Yield why the rows of a table cannot be copied by any way, each with its remedy."""
+    if table.facts.is_filtered:
+        forced, other = f"alter table {table.shown} no force row level security", "connect as the table's owner"
+        yield (
+            f"row-level security hides rows of {table.shown} from {role}, so that the first copy would lack "
+            f"them: {forced if table.facts.is_own else other}, or alter role {role} with bypassrls"
+        )
+    (is_dataset,) = source.execute(_DATASET, [table.facts.oid]).fetchone() or (False,)
+    if is_dataset:
+        yield (
+            f"{table.shown} is read by dbdp on the source already, and a second budget would add up with the first "
+            "one: train there"
+        )
 
 
 def _of_identity(table: HostedTable) -> Iterator[str]:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 import psycopg
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import class_row
 
-from dbdp.deployment.extension.installer import remedy_of_connection
+from dbdp.deployment.extension.installer import check_supported, reached
 from dbdp.deployment.following.hosted_table import FollowError, HostedTable, shown_name
 from dbdp.sessions import support
-from dbdp.sessions.connections import libpq_url, opened
 
 MARK = "copied by dbdp follow"  # the beginning of the comment on a copy
 FIRST_AS_OWNER = 16  # version of PostgreSQL that runs code of a table as the table's owner
@@ -130,16 +129,10 @@ class CopyPlace:
 def opened_subscriber(url: str) -> psycopg.Connection:
     """Connect to a dbdp server that can be written; no message quotes the URL, since it may hold a password."""
     try:
-        target = opened(libpq_url(url))
-    except psycopg.OperationalError as error:
-        refusal = str(error).strip().partition("\n")[0]
-        raise FollowError(f"dbdp server: {refusal}; {remedy_of_connection(str(error))}") from None
-    with target.cursor(row_factory=dict_row) as cursor:
-        ((server,), (transaction,)) = (
-            cursor.execute(query.encode()).fetchall() for query in (support.SERVER, support.TRANSACTION)
-        )
-    support.check_server(server)
-    support.check_writable(transaction)
+        target = reached(url)
+    except ValueError as error:
+        raise FollowError(f"dbdp server: {error}") from None
+    check_supported(target)
     if not SubscriberFacts.of(target).has_dbdp:
         raise FollowError(
             "the server of --url has no dbdp in this database, and it is the one that follows: run `dbdp install` "
@@ -223,7 +216,12 @@ def refusals_of_place(place: CopyPlace, table: HostedTable, facts: SubscriberFac
     elif place.is_copy:
         yield refusal_of_others(place, table, facts)
     else:
-        yield f"the dbdp server has another table {table.shown}: rename it, or use another database for the copy"
+        yield refusal_of_unmarked(table)
+
+
+def refusal_of_unmarked(table: HostedTable) -> str:
+    """Return why a table that is no copy is not written."""
+    return f"the dbdp server has another table {table.shown}: rename it, or use another database for the copy"
 
 
 def refusal_of_others(place: CopyPlace, table: HostedTable, facts: SubscriberFacts) -> str:

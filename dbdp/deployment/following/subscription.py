@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import LiteralString
 
 import psycopg
@@ -34,14 +35,13 @@ _QUIET = {
     "pg_stat_statements.track": "none",
 }
 _SUBSCRIBE: LiteralString = """do $subscribing$ begin
-execute pg_catalog.format(
-  'create subscription %I connection %L publication %I with (create_slot = false, slot_name = %L, copy_data = true)',
-  pg_catalog.current_setting('dbdp.following'), (select conninfo from pg_temp.dbdp_source),
-  pg_catalog.current_setting('dbdp.following'), pg_catalog.current_setting('dbdp.following'));
+execute (select pg_catalog.format(
+  'create subscription %1$I connection %2$L publication %1$I '
+  'with (create_slot = false, slot_name = %1$L, copy_data = true)',
+  name, conninfo) from pg_temp.dbdp_source);
 end $subscribing$"""
 _RECONNECT: LiteralString = """do $subscribing$ begin
-execute pg_catalog.format('alter subscription %I connection %L',
-  pg_catalog.current_setting('dbdp.following'), (select conninfo from pg_temp.dbdp_source));
+execute (select pg_catalog.format('alter subscription %I connection %L', name, conninfo) from pg_temp.dbdp_source);
 end $subscribing$"""
 _STATE: LiteralString = """
 select f.srsubstate in ('s', 'r') as is_copied,  -- all rows are there
@@ -109,7 +109,7 @@ class Following:
         """
         if is_lost(slot_of(self.source, self.name)):
             raise FollowError(f"the source has removed changes that {self.table.shown} lacks: run it with --resync")
-        if SubscriberFacts.of(self.target).version < FIRST_AS_OWNER:
+        if self._facts.version < FIRST_AS_OWNER:
             self._check_copy()
         with self.target.transaction():
             self._quietly(_RECONNECT)
@@ -147,6 +147,10 @@ class Following:
                 )
             time.sleep(0.1)
 
+    @cached_property
+    def _facts(self) -> SubscriberFacts:
+        return SubscriberFacts.of(self.target)
+
     def _place(self) -> CopyPlace:
         return CopyPlace.of(self.target, self.table.facts.schema, self.table.facts.name)
 
@@ -172,9 +176,9 @@ class Following:
 
     def _check_copy(self) -> None:
         """Raise FollowError if code of the copy's owner would run with other privileges, now or later."""
-        place, facts = self._place(), SubscriberFacts.of(self.target)
-        subscriber_checks.check_owner(place, self.table, facts)
-        query = _TRIGGERS if facts.version >= FIRST_AS_OWNER else _TRIGGERS + _CODE
+        place = self._place()
+        subscriber_checks.check_owner(place, self.table, self._facts)
+        query = _TRIGGERS if self._facts.version >= FIRST_AS_OWNER else _TRIGGERS + _CODE
         code = ", ".join(each for (each,) in self.target.execute(query, {"copy": place.oid}).fetchall())
         if place.kind != "r" or code:
             raise FollowError(f"{self.table.shown} has code that would run as you ({code}): drop it first")
@@ -190,15 +194,12 @@ class Following:
             ) from None
 
     def _quietly(self, statement: LiteralString) -> None:
-        """Run a statement that reads the password from a table, which ends with the transaction."""
-        settings = {"dbdp.following": self.name}
-        if SubscriberFacts.of(self.target).is_superuser:
-            settings = _QUIET | settings
-        for setting, text in settings.items():
+        """Run a statement that reads name and password from a table, which ends with the transaction."""
+        for setting, text in _QUIET.items() if self._facts.is_superuser else ():
             self.target.execute("select pg_catalog.set_config(%s, %s, true)", [setting, text], prepare=False)
-        self.target.execute("create temporary table dbdp_source (conninfo text) on commit drop")
+        self.target.execute("create temporary table dbdp_source (name text, conninfo text) on commit drop")
         with self.target.cursor().copy("copy pg_temp.dbdp_source from stdin") as given:
-            given.write_row([self.conninfo])
+            given.write_row([self.name, self.conninfo])
         self.target.execute(statement, prepare=False)
 
     @contextmanager

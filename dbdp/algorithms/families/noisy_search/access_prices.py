@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from dbdp.algorithms import noisy_sums
 from dbdp.algorithms.families.noisy_search.agd_settings import EVEN, EXPONENTIAL, AgdSettings
-from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.plan import Request
 from dbdp.privacy.accounting.composition import rho_of
 from dbdp.privacy.accounting.events import (
@@ -51,7 +50,7 @@ class Prices(Protocol):
     def gradient_charge(self, rho: float) -> float:
         """Return the charge of a measurement."""
 
-    def noise(self, clip: float, summed: Summed, parameters: int, rho: float, evaluated: float) -> Gaussian:
+    def noise(self, clip: float, summed: noisy_sums.Summed, parameters: int, rho: float, evaluated: float) -> Gaussian:
         """Return the noise of a measurement; a computed gradient errs by at most `evaluated`."""
 
     @property
@@ -100,7 +99,7 @@ class AllRows:
         """See `Prices`."""
         return rho
 
-    def noise(self, clip: float, summed: Summed, parameters: int, rho: float, evaluated: float) -> Gaussian:
+    def noise(self, clip: float, summed: noisy_sums.Summed, parameters: int, rho: float, evaluated: float) -> Gaussian:
         """See `Prices`."""
         sensitivity = noisy_sums.replaced_sensitivity(clip, summed, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=noisy_sums.multiplier_of_rho(rho))
@@ -165,7 +164,7 @@ class MiniBatches:
         """See `Prices`."""
         return poisson_gaussian_divergence(self.probability, 2 * noisy_sums.multiplier_of_rho(rho), self.order)
 
-    def noise(self, clip: float, summed: Summed, parameters: int, rho: float, evaluated: float) -> Gaussian:
+    def noise(self, clip: float, summed: noisy_sums.Summed, parameters: int, rho: float, evaluated: float) -> Gaussian:
         """See `Prices`: σ is that over all rows, where the sensitivity is 2C in place of C."""
         sensitivity = noisy_sums.sampled_sensitivity(clip, summed, evaluated=evaluated)
         return noisy_sums.gaussian_sum(sensitivity, parameters, multiplier=2 * noisy_sums.multiplier_of_rho(rho))

@@ -31,7 +31,6 @@ from dbdp.algorithms import noisy_sums, settings
 from dbdp.algorithms.declared_options import LEARNING, Options, anything, own_settings
 from dbdp.algorithms.families.noisy_search.access_prices import AllRows, MiniBatches, Prices, most_selections
 from dbdp.algorithms.families.noisy_search.agd_settings import EQUAL, EXPONENTIAL, AgdSettings
-from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.learning.objectives import Objective, projected
@@ -140,9 +139,9 @@ class AgdDescent:
         return projected(models, self.radius)
 
     @property
-    def summed(self) -> Summed:
+    def summed(self) -> noisy_sums.Summed:
         """How the sums of an access are computed."""
-        return Summed.by_blocks(self.samples.size, self.objective.inputs)
+        return noisy_sums.Summed.by_blocks(self.samples.size, self.objective.inputs)
 
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
         """Return the noise of a measurement at a model."""
