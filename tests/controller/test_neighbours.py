@@ -228,14 +228,14 @@ def test_a_releases_secret_order_attains_the_bound(twins):
 
 def test_the_hook_trains_what_a_release_then_adds_noise_to(twins):
     """With next to no noise the released model is the hook's; full batches, so that no order counts."""
-    settings = {"epsilon": 1e5, "algorithm": "output_perturbation_gd", "epochs": 5}
+    settings = {"epsilon": 1e6, "algorithm": "output_perturbation_gd", "epochs": 5}
     dataset = twins.dataset("binary", "random", 11, "ahead")
     models = exact.exact_models(twins.connection, dataset, [settings])[0]
     name = twins.connection.execute("select dbdp.drop_dataset(%s)", (dataset,)) and f"{dataset}_again"
     declared = {"label": "y", "features": {"x": {"length": DIMENSION, "norm": 1}}, "intercept": False}
     database = connect(twins.connection)
     database.register_dataset(name, dataset, **declared, **LABELS["binary"][1], epsilon=1e6, delta=0, mode="basic")
-    call = "dbdp.dp_train(%s, epsilon => 1e5, algorithm => %s, epochs => 5)"
+    call = "dbdp.dp_train(%s, epsilon => 1e6, algorithm => %s, epochs => 5)"
     [model] = released(twins.connection, call, (name, settings["algorithm"]))
     assert np.abs(np.array(model["coefficients"]) - models[0]).max() < 1e-3 * np.abs(models).max()
 

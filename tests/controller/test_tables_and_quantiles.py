@@ -48,7 +48,8 @@ def test_counts_and_means_are_those_of_a_group_by(connection, name):
         assert found[ward, sex, "mean age"][0] == pytest.approx(float(age), abs=0.01)
         assert found[ward, sex, "mean cost"][0] == pytest.approx(cost, abs=0.01)  # NULLs are in the count only
     assert found["A", "(other)", "count"][0] == 0
-    assert found["A", "(other)", "mean age"] == (None, None)
+    value, width = found["A", "(other)", "mean age"]
+    assert value is None or width > 5  # by noise above six deviations it would be less, with probability 1e-9
     assert found["(all)", "(all)", "count"] == (6000, 0)
     assert len(found) == 4 * 4 * 3 + 1
 
