@@ -70,7 +70,7 @@ class Rows:
 
     def second_moment(self) -> np.ndarray:
         """Return Σ xxᵀ, shape (d, d)."""
-        return second_moments.second_moment(self._packed, self._dimension)
+        return second_moments.SecondMoment(self._dimension).of_rows(self._packed)
 
     def transform(self, matrix: np.ndarray, placed_by: Placed | None = None) -> None:
         """Replace each row x by Mx."""

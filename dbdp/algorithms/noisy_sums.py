@@ -13,13 +13,16 @@ import numpy as np
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
+from dbdp.learning.compiled.sums import SHORT
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.learning.rows import blocks
+from dbdp.learning.second_moments import LONG, NARROW
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
 
 UNIT = 2.0**-53  # u, the relative error of one operation
+EXTENDED = 2.0**-64  # of one operation of long double, at most
 PLACED = 2.0**-32
 NETWORK_CLIP = 1.0  # a network's gradients have no public bound: a usual value for rows of norm at most 1
 
@@ -76,14 +79,36 @@ class Summed:
         return cls(rows, rows)
 
     @classmethod
-    def by_blocks(cls, rows: int, inputs: int) -> "Summed":
-        """Return a sum over packed rows of so many coordinates: in any order within a block, then block by block.
+    def of_objective(cls, rows: int, objective: Objective) -> "Summed":
+        """Return a sum of gradients or losses over packed rows: of linear models as a tree within a block."""
+        if isinstance(objective, (Linear, Softmax)):
+            return cls.in_tree(rows)
+        return cls.by_blocks(rows, objective.inputs)
 
-        Proof of its depth (privacy.md §14.8). A block has at most B rows, and at most 4n/B + 1 of the blocks, one for
-        each part on a cluster, have fewer: N ≤ 5n/B + 2. A term passes through B - 1 additions and N at most. ∎
+    @classmethod
+    def in_tree(cls, rows: int) -> "Summed":
+        """Return a sum of 64 terms in any order, of pairs of such sums, pairs of these, …, in blocks of a MiB.
+
+        Proof of its depth (privacy.md §14.8). A block has at most 2¹⁵ rows, and 2⁹ such sums: 64 + 2·9 + 1. Of blocks a
+        few are added, and then these, each with the errors of the additions: by `sums.with_part` both err by 2u of all
+        that is added, as four additions do, up to 2²⁶ of them. ∎
         """
-        block = blocks.rows_per_block(inputs)
-        return cls(rows, min(rows, block + 5 * rows // block + 3))
+        return cls(rows, min(rows, SHORT + 2 * 9 + 1 + 4))
+
+    @classmethod
+    def by_blocks(cls, rows: int, inputs: int) -> "Summed":
+        """Return a sum over packed rows of so many coordinates: in any order within a block, then as `in_tree`."""
+        return cls(rows, min(rows, blocks.rows_per_block(inputs) + 4))
+
+    @classmethod
+    def of_moment(cls, rows: int, coordinates: int) -> "Summed":
+        """Return a sum of products of so many coordinates, see `second_moments.SecondMoment`.
+
+        Proof of the depth of wide ones. LONG products in any order, then as many sums as LONG rows in a reference. ∎
+        """
+        if coordinates <= NARROW:
+            return cls.in_tree(rows)
+        return cls(rows, min(rows, LONG + blocks.rows_per_reference(coordinates) // LONG + 1 + 4))
 
     def error(self, norm: float) -> float:
         """Return 2.02(D + 5)u·b·norm, D the depth: a bound on the errors of two such sums of terms of that norm.
@@ -110,13 +135,15 @@ def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int,
     """Return 2C with its margin, for a sum of c_i ⊗ Mx_i over n rows that is computed as (Σc_i ⊗ x_i)Mᵀ.
 
     Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
-    The iterate and M are the same in both worlds: the exact sums move by 2C. The sums by blocks err by `Summed.error`,
-    and M makes that no longer. The last product errs by γ_d·‖M‖_F·nL ≤ γ_d√d·nL: 2.02d√d·u·nL for both. ∎
+    The iterate and M are the same in both worlds: the exact sums move by 2C. The sums err by `Summed.error`, and M
+    makes that no longer. The last product errs by γ_d·‖M‖_F·nL, of numbers of 64 bits, and is rounded, in both:
+    2.02(d√d·2⁻⁶⁴ + u)nL. ∎
 
     In `places` (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
     as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
     """
-    error = Summed.by_blocks(rows, places or dimension).error(largest) + 2.02 * dimension**1.5 * UNIT * rows * largest
+    summed = Summed.by_blocks(rows, places) if places else Summed.in_tree(rows)
+    error = summed.error(largest) + 2.02 * (dimension**1.5 * EXTENDED + UNIT) * rows * largest
     return (2 * clip + (2 if places else 1) * error) * ROOM
 
 

@@ -17,10 +17,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, RecursiveStages, silent
+from dbdp.learning.compiled import sums
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Linear, Objective, additive
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import Placed
+from dbdp.learning.second_moments import OtherCoordinates
 from dbdp.packing.memory import blocks_of_step, steps_that_fit
 from dbdp.packing.progress import fill
 from dbdp.packing.shuffle_options import KEY_BYTES
@@ -73,7 +75,7 @@ class PackedRows:
     packings: Sequence[Packing]
     layout: Layout  # how the rows are packed
     batch_blocks: int = 1  # blocks of each mini-batch of the last draw
-    matrix: np.ndarray | None = None  # the matrix of the last `transform`, shape (d, d); None since the last packing
+    moved: OtherCoordinates | None = None  # those of the last `transform`; None since the last packing
     placed: Placed | None = None  # of the last `transform` of rows in places
     tables: ExitStack = field(default_factory=ExitStack)  # drops the table of `copy`
     # A temporary table for a packed copy of all rows, from which several draws are made; None until one is needed.
@@ -140,19 +142,14 @@ class PackedRows:
     def gradient_sum(
         self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None
     ) -> np.ndarray:
-        """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`.
-
-        A score ⟨w, Mx⟩ is ⟨Mᵀw, x⟩, and a sum Σc ⊗ Mx is (Σc ⊗ x)Mᵀ: no row is moved.
-        """
+        """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`."""
         own = additive(objective, self.placed.rows_of) if self.placed else objective
         how = json.dumps(own.as_data()), float(clip)
-        if self.matrix is None:
+        if self.moved is None:
             call = "dbdp_internal.gradient_sum(block, $1, $2, $3)"
-            return np.frombuffer(self._part(batch).value(call, model.tobytes(), *how), "<f8")
-        moved = model.reshape(-1, len(self.matrix)) @ self.matrix
+            return _sum_of(self._part(batch).value(call, model.tobytes(), *how))
         call = "dbdp_internal.measured_gradient_sum(block, lengths, $1, $2, $3)"
-        gradients = np.frombuffer(self._part(batch).value(call, moved.tobytes(), *how), "<f8")
-        return (gradients.reshape(moved.shape) @ self.matrix.T).ravel()
+        return self.moved.gradients(_sum_of(self._part(batch).value(call, self.moved.models(model).tobytes(), *how)))
 
     def recursive_stages(
         self, objective: Linear, model: np.ndarray, centre: np.ndarray, how: RecursiveStages
@@ -170,31 +167,30 @@ class PackedRows:
     ) -> np.ndarray:
         """Return the sum of the rows' clipped losses for each of C models, shape (C,)."""
         how = json.dumps(objective.as_data()), float(limit)
-        losses = self._part(batch).value("dbdp_internal.loss_sum(block, $1, $2, $3)", models.tobytes(), *how)
-        return np.frombuffer(losses, "<f8")
+        return _sum_of(self._part(batch).value("dbdp_internal.loss_sum(block, $1, $2, $3)", models.tobytes(), *how))
 
     def second_moment(self) -> np.ndarray:
         """Return Σ xxᵀ over the rows, shape (d, d)."""
         total = self._part().value("dbdp_internal.second_moment(block, $1::pg_catalog.int4)", self.layout.dimension)
-        return np.frombuffer(total, "<f8").reshape(self.layout.dimension, -1)
+        return _sum_of(total).reshape(self.layout.dimension, -1)
 
     def joint_moment(self, labels: int, weight: float) -> np.ndarray:
         """Return Σ zzᵀ over z = (x, weight·y), the rows and their labels, shape (d + labels, d + labels)."""
         call = "dbdp_internal.joint_moment(block, $1::pg_catalog.int4, $2::pg_catalog.int4, $3)"
         total = self._part().value(call, self.layout.dimension, labels, weight)
-        return np.frombuffer(total, "<f8").reshape(self.layout.dimension + labels, -1)
+        return _sum_of(total).reshape(self.layout.dimension + labels, -1)
 
     def transform(self, matrix: np.ndarray, placed: Placed | None = None) -> None:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; store the lengths of these."""
         (rows,) = self.slices
         with rows.session.uncounted():
-            if self.matrix is None:  # the table may have been another group's
+            if self.moved is None:  # the table may have been another group's
                 rows.session.query(f"alter table {rows.table} add column if not exists lengths bytea")
                 rows.session.query(f"alter table {rows.table} alter column lengths set storage external")
             call = f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1, $2::pg_catalog.text)"
             factors = (matrix, None) if placed is None else (placed.factors, json.dumps(placed.rows_of.as_data()))
             rows.session.query(call, factors[0].tobytes(), factors[1])
-        self.matrix, self.placed = matrix, placed
+        self.moved, self.placed = OtherCoordinates(matrix), placed
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -222,14 +218,19 @@ class PackedRows:
     def _pack(self, options: dict[str, Any]) -> None:
         """Replace the content of the tables; several sessions see one snapshot."""
         first, *others = self.packings
-        if self.matrix is not None:
+        if self.moved is not None:
             first.session.query(f"alter table {first.table} drop column lengths")
-            self.matrix = self.placed = None
+            self.moved = self.placed = None
         if not others:
             first.fill(options)
             return
         with first.session.one_snapshot([packing.session for packing in self.packings]):
             side_by_side(Packing.fill, self.packings, [options] * len(self.packings))
+
+
+def _sum_of(total: bytes) -> np.ndarray:
+    """Return the sum that the state of an aggregate stands for, see `sums`."""
+    return sums.value(np.frombuffer(total, "<f8").reshape(2, -1))
 
 
 @contextmanager
@@ -254,7 +255,7 @@ def packed_rows(
 @contextmanager
 def _together(session: Session, dataset: RegisteredDataset, layout: Layout, progress: Progress) -> Iterator[PackedRows]:
     """Yield packed rows whose slices are one after the other in one table; each begins a new block."""
-    per_block = blocks.rows_per_block(layout.dimension)
+    per_block = blocks.rows_per_reference(layout.dimension)
     lasts = list(accumulate(-(-rows // per_block) for rows in layout.slices))
     cuts = list(accumulate(layout.slices))[:-1]
     with ExitStack() as tables:

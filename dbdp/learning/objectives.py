@@ -16,6 +16,7 @@ import numpy as np
 from dbdp.checks import whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
+from dbdp.learning.compiled.sums import outer_sum
 from dbdp.learning.losses import Loss, loss_with, of_class, softmax_losses, softmax_slopes
 from dbdp.learning.rows import placed
 from dbdp.learning.rows.column_blocks import RowBlocks, row_blocks_from
@@ -100,7 +101,7 @@ class Linear:
             total = total + _squares(features, lengths) * slopes[output] ** 2
         with np.errstate(divide="ignore"):
             slopes *= np.minimum(1.0, clip * SHRINK / np.sqrt(total))
-        return np.concatenate([slopes[k] @ features for k, (features, _) in enumerate(self._labelled(rows))])
+        return outer_sum(slopes.T, features).ravel()  # all classes have the same rows
 
     @flushed
     def loss_sums(self, models: np.ndarray, rows: np.ndarray, *, limit: float = math.inf) -> np.ndarray:
@@ -193,7 +194,7 @@ class Softmax:
         features, labels = self._labelled(rows)
         slopes = softmax_slopes(features @ model.reshape(self.outputs, -1).T, labels)
         slopes = kernels.valid_or_zero(slopes, labels != 0.0)
-        return (_clipped(slopes, _squares(features, lengths), clip).T @ features).ravel()
+        return outer_sum(_clipped(slopes, _squares(features, lengths), clip), features).ravel()
 
     def slopes(self, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Return the slopes of the losses in the scores, (n, K); any numbers where there is no label."""

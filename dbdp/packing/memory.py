@@ -29,8 +29,8 @@ def steps_bytes(steps: int, rows: int, dimension: int) -> int:
 
 
 def blocks_of_step(size: int, dimension: int) -> int:
-    """Return the number of blocks of each step, where every step begins a new block."""
-    return -(-size // blocks.rows_per_block(dimension))
+    """Return the number of blocks of each step of rows that are held, where every step begins a new block."""
+    return -(-size // blocks.rows_per_reference(dimension))
 
 
 def model_dimension(declaration: Declaration, projection: RandomProjection | None) -> int:

@@ -38,7 +38,7 @@ def shuffle_and_pack(session: SpiSession, dataset: RegisteredDataset, table: str
     """Fill `table` (block_no, block) with the dataset, or a share of it, in a secret order.
 
     With Poisson steps the blocks have `size` rows for each step, one step after the other; where the steps are apart,
-    each has the next `blocks_of_step` blocks; where they are together, one refers to all of them (`resident.steps`).
+    each has the next `blocks_of_step` blocks; where they are together, one refers to all of them, and to their ends.
     Within a step the rows are in no particular order.
     """
     packing = _packing(session, dataset, table, share)
@@ -292,10 +292,9 @@ class _Packing:
         """Yield the records to which the pieces of a table refer."""
         seen = 0
         for piece in self._session.cursor(query, *parameters):
-            count = resident.count(piece["block"])
-            chunk = resident.records(piece["block"], self._encoder.record_bytes, count)
-            yield seen, chunk.reshape(-1).view(np.uint8).data
-            seen += count
+            for chunk in resident.records(piece["block"], self._encoder.record_bytes):
+                yield seen, chunk.reshape(-1).view(np.uint8).data
+                seen += len(chunk)
 
     def _fits(self, rows: int) -> bool:
         return rows * self._row_bytes <= self._memory // 2

@@ -9,6 +9,7 @@ import secrets
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -81,28 +82,58 @@ def count(block: bytes) -> int:
     return int(last - first)
 
 
-def decode(block: bytes, dimension: int) -> np.ndarray:
-    """Return the rows of a block, or those that it refers to, shape (rows, stride); without a copy, but of a file."""
+@dataclass(frozen=True)
+class BlockRows:
+    """The rows of a block, or those that it refers to, which are read piece by piece."""
+
+    store: RecordsInMemory | RecordFile
+    first: int
+    count: int
+    dimension: int
+
+    @property
+    def pieces(self) -> list[slice]:
+        """Which rows of these are read together: at most a MiB, from a public place on."""
+        together = blocks.rows_per_block(self.dimension)
+        return [slice(first, min(first + together, self.count)) for first in range(0, self.count, together)]
+
+    @property
+    def ends(self) -> np.ndarray | None:
+        """After how many rows each Poisson step ends, if the rows are of such steps."""
+        return self.store.ends
+
+    def read(self, piece: slice) -> np.ndarray:
+        """Return the rows of a piece, shape (rows, stride); without a copy, but of a file."""
+        return self.store.read(self.first + piece.start, self.first + piece.stop).view(blocks.ELEMENT)
+
+
+def rows_of(block: bytes, dimension: int) -> BlockRows:
+    """Return the rows of a block; raise ValueError for what is no block, or refers to rows that are not held."""
     if not _refers(block):
-        return blocks.decode(block, dimension)
-    return records(block, blocks.row_bytes(dimension), blocks.rows_per_block(dimension)).view(blocks.ELEMENT)
-
-
-def steps(block: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the rows of Poisson steps that a block refers to, and after how many each step ends; or None."""
-    if not _refers(block) or (ends := _store(_REFERENCE.unpack(block)[1]).ends) is None:
-        return None
-    return records(block, blocks.row_bytes(dimension), count(block)).view(blocks.ELEMENT), ends
+        rows = blocks.decode(block, dimension)
+        return BlockRows(RecordsInMemory(rows), 0, len(rows), dimension)
+    store, first, last = _referred(block, blocks.row_bytes(dimension))
+    if store.ends is None and last - first > blocks.rows_per_reference(dimension):
+        raise ValueError(_NOT_HELD)
+    return BlockRows(store, first, last - first, dimension)
 
 
 def _refers(block: bytes) -> bool:
     return len(block) == _REFERENCE.size and block.startswith(_MAGIC)
 
 
-def records(block: bytes, width: int, most: int) -> np.ndarray:
-    """Return the records of `width` bytes, at most so many, that a reference stands for; as they are held."""
+def records(block: bytes, width: int) -> Iterator[np.ndarray]:
+    """Yield the records of `width` bytes that a reference stands for, some at a time; as they are held."""
+    store, first, last = _referred(block, width)
+    together = max(1, blocks.BLOCK_BYTES // width)
+    for begin in range(first, last, together):
+        yield store.read(begin, min(begin + together, last))
+
+
+def _referred(block: bytes, width: int) -> tuple[RecordsInMemory | RecordFile, int, int]:
+    """Return what holds the records of a reference, and which they are."""
     _, key, first, last = _REFERENCE.unpack(block)
     store = _store(key)
-    if store.width != width or not 0 <= first <= last <= min(len(store), first + most):
+    if store.width != width or not 0 <= first <= last <= len(store):
         raise ValueError(_NOT_HELD)
-    return store.read(first, last)
+    return store, first, last

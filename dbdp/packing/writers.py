@@ -96,7 +96,8 @@ class BlockWriter:
         self._rows, self._copy = rows, copy
         self._insert = f"insert into {table} (block_no, block) values ($1, $2)"
         self._number = self._written = self._begin = 0
-        self._dimension, self._block_rows = dimension, blocks.rows_per_block(dimension)
+        self._dimension = dimension
+        self._block_rows = blocks.rows_per_reference(dimension) if held else blocks.rows_per_block(dimension)
         self._cuts = list(reversed(cuts))
         self._open: list[bytes] = []
         self._file: RecordFile | None = None

@@ -40,9 +40,9 @@ def test_noise_on_sums_of_a_sample_does_not_grow(algorithm):
 )
 def test_a_sum_by_blocks_has_a_small_margin(bound, exact):
     """The control is a sum of as many rows one after the other."""
-    assert exact < bound(Summed.by_blocks(MANY, 20)) < 1.003 * exact
+    assert exact < bound(Summed.in_tree(MANY)) < 1.003 * exact
     assert bound(Summed.together(MANY)) > 2 * exact
 
 
 def test_a_sum_by_blocks_of_few_rows_is_one_in_any_order():
-    assert Summed.by_blocks(1000, 20) == Summed.together(1000)
+    assert Summed.in_tree(80) == Summed.by_blocks(80, 20) == Summed.together(80)

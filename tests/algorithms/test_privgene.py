@@ -248,7 +248,7 @@ def test_the_rounding_of_sums_and_penalties_is_covered():
     """privacy.md §14.2, §14.8: a sum of b losses errs by about bDu·limit (depth D), the penalty by u of itself."""
     models, rows = np.full((3, 4), 2.0), 10**6
     few, many = (sensitivity_among(fitness_for(Logistic()), models, count, count) for count in (1, rows))
-    assert many - few >= 2 * UNIT * rows * Summed.by_blocks(rows, 4).depth * 3.0
+    assert many - few >= 2 * UNIT * rows * Summed.in_tree(rows).depth * 3.0
     penalised = replace(fitness_for(Logistic()), regularisation=1.0)
     assert sensitivity_among(penalised, models, rows, rows) - many >= 2 * UNIT * rows * 8.0
 

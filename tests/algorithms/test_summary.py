@@ -29,7 +29,7 @@ def moment_with(records, labels, plan, others=40):
     features = random.normal(size=(others, plan.dimension)) / plan.dimension
     classes = random.integers(1, plan.labels + 1, others) if plan.labels > 1 else random.uniform(-1, 1, others)
     rows = RowsInMemory(np.vstack([features, records]), np.append(classes, labels)).all
-    return coordinates_of(second_moments.joint_moment(rows, plan.dimension, plan.labels, plan.weight))
+    return coordinates_of(second_moments.SecondMoment(plan.dimension, plan.labels, plan.weight).of_rows(rows))
 
 
 def bound_of(plan, moved):

@@ -135,7 +135,7 @@ def aggregated(database: Database, name: str) -> tuple[np.ndarray, SummaryPlan]:
 def test_orthogonal_records_attain_the_joint_moments_bound(database, neighbours):
     """(a, b, 1, y) = (1, 1, 1, 1) and (-1, -1, 1, 1) are orthogonal, and as long as a record can be."""
     (ahead, plan), (aside, _), (behind, _) = (aggregated(database, name) for name in ("ahead", "aside", "behind"))
-    bound = moment_sensitivity(Summed.together(ROWS), square=1 + plan.weight**2)
+    bound = moment_sensitivity(Summed.of_moment(ROWS, plan.coordinates), square=1 + plan.weight**2)
     assert 0.99999 < np.linalg.norm(ahead - aside) / bound <= 1
     assert np.linalg.norm(ahead - behind) < 0.99 * bound  # they differ in the products with the constant alone
     assert plan.noise.sensitivity >= bound
@@ -150,7 +150,7 @@ def test_the_aggregate_is_that_of_the_rows_in_memory(database, neighbours):
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ("3, 0, 0.5", "labels = 0 must be a whole number between 1 and 2048"),
+        ("3, -1, 0.5", "labels = -1 must be a whole number between 0 and 2048"),
         ("0, 1, 0.5", "dimension = 0 must be a whole number"),
         ("2000, 2000, 0.5", r"dimension \+ labels = 4000 must be a whole number between 1 and 2048"),
     ],
@@ -228,7 +228,7 @@ RUNS, BORDER = 2000, 0.65
 def statistics_of(record: list[float], label: float) -> np.ndarray:
     """How far releases are along the difference of two orthogonal records, in deviations from the middle."""
     rows = RowsInMemory(np.vstack([np.zeros((19, 2)), record]), np.append(np.zeros(19), label)).all
-    moment = second_moments.joint_moment(rows, 2, 1, AUDIT.weight)
+    moment = second_moments.SecondMoment(2, 1, AUDIT.weight).of_rows(rows)
     along = coordinates_of(np.outer(AHEAD, AHEAD) - np.outer(ASIDE, ASIDE))
     along /= np.linalg.norm(along)
     return np.array([AUDIT.release(moment) @ along for _ in range(RUNS)]) / AUDIT.noise.noise_scale

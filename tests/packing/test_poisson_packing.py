@@ -17,7 +17,7 @@ from shuffles import growth, multiset
 
 from dbdp.learning.rows import blocks
 from dbdp.packing import resident
-from dbdp.packing.memory import blocks_of_step, steps_that_fit
+from dbdp.packing.memory import steps_that_fit
 from dbdp.packing.packer import shuffle_and_pack
 from dbdp.packing.shuffle_options import Coding, Poisson, Share
 from dbdp.privacy import shuffling
@@ -213,11 +213,11 @@ def test_each_step_has_the_rows_that_were_drawn_for_it(connection, numbered, way
 def held_steps(connection: psycopg.Connection, together: int) -> list[np.ndarray]:
     """The rows of each step that this process holds, without what fills them; what shows is their public number."""
     ((number, block),) = connection.execute("select block_no, block from packed").fetchall()
-    steps = resident.steps(block, 1)
+    held = resident.rows_of(block, 1)
+    rows, ends = held.read(slice(0, held.count)), held.ends
     resident.forget("packed")
     assert number == 0
-    assert steps is not None
-    rows, ends = steps
+    assert ends is not None
     assert len(rows) == together
     assert not (ends % GROUP).any()
     assert not rows[ends[-1] :].any()
@@ -274,7 +274,7 @@ def test_steps_without_a_row_are_as_long_as_others(connection, numbered):
 def test_steps_apart_have_blocks_of_their_own(connection, numbered, count, steps):
     name = numbered(count)
     result = packed(connection, name, poisson={"probability": 1.0, "steps": steps, "size": count, "apart": True})
-    of_step = blocks_of_step(count, 1)
+    of_step = -(-count // IN_BLOCK)
     assert len(result) == of_step * steps
     for first in range(0, len(result), of_step):
         rows = np.concatenate([rows for _, rows in result[first : first + of_step]])

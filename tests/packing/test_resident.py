@@ -74,7 +74,7 @@ def test_an_epoch_over_held_rows_is_that_over_written_ones(connection, name, cut
     options = {"key": os.urandom(32).hex(), "cuts": cuts}
     written = fill(connection, name, "written", **options)
     referring = fill(connection, name, "referring", **options, held=True)
-    assert len(referring) == len(written) > 1
+    assert (len(written) > 1, len(referring)) == (True, 1 + len(cuts))
     assert {len(block) for block in referring} == {36}
     assert bytes_held(connection) == sum(map(len, written))
     models = [connection.execute(EPOCH.format(table), (initial(),)).fetchone() for table in ("written", "referring")]
@@ -107,7 +107,7 @@ def forged(block: bytes) -> Iterator[bytes]:
     magic, key, first, last = struct.unpack("<4s16sqq", block)
     for other in (secrets.token_bytes(16), bytes(16), key[::-1]):
         yield struct.pack("<4s16sqq", magic, other, first, last)
-    for ends in ((-1, 1), (0, ROWS + 1), (5, 4), (ROWS, ROWS + 1), (-(2**63), 2**63 - 1), (0, 2**63 - 1), (0, 40_000)):
+    for ends in ((-1, 1), (0, ROWS + 1), (5, 4), (ROWS, ROWS + 1), (-(2**63), 2**63 - 1), (0, 2**63 - 1)):
         yield struct.pack("<4s16sqq", magic, key, *ends)
     yield b"dbh2" + block[4:]
     yield block + bytes(4)

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 
-from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning import kernels, noisy
 from dbdp.learning.counts import tallies
 from dbdp.learning.objectives import additive
 from dbdp.learning.rows import blocks, placed
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE
 from dbdp.learning.rows.encoding import pack
+from dbdp.learning.second_moments import OtherCoordinates, SecondMoment
 from dbdp.privacy.noise import streams
 
 
@@ -71,7 +72,7 @@ class RowsInMemory:
 
     def second_moment(self):
         self.reads.append("second_moment")
-        return second_moments.second_moment(self.packed, self.dimension)
+        return SecondMoment(self.dimension).of_rows(self.packed)
 
     def transform(self, matrix, placed=None):
         assert placed is None
@@ -107,18 +108,18 @@ class RowsInPlaces(RowsInMemory):
         self.all = self.packed = blocks.encode(
             places_of(features, rows_of) * valid[:, None], np.where(valid, labels, 0)
         )
-        self.matrix = self.rows_of = self.lengths = None
+        self.moved = self.rows_of = self.lengths = None
 
     def transform(self, matrix, placed_by):
         self.reads.append("transform")
-        self.matrix, self.rows_of = matrix, placed_by.rows_of
+        self.moved, self.rows_of = OtherCoordinates(matrix), placed_by.rows_of
         self.lengths = placed.lengths(self.packed, placed_by.factors, placed_by.rows_of)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.reads.append("gradient_sum")
-        moved = (model.reshape(-1, len(self.matrix)) @ self.matrix).ravel()
-        sums = additive(objective, self.rows_of).gradient_sum(moved, self.packed, clip=clip, lengths=self.lengths)
-        return (sums.reshape(-1, len(self.matrix)) @ self.matrix.T).ravel()
+        how = {"clip": clip, "lengths": self.lengths}
+        model = self.moved.models(model).ravel()
+        return self.moved.gradients(additive(objective, self.rows_of).gradient_sum(model, self.packed, **how))
 
 
 def rows_for(release_plan, features, labels):

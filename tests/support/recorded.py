@@ -61,8 +61,8 @@ def train_on_record(name: str, request: str) -> str:
         query = f"select block from {self.table} order by block_no"
         blocks, poisson, ends = [row["block"] for row in session.query(query)], how.get("poisson", {}), None
         if poisson.get("together"):
-            record, ends = resident.steps(blocks[0], plan.layout.dimension)
-            blocks, ends = [record[at : at + 1000].tobytes() for at in range(0, len(record), 1000)], ends.tolist()
+            held = resident.rows_of(blocks[0], plan.layout.dimension)
+            blocks, ends = [held.read(piece).tobytes() for piece in held.pieces], held.ends.tolist()
         elif poisson:
             ends = [poisson["size"] * (step + 1) for step in range(poisson["steps"])]
         packed.append([ends, [block.hex() for block in blocks]])

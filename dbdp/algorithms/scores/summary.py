@@ -59,7 +59,7 @@ class SummaryPlan:
     def noise(self) -> Gaussian:
         """The noise of each coordinate of the second moment."""
         square = 1 + self.weight**2
-        summed = Summed.by_blocks(self.rows, self.dimension)
+        summed = Summed.of_moment(self.rows, self.coordinates)
         return moment_noise(summed, self.coordinates, self.multiplier, square=square, moved=self.moved)
 
     @property

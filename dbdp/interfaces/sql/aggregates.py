@@ -4,38 +4,46 @@ This module is imported in the server's hot path: the standard library and NumPy
 limits BLAS to one thread before NumPy is loaded.
 """
 
-from dbdp.interfaces.sql.boundary import pause  # isort: split
+from dbdp.interfaces.sql.boundary import pause, session  # isort: split
 
 import json
 import math
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dbdp import checks
 from dbdp.algorithms.scores.score_bins import MOST_BINS
 from dbdp.learning import kernels, noisy, second_moments
+from dbdp.learning.compiled import sums
 from dbdp.learning.counts import tallies
 from dbdp.learning.counts.tallies import Labels
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
-from dbdp.learning.rows import blocks, placed
+from dbdp.learning.rows import placed
 from dbdp.learning.rows.column_blocks import row_blocks_from
+from dbdp.learning.second_moments import SecondMoment, lengths_by
 from dbdp.learning.state import State
 from dbdp.packing import resident
 from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
+from dbdp.sessions.inside import parallel
 
-_BLOCKS = 8  # of rows that are held, trained on between two pauses: about a millisecond
+_LEAST_TASK = 4  # pieces that a thread takes together: a millisecond or two
+_SUMS = 1 << 21  # numbers of the sums of all tasks together
 _LONG = 1 << 18  # parameters of a model whose noise takes as long; that of fewer is drawn so many numbers at a time
 
 
 def sgd_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """Update each of the models by the mini-batches of one block."""
     states = State.decode_each(initial if state is None else state)
-    rows = resident.decode(block, states[0].dimension)
-    return b"".join(each.encode() for each in kernels.transition_of_each(states, rows))
+    rows = resident.rows_of(block, states[0].dimension)
+    for piece in rows.pieces:
+        pause()
+        states = kernels.transition_of_each(states, rows.read(piece))
+    return b"".join(each.encode() for each in states)
 
 
 def sgd_terminate(state: bytes | None) -> bytes | None:
@@ -46,18 +54,15 @@ def sgd_terminate(state: bytes | None) -> bytes | None:
 def noisy_transition(state: bytes | None, block: bytes, initial: bytes) -> bytes:
     """Update the model by the noisy updates of one block; the noise's key exists in this call only."""
     current = NoisyState.decode(initial if state is None else state)
-    inputs = current.training.objective.inputs
-    steps = resident.steps(block, inputs)
-    if steps is None:
-        return noisy.transition(current, resident.decode(block, inputs), draw=_draw).encode()
-    rows, ends = steps
-    together, done = _BLOCKS * blocks.rows_per_block(inputs), 0
-    for first in range(0, len(rows), together):
+    rows = resident.rows_of(block, current.training.objective.inputs)
+    ends, done = rows.ends, 0
+    for piece in rows.pieces:
         pause()
-        ended = int(np.searchsorted(ends, first + together, side="right"))
-        piece = rows[first : first + together]
-        current = noisy.transition(current, piece, draw=_draw, ends=ends[done:ended] - first)
-        done = ended
+        ended = None
+        if ends is not None:
+            last = int(np.searchsorted(ends, piece.stop, side="right"))
+            ended, done = ends[done:last] - piece.start, last
+        current = noisy.transition(current, rows.read(piece), draw=_draw, ends=ended)
     return current.encode()
 
 
@@ -76,13 +81,52 @@ def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
     return streams.draw(law, steps, updates, parameters)
 
 
+Piece = tuple[np.ndarray, slice]  # rows of a block, and which they are
+Result = TypeVar("Result")
+
+
+def _of_tasks(block: bytes, inputs: int, size: int, task: Callable[[Iterator[Piece]], Result]) -> list[Result]:
+    """Return what a task makes of each few pieces of a block's rows, in their order, computed in threads.
+
+    How many pieces a task has depends on public sizes, such as that of a result, and never on the threads. So no bit of
+    a sum depends on their number.
+    """
+    rows = resident.rows_of(block, inputs)
+    pieces = rows.pieces
+    together = max(_LEAST_TASK, -(-len(pieces) * size // _SUMS))
+
+    def run(number: int) -> Result:
+        own = pieces[number * together : (number + 1) * together]
+        return task((rows.read(piece), piece) for piece in own)
+
+    return parallel.each(session, run, -(-len(pieces) // together))
+
+
+def _sum(total: bytes | None, block: bytes, inputs: int, size: int, of_piece: Callable[..., np.ndarray]) -> bytes:
+    """Add sums over the rows of one block, each of so many numbers, to a total of `sums`."""
+    added = _total(total, size)
+    for part, errors in _of_tasks(
+        block, inputs, size, lambda pieces: sums.total_of((of_piece(*piece) for piece in pieces), (size,))
+    ):
+        added = sums.with_part(sums.with_part(added, part), errors)
+    return added.tobytes()
+
+
+def _total(encoded: bytes | None, size: int) -> np.ndarray:
+    """Return a total of so many numbers, (2, size): the state of an aggregate, or one of nothing."""
+    if encoded is None:
+        return np.zeros((2, size))
+    if len(encoded) != 16 * size:
+        raise ValueError(f"a total of {len(encoded)} bytes does not have the {size} numbers of these sums")
+    return np.frombuffer(encoded, "<f8").reshape(2, size)
+
+
 def gradient_transition(total: bytes | None, block: bytes, model: bytes, objective: str, clip: float) -> bytes:
     """Add the clipped gradients of the rows of one block."""
     parsed, vector = objective_from(objective), np.frombuffer(model, "<f8")
     if len(vector) != parsed.parameters:
         raise ValueError(f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; pass as many")
-    gradients = parsed.gradient_sum(vector, resident.decode(block, parsed.inputs), clip=clip)
-    return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
+    return _sum(total, block, parsed.inputs, len(vector), lambda rows, _: parsed.gradient_sum(vector, rows, clip=clip))
 
 
 def measured_gradient_transition(
@@ -92,37 +136,48 @@ def measured_gradient_transition(
     parsed, vector, bounds = objective_from(objective), np.frombuffer(model, "<f8"), np.frombuffer(lengths, "<f4")
     if not isinstance(parsed, (Linear, Softmax, Additive)):
         raise ValueError("a network has no gradients in other coordinates; choose a linear objective")
-    rows = resident.decode(block, parsed.inputs)
-    if len(vector) != parsed.parameters or len(bounds) != len(rows):
+    count = resident.rows_of(block, parsed.inputs).count
+    if len(vector) != parsed.parameters or len(bounds) != count:
         raise ValueError(
-            f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; the block has {len(rows)} "
+            f"the model has {len(vector)} numbers, and its objective {parsed.parameters}; the block has {count} "
             f"rows, and {len(bounds)} lengths; pass as many"
         )
-    gradients = parsed.gradient_sum(vector, rows, clip=clip, lengths=bounds)
-    return (gradients if total is None else np.frombuffer(total, "<f8") + gradients).tobytes()
+
+    def of_rows(rows: np.ndarray, piece: slice) -> np.ndarray:
+        return parsed.gradient_sum(vector, rows, clip=clip, lengths=bounds[piece])
+
+    return _sum(total, block, parsed.inputs, len(vector), of_rows)
 
 
 def loss_transition(totals: bytes | None, block: bytes, models: bytes, objective: str, limit: float) -> bytes:
     """Add the clipped losses of the rows of one block, for each of several models."""
     parsed = objective_from(objective)
     candidates = np.frombuffer(models, "<f8").reshape(-1, parsed.parameters)
-    losses = parsed.loss_sums(candidates, resident.decode(block, parsed.inputs), limit=limit)
-    return (losses if totals is None else np.frombuffer(totals, "<f8") + losses).tobytes()
+    return _sum(
+        totals,
+        block,
+        parsed.inputs,
+        len(candidates),
+        lambda rows, _: parsed.loss_sums(candidates, rows, limit=limit),
+    )
 
 
 def second_moment_transition(total: bytes | None, block: bytes, dimension: int) -> bytes:
     """One block: add the products of all pairs of coordinates of each of its rows."""
-    checks.whole("dimension", dimension, 1, second_moments.MOST_DIMENSION)
-    moment = second_moments.second_moment(resident.decode(block, dimension), dimension)
-    return (moment if total is None else _square(total, dimension) + moment).tobytes()
+    return joint_moment_transition(total, block, dimension, 0, 0.0)
 
 
 def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, labels: int, weight: float) -> bytes:
     """One block: add the products of all pairs of coordinates of each of its rows with its label."""
-    for name, value in (("dimension", dimension), ("labels", labels), ("dimension + labels", dimension + labels)):
-        checks.whole(name, value, 1, second_moments.MOST_DIMENSION)
-    moment = second_moments.joint_moment(resident.decode(block, dimension), dimension, labels, weight)
-    return (moment if total is None else _square(total, dimension + labels) + moment).tobytes()
+    checks.whole("labels", labels, 0, second_moments.MOST_DIMENSION)
+    for name, number in (("dimension", dimension), ("dimension + labels", dimension + labels)):
+        checks.whole(name, number, 1, second_moments.MOST_DIMENSION)
+    moment = SecondMoment(dimension, labels, weight)
+    if moment.size <= second_moments.NARROW:
+        return _sum(total, block, dimension, moment.size**2, lambda rows, _: moment.of_rows(rows).ravel())
+    rows = resident.rows_of(block, dimension)
+    part = moment.in_strips(rows.read, rows.count, partial(parallel.each, session))
+    return sums.with_part(_total(total, moment.size**2), part.ravel()).tobytes()
 
 
 def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
@@ -130,40 +185,45 @@ def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
     if row_blocks is not None:
         rows_of = row_blocks_from(**json.loads(row_blocks))
         factors = np.frombuffer(matrix, "<f8").reshape(-1, rows_of.dimension)
-        return placed.lengths(resident.decode(block, rows_of.places), factors, rows_of).tobytes()
+        return _of_rows(block, rows_of.places, lambda rows: placed.lengths(rows, factors, rows_of))
     dimension = math.isqrt(len(matrix) // 8)
     checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
-    return second_moments.lengths(resident.decode(block, dimension), _square(matrix, dimension)).tobytes()
-
-
-def _square(matrix: bytes, dimension: int) -> np.ndarray:
-    """Return a matrix, shape (dimension, dimension)."""
     if len(matrix) != 8 * dimension**2:
         raise ValueError(f"{len(matrix)} bytes are not a matrix of {dimension} by {dimension} numbers of 8 bytes")
-    return np.frombuffer(matrix, "<f8").reshape(dimension, dimension)
+    square = np.frombuffer(matrix, "<f8").reshape(dimension, dimension)
+    return _of_rows(block, dimension, lengths_by(square))
+
+
+def _of_rows(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], np.ndarray]) -> bytes:
+    """Return numbers for each row of one block."""
+    return b"".join(_of_tasks(block, inputs, 1, lambda pieces: b"".join(of_rows(rows).tobytes() for rows, _ in pieces)))
 
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
     """Add the numbers of rows of each label in one block."""
     checks.whole("classes", classes, 1, MAX_CLASSES)
-    rows = resident.decode(block, dimension)
-    of_block = Labels(classes)(rows[:, :0], rows[:, -1]).tolist()
-    return [one + other for one, other in zip(counts or [0] * len(of_block), of_block, strict=True)]
+    found = _counted(block, dimension, lambda rows: Labels(classes)(rows[:, :0], rows[:, -1]))
+    return (found if counts is None else found + np.array(counts)).tolist()
 
 
 def count_errors_transition(errors: int, block: bytes, models: bytes, outputs: int) -> int:
     """Add the number of rows of one block that the models classify wrongly."""
     checks.whole("outputs", outputs, 1, MAX_CLASSES)
     vectors = np.frombuffer(models, "<f8").reshape(outputs, -1)
-    return errors + kernels.count_errors(vectors, resident.decode(block, vectors.shape[1]))
+    return errors + int(_counted(block, vectors.shape[1], lambda rows: kernels.count_errors(vectors, rows)))
 
 
 def tally_transition(counts: bytes | None, block: bytes, models: bytes, description: str) -> bytes:
     """Add the tally of one block, by its rows' labels and the models' scores, to the counts so far."""
-    parsed = _parsed(description)
-    vectors, rows = np.frombuffer(models, "<f8"), resident.decode(block, parsed["dimension"])
-    added = tallies.tally_of_rows(vectors, rows, parsed)
+    parsed, vectors = _parsed(description), np.frombuffer(models, "<f8")
+    added = _counted(block, parsed["dimension"], lambda rows: tallies.tally_of_rows(vectors, rows, parsed))
     return (added if counts is None else np.frombuffer(counts, "<i8") + added).tobytes()
+
+
+def _counted(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], Any]) -> Any:
+    """Return the sum of whole numbers over the rows of one block."""
+    counted = _of_tasks(block, inputs, 1, lambda pieces: np.sum([of_rows(rows) for rows, _ in pieces], axis=0))
+    return np.sum(counted, axis=0, dtype=np.int64)
 
 
 @lru_cache(maxsize=8)

@@ -48,7 +48,7 @@ from dbdp.registry.registration import Registration
 from dbdp.registry.spending import budgets, identities, ledger, rights
 from dbdp.registry.tables import reading, records
 from dbdp.sessions.errors import PUBLIC_SQLSTATE
-from dbdp.sessions.inside import guarded_reads
+from dbdp.sessions.inside import guarded_reads, parallel
 
 
 @interface()
@@ -234,6 +234,7 @@ def shuffle(name: str, table: str, options: str) -> None:
 def check_room(rows: int, dimension: int, staged: int, sessions: int) -> None:
     """dbdp_internal.check_room, of the caller's session."""
     check_not_null(rows=rows, dimension=dimension, staged=staged, sessions=sessions)
+    parallel.threads_of(session)  # refuses a wrong setting
     if record_store.planned():
         gc.collect()  # a cancel may have left a file open that nobody uses
     room.check(session, rows, dimension, staged, sessions, (resident.size(), record_store.planned()))

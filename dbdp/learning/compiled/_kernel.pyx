@@ -18,10 +18,11 @@ cdef extern from "_places.h" nogil:
     const long MANY
     void sgd_add_gradients_of_each(const sgd_training *t, const float *row, long count, long several, double *features,
                                    const double *models, double *gradients, long stride)
-    void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model,
-                          double *gradient, long stride)
-    void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates,
-                        long stride, double most, double *sums, double *columns)
+    const long LEVELS
+    void sgd_sum_gradients(const sgd_training *t, const float *row, const float *lengths, long count,
+                           const double *model, double *tree, long stride)
+    void sgd_sum_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates,
+                        long stride, double most, double *tree, double *columns)
     void unpack_rows(const float *row, long count, long dimension, long stride, double *features, double *labels,
                      unsigned char *valid)
     void sgd_update(const sgd_training *t, double *model, double *gradient, double *sum, long stride, double step,
@@ -203,14 +204,13 @@ def gradient_sum(loss, long target, const double[::1] model, const float[:, ::1]
     if lengths is not None and lengths.shape[0] != count:
         raise ValueError(f"{len(lengths)} lengths do not fit {count} rows")
     cdef sgd_training how = _of_loss(loss, target, clip, 1, 0, INFINITY)
-    cdef double[:, ::1] wide = _aligned(stride)
+    cdef double[:, ::1] wide = _aligned(stride, 1 + LEVELS)
+    cdef const float *measured = NULL
     wide[0, :dimension] = model
-    if count and lengths is not None:
+    if count:
+        measured = NULL if lengths is None else &lengths[0]
         with nogil:
-            sgd_add_measured(&how, &rows[0, 0], &lengths[0], count, &wide[0, 0], &wide[1, 0], stride)
-    elif count:
-        with nogil:
-            sgd_add_gradients(&how, &rows[0, 0], count, &wide[0, 0], &wide[1, 0], stride)
+            sgd_sum_gradients(&how, &rows[0, 0], measured, count, &wide[0, 0], &wide[1, 0], stride)
     return np.array(wide[1, :dimension])
 
 
@@ -220,14 +220,13 @@ def loss_sums(loss, long target, const double[:, ::1] models, const float[:, ::1
     if dimension > stride - 1 or stride % 8:
         raise ValueError(f"rows of {stride} places and models of {dimension} coordinates do not fit each other")
     cdef sgd_training how = _of_loss(loss, target, INFINITY, 1, 0, INFINITY)
-    cdef double[:, ::1] wide = np.zeros((candidates, stride))
-    cdef double[::1] sums = np.zeros(candidates), columns = np.empty(8 * stride)
+    cdef double[:, ::1] wide = np.zeros((candidates, stride)), tree = np.zeros((LEVELS, candidates))
+    cdef double[::1] columns = np.empty(8 * stride)
     wide[:, :dimension] = models
     if count and candidates:
         with nogil:
-            sgd_add_losses(&how, &rows[0, 0], count, &wide[0, 0], candidates, stride, most, &sums[0],
-                           &columns[0])
-    return np.asarray(sums)
+            sgd_sum_losses(&how, &rows[0, 0], count, &wide[0, 0], candidates, stride, most, &tree[0, 0], &columns[0])
+    return np.array(tree[0])
 
 
 def recursive_steps(loss, long target, double[::1] model, double[::1] direction, const float[:, ::1] rows, double step,

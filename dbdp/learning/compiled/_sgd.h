@@ -261,6 +261,42 @@ CLONED void sgd_add_measured(const sgd_training *t, const float *row, const floa
   for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
 }
 
+/* Sums over rows as a tree: pieces of PIECE rows, pairs of these, pairs of pairs, … Level 0 of a tree (LEVELS × width) is the
+ * sum of a piece, and level i that of 2^(i-1) pieces. So a term passes through at most PIECE + 2 log2(pieces) additions. */
+#define PIECE 64
+#define LEVELS 48
+INLINED void add_level(double *sum, const double *level, long width) {
+  for (long i = 0; i < width; i++) sum[i] += level[i];
+}
+
+/* Move the sum of a piece, of which so many came before, to the level that it completes. */
+INLINED void end_piece(double *tree, long width, long before) {
+  double *level = tree + width;
+  for (; before & 1; before >>= 1, level += width) add_level(tree, level, width);
+  memcpy(level, tree, width * sizeof(double));
+  memset(tree, 0, width * sizeof(double));
+}
+
+/* Add the levels up in level 0. */
+INLINED void end_tree(double *tree, long width, long pieces) {
+  for (double *level = tree + width; pieces; pieces >>= 1, level += width)
+    if (pieces & 1) add_level(tree, level, width);
+}
+
+/* The sum of the gradients of `count` rows, in level 0 of a tree of zeros; of rows of these lengths, if they are given. */
+static void sgd_sum_gradients(const sgd_training *t, const float *row, const float *lengths, long count, const double *model, double *tree, long stride) {
+  long pieces = 0;
+  for (; count > 0; count -= PIECE, row += PIECE * stride, pieces++) {
+    long here = count < PIECE ? count : PIECE;
+    if (lengths)
+      sgd_add_measured(t, row, lengths + pieces * PIECE, here, model, tree, stride);
+    else
+      sgd_add_gradients(t, row, here, model, tree, stride);
+    end_piece(tree, stride, pieces);
+  }
+  end_tree(tree, stride, pieces);
+}
+
 /* Up to MANY rows as doubles, their labels' places 0, for several models: zeros of an invalid one. */
 #define MANY 8
 typedef struct {
@@ -438,6 +474,16 @@ INLINED void add_group_losses(const sgd_training *t, const float *row, const dou
 CLONED void sgd_add_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *sums, double *columns) {
   for (; count >= LANES; count -= LANES, row += LANES * stride) add_group_losses(t, row, models, candidates, stride, most, sums, columns, LANES);
   if (count > 0) add_group_losses(t, row, models, candidates, stride, most, sums, columns, count);
+}
+
+/* The same sums, in level 0 of a tree of zeros (LEVELS × candidates). */
+static void sgd_sum_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates, long stride, double most, double *tree, double *columns) {
+  long pieces = 0;
+  for (; count > 0; count -= PIECE, row += PIECE * stride, pieces++) {
+    sgd_add_losses(t, row, count < PIECE ? count : PIECE, models, candidates, stride, most, tree, columns);
+    end_piece(tree, candidates, pieces);
+  }
+  end_tree(tree, candidates, pieces);
 }
 
 /* Features (count × dimension) and labels of packed rows as doubles; zeros, and 0 in `valid`, for an invalid row. */

@@ -11,6 +11,7 @@ from dbdp.checks import is_whole
 
 LANES = 8  # float64 numbers of one vector register of 512 bits
 BLOCK_BYTES = 1 << 20  # one call into Python for each MiB: its cost is negligible, and the block stays in cache
+REFERRED = 256  # blocks of rows that a backend holds, to which one value of a table refers
 ELEMENT = np.dtype("<f4")
 Raw = bytes | memoryview  # raw records, one after the other
 
@@ -30,6 +31,11 @@ def row_bytes(dimension: int) -> int:
 def rows_per_block(dimension: int) -> int:
     """Return how many rows one block holds."""
     return max(1, BLOCK_BYTES // row_bytes(dimension))
+
+
+def rows_per_reference(dimension: int) -> int:
+    """Return how many rows that a backend holds one value refers to."""
+    return REFERRED * rows_per_block(dimension)
 
 
 def decode(block: bytes | np.ndarray, dimension: int) -> np.ndarray:

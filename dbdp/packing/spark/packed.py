@@ -18,13 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from dbdp.algorithms.rows import Layout, Progress, silent
-from dbdp.learning import kernels, second_moments
+from dbdp.learning import kernels
 from dbdp.learning.counts import tallies
 from dbdp.learning.objectives import Objective, additive, objective_from
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import Placed
 from dbdp.learning.rows.encoding import Encoder, RandomProjection
 from dbdp.learning.rows.placed_encoding import in_places
+from dbdp.learning.second_moments import OtherCoordinates, SecondMoment
 from dbdp.learning.state import State
 from dbdp.packing.shuffle_options import KEY_BYTES, Coding
 from dbdp.packing.spark import workers
@@ -110,11 +111,10 @@ class SparkRows:
         """Return the sum of the rows' clipped gradients, shape (P,), in the coordinates of the last `transform`."""
         if self._measured is None:
             return self.sum_of(partial(_gradient, json.dumps(objective.as_data()), model, clip))
-        frame, matrix, placed = self._measured
-        moved = model.reshape(-1, len(matrix)) @ matrix
+        frame, moved, placed = self._measured
         how = json.dumps((additive(objective, placed.rows_of) if placed else objective).as_data())
-        gradients = self.sum_of(partial(_gradient, how, moved.ravel(), clip), frame=frame)
-        return (gradients.reshape(moved.shape) @ matrix.T).ravel()
+        of_piece = partial(_gradient, how, moved.models(model).ravel(), clip)
+        return moved.gradients(self.sum_of(of_piece, frame=frame))
 
     def loss_sums(
         self, objective: Objective, models: np.ndarray, *, limit: float, batch: int | None = None
@@ -136,7 +136,7 @@ class SparkRows:
         """Sum gradients at matrix·x for each packed row x until they are packed anew; keep the lengths of these."""
         measure = workers.Measure(matrix, self._pad, placed)
         with_lengths = self.blocks(self._pieces()).mapInArrow(measure.__call__, workers.MEASURED)
-        self._measured = self._keep(with_lengths), matrix, placed
+        self._measured = self._keep(with_lengths), OtherCoordinates(matrix), placed
 
     def label_counts(self, classes: int) -> np.ndarray:
         """Return how many rows have each label, shape (max(2, classes),)."""
@@ -275,11 +275,11 @@ def _losses(objective: str, models: np.ndarray, limit: float, piece: Piece) -> n
 
 
 def _second_moment(dimension: int, piece: Piece) -> np.ndarray:
-    return second_moments.second_moment(piece.rows, dimension)
+    return SecondMoment(dimension).of_rows(piece.rows)
 
 
 def _joint_moment(dimension: int, labels: int, weight: float, piece: Piece) -> np.ndarray:
-    return second_moments.joint_moment(piece.rows, dimension, labels, weight)
+    return SecondMoment(dimension, labels, weight).of_rows(piece.rows)
 
 
 def _label_counts(classes: int, piece: Piece) -> np.ndarray:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import dbdp
 from dbdp.learning import kernels
+from dbdp.learning.compiled.sums import total_of, value, with_part
 from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import Placed
 from dbdp.learning.rows.encoding import HEADER_BYTES, NO_ARRAY, Encoder, record_layout
@@ -216,7 +217,7 @@ class Measure:
         from dbdp.learning.rows import placed
 
         if self.placed is None:
-            return second_moments.lengths(blocks.decode(block, len(self.matrix)), self.matrix).tobytes()
+            return second_moments.lengths_by(self.matrix)(blocks.decode(block, len(self.matrix))).tobytes()
         rows_of = self.placed.rows_of
         return placed.lengths(blocks.decode(block, rows_of.places), self.placed.factors, rows_of).tobytes()
 
@@ -292,16 +293,10 @@ class Add:
 
 
 def added(sums: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of arrays in their order, with the errors of the additions added at the end (Neumaier)."""
+    """Return the sum of arrays in their order; of floats with what the additions err by."""
     if sums[0].dtype.kind == "i":
         return np.sum(sums, axis=0)
-    total, errors = np.zeros_like(sums[0]), np.zeros_like(sums[0])
-    for each in sums:
-        moved = total + each
-        larger, smaller = (np.where(np.abs(total) >= np.abs(each), *pair) for pair in ((total, each), (each, total)))
-        errors += (larger - moved) + smaller
-        total = moved
-    return total + errors
+    return value(total_of(sums, sums[0].shape))
 
 
 class _Cursor:
@@ -369,8 +364,11 @@ class Sum:
         """Return the sum's bytes, block by block in order."""
         total: np.ndarray | None = None
         for piece in pieces:
-            value = np.asarray(self.of_block(piece))
-            total = value if total is None else total + value
+            found = np.asarray(self.of_block(piece))
+            if found.dtype.kind == "i":
+                total = found if total is None else total + found
+            else:
+                total = with_part(np.zeros((2, *found.shape)) if total is None else total, found)
         if total is None:
             raise PublicError(INCOMPLETE)
-        return total.tobytes()
+        return (total if total.dtype.kind == "i" else value(total)).tobytes()

@@ -158,14 +158,14 @@ def test_sums_are_over_rows_of_slices_and_coordinates(
     with packed(spark, folder) as rows:
         assert np.array_equal(rows.label_counts(1), np.bincount(np.array(labels) == 1))
         near(rows.gradient_sum(objective, model, clip=0.3), objective.gradient_sum(model, everything, clip=0.3))
-        near(rows.second_moment(), second_moments.second_moment(everything, sparks.LENGTH))
-        near(rows.joint_moment(1, 0.5), second_moments.joint_moment(everything, sparks.LENGTH, 1, 0.5))
+        near(rows.second_moment(), second_moments.SecondMoment(sparks.LENGTH).of_rows(everything))
+        near(rows.joint_moment(1, 0.5), second_moments.SecondMoment(sparks.LENGTH, 1, 0.5).of_rows(everything))
         losses = rows.loss_sums(objective, model[None], limit=np.inf)
         near(losses, objective.loss_sums(model[None], everything))
         second = everything[SLICES[0] : sum(SLICES[:2])]
         assert rows.slice(1).errors(model[None]) == kernels.count_errors(model[None], second)
         rows.transform(matrix)
-        lengths = second_moments.lengths(everything, matrix)
+        lengths = second_moments.lengths_by(matrix)(everything)
         expected = objective.gradient_sum(matrix.T @ model, everything, clip=0.3, lengths=lengths)
         near(rows.gradient_sum(objective, model, clip=0.3), matrix @ expected)
 

@@ -141,7 +141,7 @@ class AgdDescent:
     @property
     def summed(self) -> noisy_sums.Summed:
         """How the sums of an access are computed."""
-        return noisy_sums.Summed.by_blocks(self.samples.size, self.objective.inputs)
+        return noisy_sums.Summed.of_objective(self.samples.size, self.objective)
 
     def noise(self, model: np.ndarray, rho: float) -> Gaussian:
         """Return the noise of a measurement at a model."""

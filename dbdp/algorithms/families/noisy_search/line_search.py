@@ -152,7 +152,7 @@ class SearchDescent:
     @property
     def summed(self) -> Summed:
         """How the sums of an access are computed."""
-        return Summed.by_blocks(self.packed, self.objective.inputs)
+        return Summed.of_objective(self.packed, self.objective)
 
     def noise(self, model: np.ndarray, clip: float, multiplier: float) -> Gaussian:
         """Return the noise of a sum of gradients at a model, each of norm at most `clip`."""

@@ -79,7 +79,7 @@ class AcceleratedDescent:
         D' ≤ (r/λ)E + 14uL/λ: 2E/λ + 34(1 + c/λ)uL/λ in all. ∎
         """
         scores = self.smoothness * (self.objective.inputs + 3) * furthest
-        sums = (Summed.by_blocks(self.rows, self.objective.inputs).depth + 8) * lipschitz_of(self.objective)
+        sums = (Summed.of_objective(self.rows, self.objective).depth + 8) * lipschitz_of(self.objective)
         gradient = 1.01 * UNIT * (scores + self.objective.slope_error + sums)
         steps = 40 * UNIT * (1 + self.smoothness / self.regularisation) * self.reach
         return 1.01 * (2 * gradient / self.regularisation + steps + UNIT * furthest)

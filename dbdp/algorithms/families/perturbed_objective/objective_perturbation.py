@@ -106,7 +106,7 @@ def objective_perturbation_plan(request: Request, facts: Facts) -> NoisyWhileTra
     """Return the plan of a release by objective perturbation."""
     _check_classes(request, facts)
     objective, kind = _objective(request, facts), _kind(request)
-    summed = Summed.by_blocks(facts.rows, facts.dimension)
+    summed = Summed.of_objective(facts.rows, objective)
     shares = Shares.of(request.epsilon, request.delta if kind is Gaussian else 0.0, summed=summed)
     regularisation = _regularisation(request, facts, objective, shares, kind)
     bent = curvature(objective, facts.rows * regularisation)

@@ -486,7 +486,7 @@ class PreconditionedDescent:
 
     def _moment_noise(self) -> Gaussian:
         rows, dimension = self.facts.rows, self.facts.dimension
-        return moment_noise(Summed.by_blocks(rows, dimension), dimension, self.moment_multiplier)
+        return moment_noise(Summed.of_moment(rows, dimension), dimension, self.moment_multiplier)
 
     def _step_noise(self, clip: float) -> Gaussian:
         """Return the noise of a sum of gradients, each of norm at most `clip` (`measured_sensitivity` has the proof).

@@ -224,7 +224,7 @@ def sensitivity_among(fitness: Fitness, models: np.ndarray, rows: int, expected:
     evaluated = spread_of(fitness.objective, np.stack([longest, longest]))  # of equal models: rounding alone
     apart = spread_of(fitness.objective, farthest(scaled))
     public = float(penalties(models, fitness.regularisation, expected).max()) + rows * evaluated / UNIT
-    summed = Summed.by_blocks(rows, fitness.objective.inputs)
+    summed = Summed.of_objective(rows, fitness.objective)
     return compared_sensitivity(fitness.limit, summed, spread=apart + evaluated, added=public)
 
 
