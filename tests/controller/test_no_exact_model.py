@@ -352,6 +352,7 @@ def test_no_option_setting_or_variable_is_about_noise():
     of_the_server |= {"temp_file_limit", "temp_tablespaces"}  # of the files of packed rows
     of_the_server |= {"places"}  # whose files a client may open
     of_the_server |= {"server_version_num", "debug_assertions"}  # others are refused
+    of_the_server |= {"dbdp.threads", "max_parallel_workers_per_gather"}
     of_the_server |= {"extension_control_path"}  # a folder for the files of an installation
     assert results == of_the_server | {"DBDP_HOME", "XDG_DATA_HOME", "DBDP_DATA", "DBDP_METRICS_TOKEN", "URL_VARIABLE"}
 

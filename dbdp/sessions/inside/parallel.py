@@ -27,7 +27,7 @@ select pg_catalog.current_setting('dbdp.threads', true) as threads,
        pg_catalog.current_setting('max_parallel_workers_per_gather')::pg_catalog.int4 as workers
 """
 _LOOK = 0.02  # seconds between two looks for a cancel
-_GROUPS = Path("/sys/fs/cgroup")
+_GROUPS, _OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 Result = TypeVar("Result")
 
 
@@ -112,7 +112,7 @@ def cores() -> int:
 def _quota() -> float:
     """Return how many cores' time the control groups of this process allow; infinity without a limit."""
     try:
-        group = Path("/proc/self/cgroup").read_text(encoding="ascii").rpartition("0::/")[2].strip()
+        group = _OWN_GROUP.read_text(encoding="ascii").rpartition("0::/")[2].strip()
         limits = [folder / "cpu.max" for folder in (_GROUPS / group, *(_GROUPS / group).parents)]
         shares = [limit.read_text(encoding="ascii").split() for limit in limits if limit.is_file()]
     except (OSError, UnicodeDecodeError):
