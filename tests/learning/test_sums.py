@@ -45,13 +45,8 @@ def opposed(count: int, dimension: int) -> np.ndarray:
     return blocks.encode(features, np.ones(count))
 
 
-OBJECTIVES = [
-    Linear(HuberSvm(), 5),
-    Linear(Logistic(), 5),
-    Linear(Squared(), 5),
-    Linear(HuberSvm(), 5, 3),
-    Softmax(5, 3),
-]
+HINGE = HuberSvm(positive_weight=4 / 3)  # so that slopes have 53 bits
+OBJECTIVES = [Linear(HINGE, 5), Linear(Logistic(), 5), Linear(Squared(), 5), Linear(HINGE, 5, 3), Softmax(5, 3)]
 
 
 @pytest.mark.parametrize("count", [100, 20_000])
@@ -97,11 +92,7 @@ def test_a_sum_in_other_coordinates_errs_as_with_64_bits():
     random = np.random.default_rng(4)
     matrix, wide = random.normal(size=(40, 40)), random.normal(size=(2, 40)) * 1e9
     found = OtherCoordinates(matrix).gradients(wide).tolist()
-    exact = [
-        sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(row, line, strict=True))
-        for row in wide
-        for line in matrix
-    ]
+    exact = [sum(Fraction(a) * Fraction(b) for a, b in zip(row, line, strict=True)) for row in wide for line in matrix]
     sizes = np.abs(wide) @ np.abs(matrix).T
     for value, whole, size in zip(found, exact, sizes.ravel().tolist(), strict=True):
         assert abs(Fraction(value) - whole) <= UNIT * abs(whole) + Fraction(41 * 2.0**-64 * size)
