@@ -178,6 +178,15 @@ def with_columns(connection: psycopg.Connection, table: Table) -> Iterator[str]:
         tables.drop_one(connection, source)
 
 
+def threaded_run(connection: psycopg.Connection, table: Table, threads: int) -> float:
+    """Return the seconds of the default run from the array with so many threads, if there are as many cores."""
+    connection.execute("select set_config('dbdp.threads', %s, false)", (str(threads),))
+    try:
+        return run_of(connection, dataset_of(table, table.array), AUTO)
+    finally:
+        connection.execute("reset dbdp.threads")
+
+
 def run_of(connection: psycopg.Connection, dataset: str, algorithm: str) -> float:
     """Return the seconds of a request of ε and δ only for a dataset."""
     session = ClientSession(connection)

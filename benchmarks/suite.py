@@ -33,6 +33,7 @@ RATIOS = {
     **{f"{ratio}_ratio": ("default_runs", algorithm, "c") for algorithm, ratio in DEFAULT_RUNS.items()},
     "splines_ratio": ("splines", SPLINES, LINEAR),
     "classes_scan_ratio": ("classes", "ten classes", "one class"),
+    "threads_ratio": ("threads", "2 threads", "1 thread"),
 }
 
 
@@ -71,6 +72,12 @@ def splines(connection: psycopg.Connection, table: Table, repeats: int) -> Sampl
     with ours.with_columns(connection, table) as dataset:
         sides = {name: partial(ours.run_of, connection, dataset, name) for name in (LINEAR, SPLINES)}
         return alternate(sides, min(repeats, MOST_LONG), partial(peer.settle, connection))
+
+
+def threads(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time the default run with one thread and with two."""
+    sides = {name: partial(ours.threaded_run, connection, table, int(name[0])) for name in ("1 thread", "2 threads")}
+    return alternate(sides, repeats, partial(peer.settle, connection))
 
 
 def prediction(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
@@ -176,8 +183,9 @@ GROUPS: dict[str, Callable[[psycopg.Connection, Table, int], Samples]] = {
     "classes": classes,
     "prediction": prediction,
     "splines": splines,
+    "threads": threads,
 }
-WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction", "splines")]
+WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction", "splines", "threads")]
 
 
 def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:
