@@ -7,17 +7,23 @@ multiple of 32 bytes, so no reference is a block.
 
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
+from dbdp.learning.compiled import sums
 from dbdp.learning.rows import blocks
 from dbdp.packing.record_store import RecordFile, RecordsInMemory
+from dbdp.sessions.inside import parallel
+from dbdp.sessions.server import SpiSession
 
 _REFERENCE = struct.Struct("<4s16sqq")
 _MAGIC = b"dbh1"
+_LEAST_TASK = 4  # pieces that a thread takes together: a millisecond or two
+_NUMBERS = 1 << 21  # of the results of all tasks together
 _NOT_HELD = "a block refers to rows that this session does not hold; pack the dataset again"
 _keys: dict[str, bytes] = {}  # by the name of the table
 _stores: dict[bytes, RecordsInMemory | RecordFile] = {}  # by their keys
@@ -82,6 +88,10 @@ def count(block: bytes) -> int:
     return int(last - first)
 
 
+Piece = tuple[np.ndarray, slice]  # rows of a block, and which they are
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True)
 class BlockRows:
     """The rows of a block, or those that it refers to, which are read piece by piece."""
@@ -101,6 +111,28 @@ class BlockRows:
     def ends(self) -> np.ndarray | None:
         """After how many rows each Poisson step ends, if the rows are of such steps."""
         return self.store.ends
+
+    def of_tasks(self, session: SpiSession, size: int, task: Callable[[Iterator[Piece]], Result]) -> list[Result]:
+        """Return what a task makes of each few pieces, in their order, computed in threads.
+
+        How many pieces a task has depends on public sizes, such as that of a result, and never on the threads. So no
+        bit of a sum depends on their number.
+        """
+        pieces = self.pieces
+        together = max(_LEAST_TASK, -(-len(pieces) * size // _NUMBERS))
+
+        def run(number: int) -> Result:
+            own = pieces[number * together : (number + 1) * together]
+            return task((self.read(piece), piece) for piece in own)
+
+        return parallel.each(session, run, -(-len(pieces) // together))
+
+    def sum(self, session: SpiSession, size: int, of_piece: Callable[[np.ndarray, slice], np.ndarray]) -> np.ndarray:
+        """Return the sum of what a function gives for each piece, so many numbers: a total of `sums`, (2, size)."""
+        parts = self.of_tasks(
+            session, size, lambda pieces: sums.total_of((of_piece(*piece) for piece in pieces), (size,))
+        )
+        return sums.total_of((part for total in parts for part in total), (size,))
 
     def read(self, piece: slice) -> np.ndarray:
         """Return the rows of a piece, shape (rows, stride); without a copy, but of a file."""

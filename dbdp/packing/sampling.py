@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dbdp.algorithms.rows import RecursiveStages
+from dbdp.learning.compiled import sums
 from dbdp.learning.objectives import Linear
 from dbdp.learning.rows import blocks
 from dbdp.packing import resident
@@ -16,7 +17,7 @@ from dbdp.packing.memory import pack_memory
 from dbdp.packing.writers import table_name
 from dbdp.sessions.server import SpiSession
 
-Collect = Callable[[int, np.ndarray], None]
+Collect = Callable[[np.ndarray, slice], None]
 
 
 def recursive_stages(
@@ -48,36 +49,34 @@ class _Rows:
     """The packed rows of a table, which this session holds."""
 
     def __init__(self, session: SpiSession, table: str, objective: Linear, count: int) -> None:
-        self._session, self._objective, self._count = session, objective, count
-        self._stride = blocks.stride_of(objective.inputs)
-        self._store, row_bytes = resident.store_of(table_name(table)), blocks.row_bytes(objective.inputs)
+        self._session, self._objective = session, objective
+        self._stride, row_bytes = blocks.stride_of(objective.inputs), blocks.row_bytes(objective.inputs)
+        store = resident.store_of(table_name(table))
+        self._rows = resident.BlockRows(store, 0, count, objective.inputs)
         self.most = max(1, pack_memory(session) // 4 // row_bytes)  # rows that may be drawn together
-        if (len(self._store), self._store.width) != (count, row_bytes):
+        if (len(store), store.width) != (count, row_bytes):
             raise ValueError(f"the table does not have the planned {count} packed rows; pack the dataset again")
 
     def read(self, places: np.ndarray, model: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows at some places, (places, stride), and the sum of gradients at a model, 0 without one."""
-        if self._store.memory:
-            return np.take(self._rows(0, self._count), places, axis=0, mode="clip"), self._read_all(model)
+        if self._rows.store.memory:
+            everything = self._rows.read(slice(0, self._rows.count))
+            return np.take(everything, places, axis=0, mode="clip"), self._read_all(model)
         drawn, order = np.empty((len(places), self._stride), blocks.ELEMENT), np.argsort(places)
         ascending = places[order]
 
-        def collect(first: int, rows: np.ndarray) -> None:
-            here = slice(*np.searchsorted(ascending, [first, first + len(rows)]))
-            drawn[order[here]] = rows[ascending[here] - first]
+        def collect(rows: np.ndarray, piece: slice) -> None:
+            here = slice(*np.searchsorted(ascending, [piece.start, piece.stop]))
+            drawn[order[here]] = rows[ascending[here] - piece.start]
 
         return drawn, self._read_all(model, collect)
 
-    def _read_all(self, model: np.ndarray | None, collect: Collect = lambda _first, _rows: None) -> np.ndarray:
-        """Call a function with some rows at a time and their place; return the sum of gradients, 0 without a model."""
-        total, together = np.zeros(self._objective.parameters), blocks.rows_per_block(self._objective.inputs)
-        for first in range(0, self._count, together):
-            self._session.pause()
-            rows = self._rows(first, min(first + together, self._count))
-            collect(first, rows)
-            if model is not None:
-                total += self._objective.gradient_sum(model, rows, clip=math.inf)
-        return total
+    def _read_all(self, model: np.ndarray | None, collect: Collect = lambda _rows, _piece: None) -> np.ndarray:
+        """Call a function with the rows of each piece; return the sum of gradients, 0 without a model."""
+        nothing = np.zeros(self._objective.parameters)
 
-    def _rows(self, first: int, last: int) -> np.ndarray:
-        return self._store.read(first, last).view(blocks.ELEMENT)
+        def of_piece(rows: np.ndarray, piece: slice) -> np.ndarray:
+            collect(rows, piece)
+            return nothing if model is None else self._objective.gradient_sum(model, rows, clip=math.inf)
+
+        return sums.value(self._rows.sum(self._session, len(nothing), of_piece))

@@ -8,9 +8,9 @@ from dbdp.interfaces.sql.boundary import pause, session  # isort: split
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -31,8 +31,6 @@ from dbdp.privacy.noise import streams
 from dbdp.registry.declarations import MAX_CLASSES
 from dbdp.sessions.inside import parallel
 
-_LEAST_TASK = 4  # pieces that a thread takes together: a millisecond or two
-_SUMS = 1 << 21  # numbers of the sums of all tasks together
 _LONG = 1 << 18  # parameters of a model whose noise takes as long; that of fewer is drawn so many numbers at a time
 
 
@@ -81,34 +79,11 @@ def _draw(law: str, steps: int, updates: int, parameters: int) -> np.ndarray:
     return streams.draw(law, steps, updates, parameters)
 
 
-Piece = tuple[np.ndarray, slice]  # rows of a block, and which they are
-Result = TypeVar("Result")
-
-
-def _of_tasks(block: bytes, inputs: int, size: int, task: Callable[[Iterator[Piece]], Result]) -> list[Result]:
-    """Return what a task makes of each few pieces of a block's rows, in their order, computed in threads.
-
-    How many pieces a task has depends on public sizes, such as that of a result, and never on the threads. So no bit of
-    a sum depends on their number.
-    """
-    rows = resident.rows_of(block, inputs)
-    pieces = rows.pieces
-    together = max(_LEAST_TASK, -(-len(pieces) * size // _SUMS))
-
-    def run(number: int) -> Result:
-        own = pieces[number * together : (number + 1) * together]
-        return task((rows.read(piece), piece) for piece in own)
-
-    return parallel.each(session, run, -(-len(pieces) // together))
-
-
 def _sum(total: bytes | None, block: bytes, inputs: int, size: int, of_piece: Callable[..., np.ndarray]) -> bytes:
     """Add sums over the rows of one block, each of so many numbers, to a total of `sums`."""
     added = _total(total, size)
-    for part, errors in _of_tasks(
-        block, inputs, size, lambda pieces: sums.total_of((of_piece(*piece) for piece in pieces), (size,))
-    ):
-        added = sums.with_part(sums.with_part(added, part), errors)
+    for part in resident.rows_of(block, inputs).sum(session, size, of_piece):
+        added = sums.with_part(added, part)
     return added.tobytes()
 
 
@@ -196,7 +171,8 @@ def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
 
 def _of_rows(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], np.ndarray]) -> bytes:
     """Return numbers for each row of one block."""
-    return b"".join(_of_tasks(block, inputs, 1, lambda pieces: b"".join(of_rows(rows).tobytes() for rows, _ in pieces)))
+    rows = resident.rows_of(block, inputs)
+    return b"".join(rows.of_tasks(session, 1, lambda pieces: b"".join(of_rows(each).tobytes() for each, _ in pieces)))
 
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
@@ -222,7 +198,8 @@ def tally_transition(counts: bytes | None, block: bytes, models: bytes, descript
 
 def _counted(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], Any]) -> Any:
     """Return the sum of whole numbers over the rows of one block."""
-    counted = _of_tasks(block, inputs, 1, lambda pieces: np.sum([of_rows(rows) for rows, _ in pieces], axis=0))
+    rows = resident.rows_of(block, inputs)
+    counted = rows.of_tasks(session, 1, lambda pieces: np.sum([of_rows(each) for each, _ in pieces], axis=0))
     return np.sum(counted, axis=0, dtype=np.int64)
 
 
