@@ -13,6 +13,7 @@ import numpy as np
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
+from dbdp.learning import kernels
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.learning.rows import blocks
@@ -84,6 +85,12 @@ class Summed:
         """
         block = blocks.rows_per_block(inputs)
         return cls(rows, min(rows, block + 5 * rows // block + 3))
+
+    @classmethod
+    def by_mini_batch(cls, rows: int, objective: Objective) -> "Summed":
+        """Return the sum of a mini-batch in a scan with noise in every update: see `kernels.depth_of_sum`."""
+        in_pieces = isinstance(objective, Linear) and objective.outputs == 1
+        return cls(rows, kernels.depth_of_sum(rows, objective.inputs, in_pieces=in_pieces))
 
     def error(self, norm: float) -> float:
         """Return 2.02(D + 5)u·b·norm, D the depth: a bound on the errors of two such sums of terms of that norm.

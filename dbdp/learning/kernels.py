@@ -12,8 +12,10 @@ import numpy as np
 from dbdp.learning.compiled import _kernel as compiled
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.losses import Loss
+from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
 
+_ANY_ORDER = 1 << 14  # rows of a mini-batch whose margin holds for every order of additions
 _CACHED = 1 << 14  # places of models that are advanced together: with their gradients 256 kB
 
 
@@ -31,6 +33,28 @@ def transition(state: State, rows: np.ndarray) -> State:
     state.updates += ended
     state.filled = left
     return state
+
+
+def depth_of_sum(rows: int, dimension: int, *, in_pieces: bool = True) -> int:
+    """Return D: the sum of a mini-batch of b = `rows` errs as if each gradient passed through D additions at most.
+
+    `in_pieces` is false of NumPy's sums, which are in any order within a block. Proof (privacy.md §14.8). A call adds at
+    most a block of B rows, as a tree over p pieces of 64: a gradient passes through 64 + 2(log₂p + 1) + 1. So N ≤ 5b/B + 3
+    sums, as in `Summed.by_blocks`, are added in two parts, by TwoSum, with an error of u|s| + γ²Σ|p|, γ = Nu/(1 - Nu)
+    (Ogita, Rump & Oishi 2005, Prop. 4.5): less than 1 + 1.01N²u additions more. A mini-batch of 1,024 rows or fewer is
+    one chain: 2²⁰ ≤ D·2¹⁴ where b is above 2¹⁴, its least if it is the size of a Poisson sample that is cut. ∎
+    """
+    if rows <= _ANY_ORDER:
+        return rows
+    block = min(rows, blocks.rows_per_block(dimension))
+    pieces, parts = -(-block // compiled.PIECE_ROWS), 5 * rows // block + 3
+    within = compiled.PIECE_ROWS + 2 * pieces.bit_length() + 1 if in_pieces else block
+    return min(rows, within + 2 + math.ceil(1.01 * parts**2 * 2.0**-53))
+
+
+def depth_of_score(dimension: int) -> int:
+    """Return through how many operations a product passes in a score, and a square in a norm: of eight sums, added up."""
+    return blocks.stride_of(dimension) // blocks.LANES + 4
 
 
 def transition_of_each(states: Sequence[State], rows: np.ndarray) -> list[State]:
@@ -153,10 +177,11 @@ def unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, 
 def _update(state: State, step: float, *, averaged: bool) -> None:
     """Set model ← Π(model - step (gradient / batch_size + λ model)) and gradient ← 0."""
     state.model *= 1.0 - step * state.regularisation
-    state.model -= (step / state.batch_size) * state.gradient
-    state.gradient[:] = 0.0
+    state.model -= (step / state.batch_size) * (state.gradient + state.rest)
+    state.gradient[:] = state.rest[:] = 0.0
     if state.radius < math.inf:
-        state.model *= state.radius / max(math.sqrt(state.model @ state.model), state.radius)  # 1 within the ball
+        norm = math.sqrt(math.fsum(state.model * state.model))
+        state.model *= state.radius / max(norm, state.radius)  # 1 within the ball
     if averaged:
         state.total += state.model
 

@@ -261,6 +261,42 @@ CLONED void sgd_add_measured(const sgd_training *t, const float *row, const floa
   for (; count > 0; count--, row += stride, lengths++) add_group(t, row, lengths, model, gradient, stride, 1);
 }
 
+/* Sums over rows as a tree: pieces of PIECE rows, pairs of these, pairs of pairs, … Level 0 of a tree (LEVELS × width) is the
+ * sum of a piece, and level i that of 2^(i-1) pieces. So a term passes through at most PIECE + 2 log2(pieces) additions. */
+#define PIECE 64
+#define LEVELS 48
+INLINED void add_level(double *sum, const double *level, long width) {
+  for (long i = 0; i < width; i++) sum[i] += level[i];
+}
+
+/* Move the sum of a piece, of which so many came before, to the level that it completes. */
+INLINED void end_piece(double *tree, long width, long before) {
+  double *level = tree + width;
+  for (; before & 1; before >>= 1, level += width) add_level(tree, level, width);
+  memcpy(level, tree, width * sizeof(double));
+  memset(tree, 0, width * sizeof(double));
+}
+
+/* Add the levels up in level 0. */
+INLINED void end_tree(double *tree, long width, long pieces) {
+  for (double *level = tree + width; pieces; pieces >>= 1, level += width)
+    if (pieces & 1) add_level(tree, level, width);
+}
+
+/* The sum of the gradients of `count` rows, in level 0 of a tree of zeros; of rows of these lengths, if they are given. */
+static void sgd_sum_gradients(const sgd_training *t, const float *row, const float *lengths, long count, const double *model, double *tree, long stride) {
+  long pieces = 0;
+  for (; count > 0; count -= PIECE, row += PIECE * stride, pieces++) {
+    long here = count < PIECE ? count : PIECE;
+    if (lengths)
+      sgd_add_measured(t, row, lengths + pieces * PIECE, here, model, tree, stride);
+    else
+      sgd_add_gradients(t, row, here, model, tree, stride);
+    end_piece(tree, stride, pieces);
+  }
+  end_tree(tree, stride, pieces);
+}
+
 /* Up to MANY rows as doubles, their labels' places 0, for several models: zeros of an invalid one. */
 #define MANY 8
 typedef struct {
@@ -377,6 +413,39 @@ CLONED void sgd_add_gradients_of_each(const sgd_training *t, const float *row, l
   if (count) add_group_of_each(t, row, several, features, models, gradients, stride, 1);
 }
 
+/* The sum of the gradients of a mini-batch is kept as two parts, `gradient` and `rest`, the roundings of the additions to the
+ * first (Knuth's TwoSum): a mini-batch of many rows is added up in many calls. */
+CLONED void add_two_parts(double *gradient, double *rest, double *part, long width, int ends) {
+  for (long i = 0; i < width; i += LANES) {
+    lanes before = load(gradient + i), added = load(part + i), sum = before + added, of_added = sum - before;
+    lanes lost = load(rest + i) + ((before - (sum - of_added)) + (added - of_added));
+    store(gradient + i, ends ? sum + lost : sum);
+    store(rest + i, ends ? (lanes){0} : lost);
+    store(part + i, (lanes){0});
+  }
+}
+
+/* Add the gradients of `count` rows of a mini-batch, which begins or ends with them, or neither; `tree` is zeros again. A short
+ * mini-batch, of which these are all rows, needs no tree. */
+#define SHORT 1024
+static void sgd_add_part(const sgd_training *t, const float *row, long count, const double *model, double *gradient, double *rest, double *tree, long stride, int begins, int ends) {
+  if (begins && ends && count <= SHORT) return sgd_add_gradients(t, row, count, model, gradient, stride);
+  sgd_sum_gradients(t, row, NULL, count, model, tree, stride);
+  add_two_parts(gradient, rest, tree, stride, ends);
+}
+
+/* The same at each of several models (several × stride); `tree` has LEVELS × several × stride places. */
+static void sgd_add_part_of_each(const sgd_training *t, const float *row, long count, long several, double *features, const double *models, double *gradients, double *rests, double *tree, long stride, int begins, int ends) {
+  long pieces = 0, width = several * stride;
+  if (begins && ends && count <= SHORT) return sgd_add_gradients_of_each(t, row, count, several, features, models, gradients, stride);
+  for (; count > 0; count -= PIECE, row += PIECE * stride, pieces++) {
+    sgd_add_gradients_of_each(t, row, count < PIECE ? count : PIECE, several, features, models, tree, stride);
+    end_piece(tree, width, pieces);
+  }
+  end_tree(tree, width, pieces);
+  add_two_parts(gradients, rests, tree, width, ends);
+}
+
 /* Up to eight rows whose losses are computed together: coordinate i of each is in columns[LANES * i …], their labels last. */
 typedef struct {
   const double *columns;
@@ -486,8 +555,8 @@ CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, d
   end_update(t->radius, model, sum, stride, averaged);
 }
 
-/* The noisy sum: the nearest multiple of the grid, plus noise in steps of the grid. Exact in doubles, since both are below
- * 2⁵² steps and the grid, with its inverse, is a power of two. */
+/* The noisy sum: the nearest multiple of the grid, plus noise in steps of the grid. The grid, with its inverse, is a power of
+ * two, and noise is below 2⁵² steps. Their sum is exact, or the exact one rounded to a double, which is a function of it. */
 INLINED double noisy_sum(double gradient, long noise, double grid, double per_grid) {
   return (nearbyint(gradient * per_grid) + (double)noise) * grid;
 }
