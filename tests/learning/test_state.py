@@ -61,6 +61,7 @@ def states(draw):
         counted=draw(st.integers(0, updates)),
         filled=draw(st.integers(0, batch_size - 1)),
         updates=updates,
+        rest=vector(),
     )
 
 
@@ -128,8 +129,8 @@ def test_a_training_begins_at_zero():
 
 
 def test_no_bytes_are_spent_on_iterates_that_nobody_averages():
-    assert len(encoded(dimension=5)) == VECTORS + 2 * 5 * 8
-    assert len(encoded(dimension=5, averaging=Averaging(1))) == VECTORS + 3 * 5 * 8
+    assert len(encoded(dimension=5)) == VECTORS + 3 * 5 * 8
+    assert len(encoded(dimension=5, averaging=Averaging(1))) == VECTORS + 4 * 5 * 8
 
 
 def finished(averaging, *, counted):
