@@ -38,11 +38,11 @@ def transition(state: State, rows: np.ndarray) -> State:
 def depth_of_sum(rows: int, dimension: int, *, in_pieces: bool = True) -> int:
     """Return D: the sum of a mini-batch of b = `rows` errs as if each gradient passed through D additions at most.
 
-    `in_pieces` is false of NumPy's sums, which are in any order within a block. Proof (privacy.md §14.8). A call adds at
-    most a block of B rows, as a tree over p pieces of 64: a gradient passes through 64 + 2(log₂p + 1) + 1. So N ≤ 5b/B + 3
-    sums, as in `Summed.by_blocks`, are added in two parts, by TwoSum, with an error of u|s| + γ²Σ|p|, γ = Nu/(1 - Nu)
-    (Ogita, Rump & Oishi 2005, Prop. 4.5): less than 1 + 1.01N²u additions more. A mini-batch of 1,024 rows or fewer is
-    one chain: 2²⁰ ≤ D·2¹⁴ where b is above 2¹⁴, its least if it is the size of a Poisson sample that is cut. ∎
+    `in_pieces` is false of NumPy's sums, in any order within a block. Proof (privacy.md §14.8). A call adds a block of
+    B rows or fewer, as a tree over p pieces of 64: a gradient passes through 64 + 2(log₂p + 1) + 1 additions. Sums of
+    N ≤ 5b/B + 3 calls, as in `Summed.by_blocks`, are added in two parts, by TwoSum, with an error of u|s| + γ²Σ|p| in
+    each coordinate, γ = Nu/(1 - Nu) (Ogita, Rump & Oishi 2005, Prop. 4.5): as 1 + 1.01N²u additions more. A mini-batch
+    of 1,024 rows or fewer, cut short or a Poisson sample, is one chain, which errs by less: 2²⁰ ≤ D·b for b > 2¹⁴. ∎
     """
     if rows <= _ANY_ORDER:
         return rows
@@ -53,7 +53,7 @@ def depth_of_sum(rows: int, dimension: int, *, in_pieces: bool = True) -> int:
 
 
 def depth_of_score(dimension: int) -> int:
-    """Return through how many operations a product passes in a score, and a square in a norm: of eight sums, added up."""
+    """Return q, the operations through which a product passes in a score, or a square in a norm: of eight sums."""
     return blocks.stride_of(dimension) // blocks.LANES + 4
 
 

@@ -141,7 +141,7 @@ class NoisyState:
         if len(value) != begin + 8 * parameters * count or not sound:
             raise ValueError("the state of dbdp_internal.noisy_steps is damaged; start with a new one")
         vectors = np.frombuffer(value, "<f8", count * parameters, begin).copy().reshape(count, parameters)
-        return cls(training, *vectors[:3], vectors[3:], filled, updates)
+        return cls(training, vectors[0], vectors[1], vectors[2], vectors[3:], filled, updates)
 
 
 def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw, ends: np.ndarray | None = None) -> NoisyState:

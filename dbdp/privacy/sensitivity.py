@@ -54,8 +54,8 @@ class Training:
     radius: float = math.inf  # the model is projected onto ‖w‖₂ ≤ radius after every update
     # Bound on the distance between the gradients of two records at one iterate, where it is below 2L.
     difference: float = math.inf
-    # Operations through which a gradient passes in a mini-batch's sum, and a product in a score or a norm; 0: as many as
-    # in any order.
+    # Operations through which a gradient passes in a mini-batch's sum, and a product in a score or a norm; 0: as many
+    # as in any order.
     depth: int = 0
     score_depth: int = 0
 

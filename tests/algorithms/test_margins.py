@@ -1,4 +1,4 @@
-"""Margins for rounding do not grow with the table (privacy.md §14.8): noise ÷ exact sensitivity, by what `explain` says."""
+"""Margins for rounding do not grow with the table (privacy.md §14.8): noise ÷ exact sensitivity, as plans say."""
 
 import math
 from unittest.mock import patch

@@ -528,7 +528,7 @@ def test_the_solver_s_share_grows_where_rounding_asks_for_it():
     assert shares[2] == 0.5
 
 
-def test_rounding_adds_no_more_noise_than_b_at_a_hundred_million_rows():
+def test_rounding_adds_less_noise_than_b_at_10_to_8_rows():
     made = planned(rows=10**8, dimension=20, delta=1e-9)
     of_b = made.method.perturbation.noise_scale / (10**8 * detail(made, "regularisation"))
     assert detail(made, "noise_scale") < 0.25 * of_b

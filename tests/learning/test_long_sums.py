@@ -21,13 +21,9 @@ KINDS = ("once", "several", "noisy", "classes")  # noise at the end, also of mod
 
 def initial(kind, batch_size):
     if kind in ("once", "several"):
-        one = [
-            State.initial(
-                loss=Logistic(), schedule=Constant(1.0), batch_size=batch_size, regularisation=0.0, dimension=1
-            )
-            for _ in range(2 if kind == "several" else 1)
-        ]
-        return one
+        facts = {"batch_size": batch_size, "regularisation": 0.0, "dimension": 1}
+        count = 2 if kind == "several" else 1
+        return [State.initial(loss=Logistic(), schedule=Constant(1.0), **facts) for _ in range(count)]
     objective = Linear(Logistic(), 1, 2 if kind == "classes" else 1)
     noise = UpdateNoise("gaussian", 1, GRID)
     return [NoisyState.initial(NoisyTraining(objective, Constant(1.0), 1.0, batch_size, 0.0, np.inf, noise))]

@@ -73,8 +73,8 @@ class AcceleratedDescent:
     def rounding(self, furthest: float) -> float:
         """Return a bound on the error of floating point, including centre + z, if ‖centre‖ + L/λ ≤ `furthest`.
 
-        Proof (privacy.md §14.2), u = 2⁻⁵³. A point errs by u·furthest and a score of depth q by γ_q·furthest, so a slope by c
-        times that and c_ℓu; products, and sums by blocks (`Summed`), add (D + 8)uL: a mean gradient errs by E.
+        Proof (privacy.md §14.2), u = 2⁻⁵³. A point errs by u·furthest and a score of depth q by γ_q·furthest, so a
+        slope by c times that and c_ℓu; products, and sums by blocks (`Summed`), add (D + 8)uL: a mean gradient has E.
         If y and z are off by D and D' in each pass, ‖g‖ ≤ √c(ρ√V + √V') makes it √V' ≤ ρ√V + √c·D + √a·D', in the
         end ‖w‖ ≤ ρᴺL/λ + (c/λ)D + D'/r. The updates of y and z have D ≤ ρE/((1 + r)(λ + c)) + 20uL/λ and
         D' ≤ (r/λ)E + 14uL/λ: 2E/λ + 34(1 + c/λ)uL/λ in all. ∎

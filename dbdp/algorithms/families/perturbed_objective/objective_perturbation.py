@@ -300,8 +300,8 @@ def _shares(request: Request, facts: Facts, objective: Linear | Softmax, kind: t
     epsilon, delta = request.epsilon, request.delta if kind is Gaussian else 0.0
     regularisation = _regularisation(request, facts, objective, Shares.of(epsilon, delta), kind)
     descent = AcceleratedDescent(objective, facts.rows, regularisation, passes=1)
-    replaced = lipschitz_of(objective) / (facts.rows * regularisation)  # b covers a move by twice that, and rounding too
-    return Shares.of(epsilon, delta, moved=descent.rounding(4 * descent.reach) / replaced)
+    covered = lipschitz_of(objective) / (facts.rows * regularisation)  # half of the move that b covers
+    return Shares.of(epsilon, delta, moved=descent.rounding(4 * descent.reach) / covered)
 
 
 def _regularisation(

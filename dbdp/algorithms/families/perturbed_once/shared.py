@@ -335,11 +335,11 @@ def _training(facts: Facts, learning: Learning, rows: int) -> Training:
 def _within_a_ball(facts: Facts, learning: Learning, *, by_position: bool) -> tuple[Learning, Sensitivity]:
     """Return a training with its sensitivity for one model, in a ball if rounding would add much to that.
 
-    Rounding errs in proportion to the length W of the iterates (§14.2). Without a ball the proof has W ≤ L/λ only, where
-    defaults have λ ∝ 1/n: the margin would grow with the table. A radius is chosen from public facts: the largest power
-    of two, from LEAST_BALL to LARGEST_BALL, at which the margin is at most MOST_MARGIN of the exact sensitivity. Proof.
-    A projection onto a ball is 1-Lipschitz, so Lemma B holds with it (§1.1), its rounding is in e_t, and W is the
-    radius. The exact bound does not depend on it here: D(R) is 2L for balls as large as LEAST_BALL. ∎
+    Rounding errs in proportion to the length W of the iterates (§14.2). Without a ball the proof has W ≤ L/λ only, and
+    defaults have λ ∝ 1/n: the margin would grow with the table. A radius is chosen from public facts: the largest
+    power of two up to LARGEST_BALL at which the margin is at most MOST_MARGIN of the exact sensitivity, but at least
+    LEAST_BALL. Proof. A projection onto a ball is 1-Lipschitz, so Lemma B holds with it (§1.1), its rounding is in e_t,
+    and W is the radius. The exact bound does not depend on it: D(R) is 2L for balls as large as LEAST_BALL. ∎
     """
     single = _single(facts, learning, by_position=by_position)
     if math.isfinite(learning.radius) or single.margin <= MOST_MARGIN * single.exact:
