@@ -15,7 +15,6 @@ from dbdp.learning.losses import Loss
 from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
 
-_ANY_ORDER = 1 << 14  # rows of a mini-batch whose margin holds for every order of additions
 _CACHED = 1 << 14  # places of models that are advanced together: with their gradients 256 kB
 
 
@@ -42,14 +41,13 @@ def depth_of_sum(rows: int, dimension: int, *, in_pieces: bool = True) -> int:
     B rows or fewer, as a tree over p pieces of 64: a gradient passes through 64 + 2(log₂p + 1) + 1 additions. Sums of
     N ≤ 5b/B + 3 calls, as in `Summed.by_blocks`, are added in two parts, by TwoSum, with an error of u|s| + γ²Σ|p| in
     each coordinate, γ = Nu/(1 - Nu) (Ogita, Rump & Oishi 2005, Prop. 4.5): as 1 + 1.01N²u additions more. A mini-batch
-    of 1,024 rows or fewer, cut short or a Poisson sample, is one chain, which errs by less: 2²⁰ ≤ D·b for b > 2¹⁴. ∎
+    of 1,024 rows or fewer, or a Poisson sample of so few, is one chain, which errs by no more than for D·b = 2²⁰. ∎
     """
-    if rows <= _ANY_ORDER:
-        return rows
     block = min(rows, blocks.rows_per_block(dimension))
     pieces, parts = -(-block // compiled.PIECE_ROWS), 5 * rows // block + 3
     within = compiled.PIECE_ROWS + 2 * pieces.bit_length() + 1 if in_pieces else block
-    return min(rows, within + 2 + math.ceil(1.01 * parts**2 * 2.0**-53))
+    depth = within + 2 + math.ceil(1.01 * parts**2 * 2.0**-53)
+    return min(rows, max(depth, math.ceil(compiled.SHORT_ROWS**2 / rows)))
 
 
 def depth_of_score(dimension: int) -> int:

@@ -118,6 +118,11 @@ def test_a_ball_is_a_power_of_two_and_only_where_it_is_needed():
     assert planned("bolt_on", 10**11, radius=1e6).explain()["radius"] == 1e6
 
 
+@pytest.mark.parametrize("algorithm", ONCE)
+def test_defaults_are_planned_for_tables_of_any_size(algorithm):
+    assert planned(algorithm, 10**12, batch_size=None).explain()["updates"] == 10**7
+
+
 def test_a_ball_leaves_the_exact_sensitivity_as_it_is():
     within = planned("bolt_on", 10**9)
     with patch.object(shared, "MOST_MARGIN", math.inf):

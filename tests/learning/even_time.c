@@ -20,7 +20,7 @@ static void train(const sgd_training *t, long count) {
     sgd_single_rows(t, rows, count, model, gradient + STRIDE, STRIDE, steps, 5);
     sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
     sgd_update(t, model, gradient, gradient + STRIDE, STRIDE, 0.1, 1);
-    sgd_add_part(t, rows, count, model, gradient, gradient + STRIDE, tree, STRIDE, 0, 1);
+    sgd_add_part(t, rows, count, model, gradient, gradient + 2 * STRIDE, tree, STRIDE, 0, 1);
     noisy_update(t, model, gradient, STRIDE, 0.1, noise, DIMENSION, 0x1p-40);
   }
 }

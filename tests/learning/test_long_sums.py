@@ -108,6 +108,15 @@ def test_a_short_last_mini_batch_has_both_parts(begun):
 
 
 @pytest.mark.parametrize("kind", ["noisy", "classes"])
+def test_noise_is_added_to_both_parts_of_a_sum(kind):
+    [state] = initial(kind, NEVER)
+    state.gradient[:], state.rest[:], state.filled = 3 * GRID, 4 * GRID, 1
+    state = noisy.terminate(state, draw=silent)
+    assert (state.model == -7 * GRID).all()
+    assert not state.rest.any()
+
+
+@pytest.mark.parametrize("kind", ["noisy", "classes"])
 @pytest.mark.parametrize("drawn", [3, 2**40 + 1])
 def test_noise_on_a_very_long_sum_is_the_exact_one_rounded(kind, drawn):
     """A sum of more than 2⁵² steps of the grid: what is noisy is rounded, not what is noised."""
@@ -119,8 +128,10 @@ def test_noise_on_a_very_long_sum_is_the_exact_one_rounded(kind, drawn):
 
 def test_depth_does_not_grow_with_the_rows():
     """Of NumPy's sums within a block it is that of the block."""
-    assert kernels.depth_of_sum(1 << 14, 20) == 1 << 14
+    assert kernels.depth_of_sum(1024, 20) == 1024
+    assert kernels.depth_of_sum(4096, 20) == 256  # for the chain of a Poisson sample of 1,024 rows
     assert kernels.depth_of_sum(10**5, 20) < 90
     assert kernels.depth_of_sum(10**12, 20) < 130
     assert kernels.depth_of_sum(10**11, 20, in_pieces=False) < blocks.rows_per_block(20) + 10
-    assert kernels.depth_of_sum(kernels._ANY_ORDER + 1, 20) * kernels._ANY_ORDER >= kernels.compiled.SHORT_ROWS**2
+    for rows in (1, 1000, 1025, 10_000, 20_000, 10**6):
+        assert kernels.depth_of_sum(rows, 20) * rows >= min(rows, kernels.compiled.SHORT_ROWS) ** 2
