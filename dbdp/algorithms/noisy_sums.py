@@ -13,7 +13,8 @@ import numpy as np
 from dbdp.algorithms.plan import Facts, Request
 from dbdp.algorithms.rows import Rows
 from dbdp.checks import between
-from dbdp.learning.compiled.sums import SHORT
+from dbdp.learning import kernels
+from dbdp.learning.compiled.sums import PIECE
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.learning.rows import blocks
@@ -93,7 +94,7 @@ class Summed:
         few are added, and then these, each with the errors of the additions: by `sums.with_part` both err by 2u of all
         that is added, as four additions do, up to 2²⁶ of them. ∎
         """
-        return cls(rows, min(rows, SHORT + 2 * 9 + 1 + 4))
+        return cls(rows, min(rows, PIECE + 2 * 9 + 1 + 4))
 
     @classmethod
     def by_blocks(cls, rows: int, inputs: int) -> "Summed":
@@ -109,6 +110,12 @@ class Summed:
         if coordinates <= NARROW:
             return cls.in_tree(rows)
         return cls(rows, min(rows, LONG + blocks.rows_per_reference(coordinates) // LONG + 1 + 4))
+
+    @classmethod
+    def by_mini_batch(cls, rows: int, objective: Objective) -> "Summed":
+        """Return the sum of a mini-batch in a scan with noise in every update: see `kernels.depth_of_sum`."""
+        in_pieces = isinstance(objective, Linear) and objective.outputs == 1
+        return cls(rows, kernels.depth_of_sum(rows, objective.inputs, in_pieces=in_pieces))
 
     def error(self, norm: float) -> float:
         """Return 2.02(D + 5)u·b·norm, D the depth: a bound on the errors of two such sums of terms of that norm.

@@ -19,6 +19,7 @@ from dbdp.privacy.accounting.padding import PoissonSamples, padded_samples
 
 DEFAULT_REGULARISATION = 0.001
 DEFAULT_BATCH_SIZE = 50
+MOST_UPDATES = 10**7  # of a default: seconds to plan
 DEFAULT_EPOCHS = 10
 SEARCH_REGULARISATION = 1e-4  # of descents with a search, whose noise does not depend on it
 DEFAULT_EXPONENT = 0.5
@@ -263,6 +264,11 @@ def batch_size_of(request: Request, rows: int, default: float = DEFAULT_BATCH_SI
         return min(math.ceil(default), rows)
     whole("batch_size", request.batch_size, 1, rows, "it cannot exceed the number of rows (of a shard)")
     return request.batch_size
+
+
+def least_batch_size(rows: int, epochs: int) -> float:
+    """Return the least default of b for steps without noise."""
+    return max(DEFAULT_BATCH_SIZE, rows * epochs / MOST_UPDATES)
 
 
 def samples_of(request: Request, facts: Facts, probability: float, draws: int) -> PoissonSamples:

@@ -12,6 +12,7 @@ import numpy as np
 from dbdp.learning.compiled import _kernel as compiled
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.losses import Loss
+from dbdp.learning.rows import blocks
 from dbdp.learning.state import State
 
 _CACHED = 1 << 14  # places of models that are advanced together: with their gradients 256 kB
@@ -31,6 +32,27 @@ def transition(state: State, rows: np.ndarray) -> State:
     state.updates += ended
     state.filled = left
     return state
+
+
+def depth_of_sum(rows: int, dimension: int, *, in_pieces: bool = True) -> int:
+    """Return D: the sum of a mini-batch of b = `rows` errs as if each gradient passed through D additions at most.
+
+    `in_pieces` is false of NumPy's sums, in any order within a block. Proof (privacy.md §14.8). A call adds a block of
+    B rows or fewer, as a tree over p pieces of 64: a gradient passes through 64 + 2(log₂p + 1) + 1 additions. Sums of
+    N ≤ 5b/B + 3 calls, as in `Summed.by_blocks`, are added in two parts, by TwoSum, with an error of u|s| + γ²Σ|p| in
+    each coordinate, γ = Nu/(1 - Nu) (Ogita, Rump & Oishi 2005, Prop. 4.5): as 1 + 1.01N²u additions more. A mini-batch
+    of 1,024 rows or fewer, or a Poisson sample of so few, is one chain, which errs by no more than for D·b = 2²⁰. ∎
+    """
+    block = min(rows, blocks.rows_per_block(dimension))
+    pieces, parts = -(-block // compiled.PIECE_ROWS), 5 * rows // block + 3
+    within = compiled.PIECE_ROWS + 2 * pieces.bit_length() + 1 if in_pieces else block
+    depth = within + 2 + math.ceil(1.01 * parts**2 * 2.0**-53)
+    return min(rows, max(depth, math.ceil(compiled.SHORT_ROWS**2 / rows)))
+
+
+def depth_of_score(dimension: int) -> int:
+    """Return q, the operations through which a product passes in a score, or a square in a norm: of eight sums."""
+    return blocks.stride_of(dimension) // blocks.LANES + 4
 
 
 def transition_of_each(states: Sequence[State], rows: np.ndarray) -> list[State]:
@@ -153,10 +175,11 @@ def unpacked(rows: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray, 
 def _update(state: State, step: float, *, averaged: bool) -> None:
     """Set model ← Π(model - step (gradient / batch_size + λ model)) and gradient ← 0."""
     state.model *= 1.0 - step * state.regularisation
-    state.model -= (step / state.batch_size) * state.gradient
-    state.gradient[:] = 0.0
+    state.model -= (step / state.batch_size) * (state.gradient + state.rest)
+    state.gradient[:] = state.rest[:] = 0.0
     if state.radius < math.inf:
-        state.model *= state.radius / max(math.sqrt(state.model @ state.model), state.radius)  # 1 within the ball
+        norm = math.sqrt(math.fsum(state.model * state.model))
+        state.model *= state.radius / max(norm, state.radius)  # 1 within the ball
     if averaged:
         state.total += state.model
 

@@ -22,9 +22,9 @@ from dbdp.learning.schedules import Schedule, schedule_with
 
 Draw = Callable[[str, int, int, int], np.ndarray]  # law, steps, updates, parameters → integers (updates, P)
 
-MOST_STEPS = 2.0**52  # sums and noise in steps of the grid stay below: they are exact in doubles
+MOST_STEPS = 2.0**52  # noise in steps of the grid stays below: it is exact in doubles
 _HEADER = struct.Struct("<4sIqq")  # magic, length of the training's JSON, filled, updates
-_MAGIC = b"dbn1"
+_MAGIC = b"dbn2"
 _DRAWN = 1 << 18  # integers drawn at a time: 2 MB
 
 
@@ -102,7 +102,9 @@ class NoisyState:
 
     training: NoisyTraining
     model: np.ndarray
-    gradient: np.ndarray  # sum of the clipped gradients of the unfinished mini-batch
+    # gradient, rest: the sum of the unfinished mini-batch's clipped gradients, and what the additions to it have lost.
+    gradient: np.ndarray
+    rest: np.ndarray
     # Adam's two moments, shape (2, P), or (0, P).
     averages: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     filled: int = 0  # rows in the unfinished mini-batch
@@ -112,13 +114,15 @@ class NoisyState:
     def initial(cls, training: NoisyTraining) -> "NoisyState":
         """Return the state before the first row."""
         model = training.objective.initial()
-        return cls(training, model, np.zeros(len(model)), np.zeros((2 if training.moments else 0, len(model))))
+        averages = np.zeros((2 if training.moments else 0, len(model)))
+        return cls(training, model, np.zeros(len(model)), np.zeros(len(model)), averages)
 
     def encode(self) -> bytes:
         """Return the state as bytes."""
         text = self.training.text
         header = _HEADER.pack(_MAGIC, len(text), self.filled, self.updates)
-        return b"".join((header, text, self.model.tobytes(), self.gradient.tobytes(), self.averages.tobytes()))
+        vectors = self.model, self.gradient, self.rest, self.averages
+        return b"".join((header, text, *(vector.tobytes() for vector in vectors)))
 
     @classmethod
     def decode(cls, value: bytes) -> "NoisyState":
@@ -132,12 +136,12 @@ class NoisyState:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError("the state of dbdp_internal.noisy_steps is damaged; start with a new one") from error
         parameters = training.objective.parameters
-        count = 4 if training.moments else 2
+        count = 5 if training.moments else 3
         sound = updates >= 0 and 0 <= filled < training.rows_per_update
         if len(value) != begin + 8 * parameters * count or not sound:
             raise ValueError("the state of dbdp_internal.noisy_steps is damaged; start with a new one")
         vectors = np.frombuffer(value, "<f8", count * parameters, begin).copy().reshape(count, parameters)
-        return cls(training, vectors[0], vectors[1], vectors[2:], filled, updates)
+        return cls(training, vectors[0], vectors[1], vectors[2], vectors[3:], filled, updates)
 
 
 def transition(state: NoisyState, rows: np.ndarray, *, draw: Draw, ends: np.ndarray | None = None) -> NoisyState:
@@ -193,14 +197,22 @@ def updates_of_any(
     """Add rows to the mini-batches of any objective, and update at the end of each, in place."""
     how, begin = state.training, 0
     for number, end in enumerate(ends):
-        if end > begin:
-            state.gradient += how.objective.gradient_sum(state.model, rows[begin:end], clip=how.clip)
-        noisy = (np.rint(state.gradient / how.noise.grid) + noise[number]) * how.noise.grid
+        _add(state, rows[begin:end])
+        noisy = (np.rint((state.gradient + state.rest) / how.noise.grid) + noise[number]) * how.noise.grid
         _move(state, noisy, step_sizes[number], state.updates + number + 1)
-        state.gradient[:] = 0.0
+        state.gradient[:] = state.rest[:] = 0.0
         begin = end
-    if begin < len(rows):
-        state.gradient += how.objective.gradient_sum(state.model, rows[begin:], clip=how.clip)
+    _add(state, rows[begin:])
+
+
+def _add(state: NoisyState, rows: np.ndarray) -> None:
+    """Add the rows' clipped gradients to the sum in two parts, by Knuth's TwoSum."""
+    if len(rows):
+        added = state.training.objective.gradient_sum(state.model, rows, clip=state.training.clip)
+        before, total = state.gradient, state.gradient + added
+        of_added = total - before
+        state.rest += (before - (total - of_added)) + (added - of_added)
+        state.gradient = total
 
 
 def _move(state: NoisyState, noisy: np.ndarray, step: float, update: int) -> None:

@@ -1,7 +1,7 @@
 """The state of the training aggregate, and its encoding as bytes.
 
 It holds what the next transition needs: the model, the sum of gradients of the unfinished
-mini-batch, the sum of iterates if they are averaged, the number of updates, and the
+mini-batch in two parts, the sum of iterates if they are averaged, the number of updates, and the
 constants of the training.
 """
 
@@ -17,7 +17,7 @@ from dbdp.learning.schedules import NONE, Averaging, Schedule, schedule_with
 
 # magic, loss, schedule | d, b, first, interval, target, filled, updates, counted | λ, radius, loss's 2, schedule's 3
 _HEADER = struct.Struct("<4sBBxx8q7d")
-_MAGIC = b"dbs2"
+_MAGIC = b"dbs3"
 
 
 @dataclass
@@ -38,6 +38,8 @@ class State:
     counted: int = 0  # iterates in `total`
     filled: int = 0  # rows in the unfinished mini-batch
     updates: int = 0  # updates so far, over all epochs
+    # What the additions to `gradient` have lost, shape (d,): the sum is gradient + rest.
+    rest: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def initial(
@@ -53,9 +55,11 @@ class State:
         target: int = 0,
     ) -> "State":
         """Return the state before the first row: the zero model."""
-        model, gradient = np.zeros((2, dimension))
+        model, gradient, rest = np.zeros((3, dimension))
         total = np.zeros(dimension if averaging.first else 0)
-        return cls(loss, schedule, batch_size, regularisation, model, gradient, averaging, radius, target, total)
+        return cls(
+            loss, schedule, batch_size, regularisation, model, gradient, averaging, radius, target, total, rest=rest
+        )
 
     @property
     def dimension(self) -> int:
@@ -89,7 +93,8 @@ class State:
             *self.loss.parameters,
             *self.schedule.parameters,
         )
-        return b"".join((header, self.model.tobytes(), self.gradient.tobytes(), self.total.tobytes()))
+        vectors = self.model, self.gradient, self.rest, self.total
+        return b"".join((header, *(vector.tobytes() for vector in vectors)))
 
     @classmethod
     def decode_each(cls, value: bytes) -> list["State"]:
@@ -97,7 +102,7 @@ class State:
         length = max(1, len(value))
         if length >= _HEADER.size:
             _, _, _, dimension, _, first, *_ = _HEADER.unpack_from(value)
-            length = max(1, _HEADER.size + 8 * dimension * (3 if first else 2))
+            length = max(1, _HEADER.size + 8 * dimension * (4 if first else 3))
         states = [cls.decode(value[begin : begin + length]) for begin in range(0, max(1, len(value)), length)]
         if len({state.dimension for state in states}) > 1:
             raise ValueError("the states of dbdp_internal.sgd_epoch differ in their dimensions; start with new ones")
@@ -112,7 +117,7 @@ class State:
         dimension, batch_size, first, interval, target, filled, updates, counted = numbers[:8]
         regularisation, radius, *parameters = numbers[8:]
         sound = dimension > 0 and 0 <= filled < batch_size and 0 <= counted <= updates and target >= 0 and radius > 0
-        size = dimension * (3 if first else 2)
+        size = dimension * (4 if first else 3)
         if not sound or len(value) != _HEADER.size + 8 * size:
             raise ValueError("the state of dbdp_internal.sgd_epoch is damaged; start with a new one")
         vectors = np.frombuffer(value, "<f8", size, _HEADER.size).copy()
@@ -127,10 +132,11 @@ class State:
             functions[2],
             radius,
             target,
-            vectors[2 * dimension :],
+            vectors[3 * dimension :],
             counted,
             filled,
             updates,
+            vectors[2 * dimension : 3 * dimension],
         )
 
 

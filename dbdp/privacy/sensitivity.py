@@ -54,6 +54,10 @@ class Training:
     radius: float = math.inf  # the model is projected onto ‖w‖₂ ≤ radius after every update
     # Bound on the distance between the gradients of two records at one iterate, where it is below 2L.
     difference: float = math.inf
+    # Operations through which a gradient passes in a mini-batch's sum, and a product in a score or a norm; 0: as many
+    # as in any order.
+    depth: int = 0
+    score_depth: int = 0
 
     @property
     def batches(self) -> int:
@@ -385,17 +389,17 @@ def _epochs(training: Training) -> tuple[np.ndarray, np.ndarray]:
 def _errors(training: Training, steps: np.ndarray, before: float) -> np.ndarray:
     """Return e_t, a bound on the rounding error of each update, shape (T,) (§14.2).
 
-    Proof. A dot product in any order errs by ≤ γ_d‖w‖‖x‖, hence the derivative by β_φγ_dW + c_ℓu, the
-    batch sum by ≤ γ_b·bL, the update by 3uW + 4.1uη(L + λW), as a rounded 1 - ηλ times w. A projection
-    adds (d/2 + 3)uW: its norm is the root of a sum of d squares, which errs by ≤ γ_d of itself. Numbers below 2⁻¹⁰²²
+    Proof. A dot product of depth q, d in any order, errs by ≤ γ_q‖w‖‖x‖, hence the derivative by β_φγ_qW + c_ℓu, the
+    batch sum by ≤ γ_D·bL, D its depth, the update by 3uW + 4.1uη(L + λW), as a rounded 1 - ηλ times w. A projection
+    adds (q/2 + 3)uW: its norm is the root of a sum of d squares, which errs by ≤ γ_q of itself. Numbers below 2⁻¹⁰²²
     are 0: 2d in a dot product, carried on by ηβ ≤ 2, eight in a slope, by η/h ≤ 4, 2b in each sum, by η/b, eight
     in each coordinate's update: < 2⁻¹⁰²²(4d + 32 + (2η + 8)√d) < 2⁻⁹⁶⁰, as η ≤ 8, d ≤ 2²⁸.
     """
-    reach = _reach(training, steps, before)
-    projection = training.dimension / 2 + 3 if training.radius < math.inf else 0.0
+    reach, depth = _reach(training, steps, before), training.score_depth or training.dimension
+    projection = depth / 2 + 3 if training.radius < math.inf else 0.0
     gradient = (
-        (training.dimension * training.smoothness + 5 * training.regularisation) * reach
-        + (training.batch_size + 5) * training.lipschitz
+        (depth * training.smoothness + 5 * training.regularisation) * reach
+        + ((training.depth or training.batch_size) + 5) * training.lipschitz
         + training.scalar_error
     )
     return 1.01 * UNIT_ROUNDOFF * ((4 + projection) * reach + steps * gradient) + FLUSHED

@@ -13,6 +13,7 @@ from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.families.noisy_sgd.bst14 import published_multiplier
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import MOST_NORM, Batches, NoisySgd, step_noise
 from dbdp.algorithms.families.noisy_sgd.sgd_adv import advanced_multiplier
+from dbdp.algorithms.noisy_sums import Summed
 from dbdp.learning.losses import HuberSvm
 from dbdp.learning.noisy import NoisyState, terminate, transition
 from dbdp.learning.objectives import Linear
@@ -181,16 +182,16 @@ def test_models_with_one_clip_are_projected_one_by_one():
 
 def test_the_covered_contribution_has_every_margin():
     """C*, its grid and its noise: the rounding of the sum, of its places, and of the grid."""
-    noise, covered = step_noise("gaussian", 1.0, 10_000, 50, 3.0, evaluated=1e-9)
+    noise, covered = step_noise("gaussian", 1.0, Summed.together(10_000), 50, 3.0, evaluated=1e-9)
     assert covered >= 1 + 2.02 * 10_005 * 2.0**-53 * 10_000 + 2 * 10_000 * 1e-9 + noise.grid * math.sqrt(50)
     assert covered < 1.001
     assert noise.steps * noise.grid >= 3.0 * covered
     assert noise.steps * noise.grid < 3.0 * covered * (1 + 1e-6)
 
 
-def test_sums_that_could_not_be_noised_exactly_are_refused():
-    with pytest.raises(ValueError, match="cannot be added exactly; choose a smaller batch_size"):
-        step_noise("gaussian", 1.0, 10**7, 10**8, 1e-6)
+def test_noise_that_could_not_be_added_exactly_is_refused():
+    with pytest.raises(ValueError, match="cannot be added exactly; choose a larger epsilon"):
+        step_noise("gaussian", 1.0, Summed.together(100), 50, 1e12)
 
 
 def test_models_stay_where_their_scores_have_a_bound():

@@ -310,6 +310,8 @@ def trainings_that_run(release_plan):
                 restart_every=interval,
                 radius=state.radius,
                 difference=logistic_difference(state.radius) if state.loss == Logistic() else math.inf,
+                depth=kernels.depth_of_sum(state.batch_size, state.dimension),
+                score_depth=kernels.depth_of_score(state.dimension),
             )
         )
     return computed

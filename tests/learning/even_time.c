@@ -9,7 +9,7 @@ enum { DIMENSION = 21, STRIDE = 24, MOST = 200, SEVERAL = 3, BEFORE = 24, RECORD
 static float rows[MOST * STRIDE];
 static double features[MOST * DIMENSION], labels[MOST];
 static double vectors[4 * STRIDE], steps[MOST], values[MOST], columns[LANES * STRIDE], candidates[15 * STRIDE];
-static double several[2 * SEVERAL * STRIDE], room[MANY * (STRIDE + SEVERAL)];
+static double several[3 * SEVERAL * STRIDE], room[MANY * (STRIDE + SEVERAL)], tree[LEVELS * SEVERAL * STRIDE];
 static char records[MOST * RECORD];
 static long noise[STRIDE], places[MOST];
 
@@ -20,13 +20,13 @@ static void train(const sgd_training *t, long count) {
     sgd_single_rows(t, rows, count, model, gradient + STRIDE, STRIDE, steps, 5);
     sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
     sgd_update(t, model, gradient, gradient + STRIDE, STRIDE, 0.1, 1);
-    sgd_add_gradients(t, rows, count, model, gradient, STRIDE);
+    sgd_add_part(t, rows, count, model, gradient, gradient + 2 * STRIDE, tree, STRIDE, 0, 1);
     noisy_update(t, model, gradient, STRIDE, 0.1, noise, DIMENSION, 0x1p-40);
   }
 }
 
 static void train_several(const sgd_training *t, long count) {
-  double *gradients = several + SEVERAL * STRIDE;
+  double *gradients = several + SEVERAL * STRIDE, *rests = gradients + SEVERAL * STRIDE;
   sgd_training each[SEVERAL];
   for (int m = 0; m < SEVERAL; m++) {
     each[m] = *t;
@@ -34,7 +34,7 @@ static void train_several(const sgd_training *t, long count) {
   }
   memset(several, 0, sizeof several);
   for (int epoch = 0; epoch < 3; epoch++) {
-    sgd_add_gradients_of_each(each, rows, count, SEVERAL, room, several, gradients, STRIDE);
+    sgd_add_part_of_each(each, rows, count, SEVERAL, room, several, gradients, rests, tree, STRIDE, 0, 1);
     for (int m = 0; m < SEVERAL; m++) sgd_update(each + m, several + m * STRIDE, gradients + m * STRIDE, vectors, STRIDE, 0.1, 0);
   }
 }

@@ -57,7 +57,7 @@ def exact_states(messages: list[str]) -> list[np.ndarray]:
     results = []
     for constant in re.findall(r"constvalue \d+ \[ ([-\d ]+)\]", "\n".join(messages).replace("\n", " ")):
         raw = bytes(int(byte) % 256 for byte in constant.split())
-        if raw[4:8] == b"dbs2":
+        if raw[4:8] == b"dbs3":
             dimension = struct.unpack_from("<q", raw, 12)[0]
             results.append(np.frombuffer(raw, "<f8", dimension, 4 + struct.calcsize("<4sBBxx8q7d")))
     return results

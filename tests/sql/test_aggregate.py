@@ -98,7 +98,7 @@ def test_several_models_in_one_pass_are_those_of_a_pass_each(packed, batch_size)
 
 
 def test_models_of_different_dimensions_in_one_pass_are_refused(connection):
-    """Equally long states: two vectors of six numbers, and three of four."""
+    """Equally long states: three vectors of eight numbers, and four of six."""
     states = [
         State.initial(
             loss=Logistic(),
@@ -108,7 +108,7 @@ def test_models_of_different_dimensions_in_one_pass_are_refused(connection):
             dimension=dimension,
             averaging=averaging,
         ).encode()
-        for dimension, averaging in ((6, NONE), (4, Averaging(1)))
+        for dimension, averaging in ((8, NONE), (6, Averaging(1)))
     ]
     assert len(states[0]) == len(states[1])
     rows = blocks.encode(np.zeros((8, 6)), np.ones(8)).tobytes()

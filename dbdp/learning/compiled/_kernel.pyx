@@ -15,10 +15,12 @@ cdef extern from "_places.h" nogil:
         double decay1, decay2, floor
     void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient,
                            long stride)
-    const long MANY
-    void sgd_add_gradients_of_each(const sgd_training *t, const float *row, long count, long several, double *features,
-                                   const double *models, double *gradients, long stride)
-    const long LEVELS
+    const long MANY, PIECE, SHORT, LEVELS
+    void sgd_add_part(const sgd_training *t, const float *row, long count, const double *model, double *gradient,
+                      double *rest, double *tree, long stride, int begins, int ends)
+    void sgd_add_part_of_each(const sgd_training *t, const float *row, long count, long several, double *features,
+                              const double *models, double *gradients, double *rests, double *tree, long stride,
+                              int begins, int ends)
     void sgd_sum_gradients(const sgd_training *t, const float *row, const float *lengths, long count,
                            const double *model, double *tree, long stride)
     void sgd_sum_losses(const sgd_training *t, const float *row, long count, const double *models, long candidates,
@@ -69,14 +71,15 @@ cdef extern from "_places.h" nogil:
     void placed_steps(const placed_layout *of, const float *row, long count, const cell_coordinates *into, double most,
                       float *steps, int *cell, double *parts, double *moved)
 
+PIECE_ROWS, SHORT_ROWS = PIECE, SHORT  # rows of a piece, and of a mini-batch that has no pieces: see _sgd.h
 
 
 def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long averaged):
     """Add rows to the mini-batches, and update at the end of each."""
     cdef long count = rows.shape[0], stride = rows.shape[1], ended = step_sizes.shape[0]
     cdef long batch_size = state.batch_size, filled = state.filled
-    cdef double[::1] model = state.model, gradient = state.gradient, total = state.total
-    if model.shape[0] > stride - 1 or stride % 8 or gradient.shape[0] != model.shape[0]:
+    cdef double[::1] model = state.model, gradient = state.gradient, rest = state.rest, total = state.total
+    if model.shape[0] > stride - 1 or stride % 8 or not gradient.shape[0] == rest.shape[0] == model.shape[0]:
         raise ValueError(f"rows of {stride} places, a model of {len(model)} and a gradient of {len(gradient)} "
                          "coordinates do not fit each other")
     if batch_size < 1 or not 0 <= filled < batch_size or ended != (filled + count) // batch_size:
@@ -85,14 +88,16 @@ def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long
         raise ValueError(f"{averaged} of {ended} iterates cannot be averaged in a sum of {len(total)} coordinates")
     if count == 0:
         return
-    cdef double[:, ::1] wide = _aligned(stride)
+    cdef double[:, ::1] wide = _aligned(stride, 4 + _levels(count))
     wide[0, : model.shape[0]] = model
     wide[1, : model.shape[0]] = gradient
+    wide[3, : model.shape[0]] = rest
     if averaged:
         wide[2, : model.shape[0]] = total
     _advance(_training(state), rows, step_sizes, wide, batch_size, filled, ended - averaged)
     model[:] = wide[0, : model.shape[0]]
     gradient[:] = wide[1, : model.shape[0]]
+    rest[:] = wide[3, : model.shape[0]]
     if averaged:
         total[:] = wide[2, : model.shape[0]]
 
@@ -101,37 +106,42 @@ def add_rows_of_each(states, const float[:, ::1] rows, const double[:, ::1] step
     """See `kernels.transition_of_each`: states that are alike."""
     cdef long stride = rows.shape[1], several = len(states), ended = step_sizes.shape[1], count = rows.shape[0]
     cdef long batch_size = states[0].batch_size, filled = states[0].filled, dimension = states[0].model.shape[0], m
-    alike = {(len(s.model), len(s.gradient), s.batch_size, s.filled, s.target > 0, s.loss.code) for s in states}
-    same = (dimension, dimension, batch_size, filled, states[0].target > 0, states[0].loss.code)
+    alike = {(len(s.model), len(s.gradient), len(s.rest), s.batch_size, s.filled, s.target > 0, s.loss.code)
+             for s in states}
+    same = (dimension, dimension, dimension, batch_size, filled, states[0].target > 0, states[0].loss.code)
     if alike != {same} or dimension > stride - 1 or stride % 8:
         raise ValueError(f"rows of {stride} places and {several} models do not fit each other")
     if batch_size < 1 or not 0 <= filled < batch_size or ended != (filled + count) // batch_size:
         raise ValueError("one step size is needed for each mini-batch that ends in these rows")
     if step_sizes.shape[0] != several or averaged.shape[0] != several:
         raise ValueError(f"{several} models need as many rows of step sizes, and numbers of averaged iterates")
-    cdef double[:, ::1] wide = _aligned(stride, 3 * several + MANY + MANY * several // stride + 1)
+    cdef long begin = 4 * several + MANY + MANY * several // stride + 1  # of the tree
+    cdef double[:, ::1] wide = _aligned(stride, begin + several * _levels(count))
     padded = np.asarray(wide)
     for m, state in enumerate(states):
         if not 0 <= averaged[m] <= ended or (averaged[m] and len(state.total) != dimension):
             raise ValueError(f"{averaged[m]} of {ended} iterates cannot be averaged in {len(state.total)} coordinates")
         padded[m, :dimension], padded[several + m, :dimension] = state.model, state.gradient
+        padded[3 * several + m, :dimension] = state.rest
         if averaged[m]:
             padded[2 * several + m, :dimension] = state.total
-    _advance_each(states, rows, step_sizes, wide, averaged)
+    _advance_each(states, rows, step_sizes, wide, averaged, &wide[begin, 0])
     for m, state in enumerate(states):
         state.model[:], state.gradient[:] = padded[m, :dimension], padded[several + m, :dimension]
+        state.rest[:] = padded[3 * several + m, :dimension]
         if averaged[m]:
             state.total[:] = padded[2 * several + m, :dimension]
 
 
 cdef _advance_each(states, const float[:, ::1] rows, const double[:, ::1] steps, double[:, ::1] wide,
-                   const long[::1] averaged):
+                   const long[::1] averaged, double *tree):
     cdef long several = len(states), batch_size = states[0].batch_size, filled = states[0].filled
     cdef long count = rows.shape[0], stride = rows.shape[1], ended = steps.shape[1], done = 0, update = 0, take, m
     cdef double *models = &wide[0, 0]
     cdef double *gradients = &wide[several, 0]
     cdef double *totals = &wide[2 * several, 0]
-    cdef double *features = &wide[3 * several, 0]
+    cdef double *rests = &wide[3 * several, 0]
+    cdef double *features = &wide[4 * several, 0]
     cdef sgd_training *how = <sgd_training *>PyMem_Malloc(several * sizeof(sgd_training))
     if not how:
         raise MemoryError
@@ -141,7 +151,8 @@ cdef _advance_each(states, const float[:, ::1] rows, const double[:, ::1] steps,
         with nogil:
             while done < count:
                 take = min(batch_size - filled, count - done)
-                sgd_add_gradients_of_each(how, &rows[done, 0], take, several, features, models, gradients, stride)
+                sgd_add_part_of_each(how, &rows[done, 0], take, several, features, models, gradients, rests, tree,
+                                     stride, filled == 0, filled + take == batch_size)
                 done += take
                 filled += take
                 if filled == batch_size:
@@ -162,6 +173,12 @@ cdef double[:, ::1] _aligned(long stride, long vectors=3):
     return memory[skipped : skipped + vectors * stride].reshape(vectors, stride)
 
 
+cdef long _levels(long count):
+    """Return how many levels the tree over the pieces of some rows has."""
+    cdef object pieces = (count + PIECE - 1) // PIECE
+    return 1 + pieces.bit_length()
+
+
 cdef sgd_training _training(state):
     return _of_loss(state.loss, state.target, INFINITY, state.batch_size, state.regularisation, state.radius)
 
@@ -180,13 +197,16 @@ cdef void _advance(sgd_training how, const float[:, ::1] rows, const double[::1]
     cdef double *model = &vectors[0, 0]
     cdef double *gradient = &vectors[1, 0]
     cdef double *total = &vectors[2, 0]
+    cdef double *rest = &vectors[3, 0]
+    cdef double *tree = &vectors[4, 0]
     with nogil:
         if batch_size == 1:
             sgd_single_rows(&how, &rows[0, 0], count, model, total, stride, &steps[0], first)
             return
         while done < count:
             take = min(batch_size - filled, count - done)
-            sgd_add_gradients(&how, &rows[done, 0], take, model, gradient, stride)
+            sgd_add_part(&how, &rows[done, 0], take, model, gradient, rest, tree, stride, filled == 0,
+                         filled + take == batch_size)
             done += take
             filled += take
             if filled == batch_size:
@@ -255,16 +275,14 @@ def noisy_updates(state, const float[:, ::1] rows, const long[::1] ends, const d
         raise ValueError(f"rows of {stride} places, a model of {parameters} and noise of {noise.shape[1]} coordinates "
                          "do not fit each other")
     _check_ends(ends, step_sizes, noise, rows.shape[0])
-    vectors = [(0, 0, state.model), (0, stride, state.gradient)]
-    if state.training.moments:
-        vectors += [(1, 0, state.averages[0]), (1, stride, state.averages[1])]
-    cdef double[:, ::1] wide = _aligned(2 * stride)
+    vectors = [state.model, state.gradient, state.rest, *state.averages]
+    cdef double[:, ::1] wide = _aligned(stride, 5 + _levels(rows.shape[0]))
     padded = np.asarray(wide)
-    for row, begin, vector in vectors:
-        padded[row, begin : begin + parameters] = vector
+    for place, vector in enumerate(vectors):
+        padded[place, :parameters] = vector
     _noisy(state.training, rows, ends, step_sizes, noise, wide, state.updates)
-    for row, begin, vector in vectors:
-        vector[:] = padded[row, begin : begin + parameters]
+    for place, vector in enumerate(vectors):
+        vector[:] = padded[place, :parameters]
 
 
 cdef _check_ends(const long[::1] ends, const double[::1] step_sizes, const long[:, ::1] noise, long rows):
@@ -288,13 +306,16 @@ cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::
     cdef double grid = how.noise.grid
     cdef long stride = rows.shape[1], parameters = noise.shape[1], begin = 0, update
     cdef double *model = &wide[0, 0]
-    cdef double *gradient = &wide[0, stride]
-    cdef double *first = &wide[1, 0]
-    cdef double *second = &wide[1, stride]
+    cdef double *gradient = &wide[1, 0]
+    cdef double *rest = &wide[2, 0]
+    cdef double *first = &wide[3, 0]
+    cdef double *second = &wide[4, 0]
+    cdef double *tree = &wide[5, 0]
+    cdef const float *row = &rows[0, 0] if rows.shape[0] else NULL
     with nogil:
         for update in range(ends.shape[0]):
-            if ends[update] > begin:
-                sgd_add_gradients(&linear, &rows[begin, 0], ends[update] - begin, model, gradient, stride)
+            sgd_add_part(&linear, row + begin * stride, ends[update] - begin, model, gradient, rest, tree, stride,
+                         update > 0, True)
             begin = ends[update]
             if adaptive:
                 noisy_adam(&linear, &decays, model, gradient, first, second, stride, step_sizes[update],
@@ -302,8 +323,8 @@ cdef _noisy(how, const float[:, ::1] rows, const long[::1] ends, const double[::
                            1.0 - decays.decay2 ** (former + update + 1))
             else:
                 noisy_update(&linear, model, gradient, stride, step_sizes[update], &noise[update, 0], parameters, grid)
-        if rows.shape[0] > begin:
-            sgd_add_gradients(&linear, &rows[begin, 0], rows.shape[0] - begin, model, gradient, stride)
+        sgd_add_part(&linear, row + begin * stride, rows.shape[0] - begin, model, gradient, rest, tree, stride,
+                     ends.shape[0] > 0, False)
 
 
 def unpack(const float[:, ::1] rows, long dimension):

@@ -413,6 +413,39 @@ CLONED void sgd_add_gradients_of_each(const sgd_training *t, const float *row, l
   if (count) add_group_of_each(t, row, several, features, models, gradients, stride, 1);
 }
 
+/* The sum of the gradients of a mini-batch is kept as two parts, `gradient` and `rest`, the roundings of the additions to the
+ * first (Knuth's TwoSum): a mini-batch of many rows is added up in many calls. */
+CLONED void add_two_parts(double *gradient, double *rest, double *part, long width, int ends) {
+  for (long i = 0; i < width; i += LANES) {
+    lanes before = load(gradient + i), added = load(part + i), sum = before + added, of_added = sum - before;
+    lanes lost = load(rest + i) + ((before - (sum - of_added)) + (added - of_added));
+    store(gradient + i, ends ? sum + lost : sum);
+    store(rest + i, ends ? (lanes){0} : lost);
+    store(part + i, (lanes){0});
+  }
+}
+
+/* Add the gradients of `count` rows of a mini-batch, which begins or ends with them, or neither; `tree` is zeros again. A short
+ * mini-batch, of which these are all rows, needs no tree. */
+#define SHORT 1024
+static void sgd_add_part(const sgd_training *t, const float *row, long count, const double *model, double *gradient, double *rest, double *tree, long stride, int begins, int ends) {
+  if (begins && ends && count <= SHORT) return sgd_add_gradients(t, row, count, model, gradient, stride);
+  sgd_sum_gradients(t, row, NULL, count, model, tree, stride);
+  add_two_parts(gradient, rest, tree, stride, ends);
+}
+
+/* The same at each of several models (several × stride); `tree` has LEVELS × several × stride places. */
+static void sgd_add_part_of_each(const sgd_training *t, const float *row, long count, long several, double *features, const double *models, double *gradients, double *rests, double *tree, long stride, int begins, int ends) {
+  long pieces = 0, width = several * stride;
+  if (begins && ends && count <= SHORT) return sgd_add_gradients_of_each(t, row, count, several, features, models, gradients, stride);
+  for (; count > 0; count -= PIECE, row += PIECE * stride, pieces++) {
+    sgd_add_gradients_of_each(t, row, count < PIECE ? count : PIECE, several, features, models, tree, stride);
+    end_piece(tree, width, pieces);
+  }
+  end_tree(tree, width, pieces);
+  add_two_parts(gradients, rests, tree, width, ends);
+}
+
 /* Up to eight rows whose losses are computed together: coordinate i of each is in columns[LANES * i …], their labels last. */
 typedef struct {
   const double *columns;
@@ -532,8 +565,8 @@ CLONED void sgd_update(const sgd_training *t, double *model, double *gradient, d
   end_update(t->radius, model, sum, stride, averaged);
 }
 
-/* The noisy sum: the nearest multiple of the grid, plus noise in steps of the grid. Exact in doubles, since both are below
- * 2⁵² steps and the grid, with its inverse, is a power of two. */
+/* The noisy sum: the nearest multiple of the grid, plus noise in steps of the grid. The grid, with its inverse, is a power of
+ * two, and noise is below 2⁵² steps. Their sum is exact, or the exact one rounded to a double, which is a function of it. */
 INLINED double noisy_sum(double gradient, long noise, double grid, double per_grid) {
   return (nearbyint(gradient * per_grid) + (double)noise) * grid;
 }

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-SHORT = 64  # terms that are added one after the other; PIECE in _sgd.h
+from dbdp.learning.compiled import _kernel as compiled  # type: ignore[attr-defined]
+
+PIECE = compiled.PIECE_ROWS  # terms that are added one after the other
 
 
 def with_part(total: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -34,10 +36,10 @@ def value(total: np.ndarray) -> np.ndarray:
 
 
 def outer_sum(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return Σ left ⊗ right over n rows of each, (a, b): of SHORT rows in any order, then `in_pairs`."""
-    whole = len(left) // SHORT * SHORT
-    pieces = left[:whole].reshape(-1, SHORT, left.shape[1]).transpose(0, 2, 1)
-    sums = np.matmul(pieces, right[:whole].reshape(-1, SHORT, right.shape[1]))
+    """Return Σ left ⊗ right over n rows of each, (a, b): of PIECE rows in any order, then `in_pairs`."""
+    whole = len(left) // PIECE * PIECE
+    pieces = left[:whole].reshape(-1, PIECE, left.shape[1]).transpose(0, 2, 1)
+    sums = np.matmul(pieces, right[:whole].reshape(-1, PIECE, right.shape[1]))
     return in_pairs(sums) + left[whole:].T @ right[whole:]
 
 

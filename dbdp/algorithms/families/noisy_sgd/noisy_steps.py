@@ -105,25 +105,22 @@ def poisson(request: Request, facts: Facts) -> Batches:
 
 
 def step_noise(
-    law: str, contribution: float, summands: int, parameters: int, multiplier: float, *, evaluated: float = 0.0
+    law: str, contribution: float, summed: Summed, parameters: int, multiplier: float, *, evaluated: float = 0.0
 ) -> tuple[UpdateNoise, float]:
     """Return the noise of one update, of scale multiplier × C*, and C*, the change of a computed sum by one row.
 
-    C* = C + 2.02(b + 5)u·bC + g√P for b = `summands` (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With
+    C* = C + 2.02(D + 5)u·bC + g√P (privacy.md §14.8, see `noisy_sums.sampled_sensitivity`). With
     and without the row the sums, on the grid, are C* apart at most, with one row and with another 2C*. `evaluated`
     bounds the error of a row's gradient if its place in the mini-batch differs between the two.
     """
-    largest = sampled_sensitivity(contribution, Summed.together(summands), evaluated=evaluated)
+    largest = sampled_sensitivity(contribution, summed, evaluated=evaluated)
     spherical = law == SphericalLaplace.name
     spread = math.sqrt(parameters + 1) if spherical else 1.0  # a coordinate's deviation ÷ the scale
     grid = grid_for(largest, parameters, spread * multiplier) * (COARSER if spherical else 1)
     covered = covered_sensitivity(largest, parameters, grid)
     scale = covered * multiplier * ROOM
-    if (contribution * summands + 64 * spread * scale) / grid > MOST_STEPS:  # 64 deviations are never seen
-        raise ValueError(
-            f"noise of scale {scale:g} on sums of up to {summands} gradients cannot be added exactly; choose a "
-            "smaller batch_size, or a larger epsilon"
-        )
+    if 64 * spread * scale / grid > MOST_STEPS:  # 64 deviations are never seen
+        raise ValueError(f"noise of scale {scale:g} cannot be added exactly; choose a larger epsilon")
     return UpdateNoise(law, math.ceil(Fraction(scale) / Fraction(grid)), grid), covered
 
 
@@ -225,7 +222,7 @@ def check_contracting(schedule: Schedule, regularisation: float) -> None:
 
     Clipping a row's gradient needs a finite score, and so a finite model. Proof that it stays
     finite. Steps never grow, so |1 - ηλ| ≤ 1 in all updates, and the model is no longer than the sum of all η/b times
-    noisy sums, each below `MOST_STEPS` steps of the grid but for noise that never occurs. With Adam (whose
+    noisy sums: each of b gradients, and of noise below `MOST_STEPS` steps of the grid. With Adam (whose
     directions have coordinates of at most 8, whatever λ is) it is no longer than that times all η.
     """
     first = float(schedule.step_sizes(1, 1)[0])
@@ -308,8 +305,9 @@ def poisson_plan(
     _, contribution = contribution_of(request, facts)
     objective = settings.objective_of(request, facts)
     evaluated = gradient_error(objective, np.array([MOST_NORM * math.sqrt(facts.outputs)]), contribution)
+    summed = Summed.by_mini_batch(batches.packed_rows, objectives(request, facts)[0])
     noise, covered = step_noise(
-        Gaussian.name, contribution, batches.packed_rows, objective.parameters, multiplier, evaluated=evaluated
+        Gaussian.name, contribution, summed, objective.parameters, multiplier, evaluated=evaluated
     )
     event: Event = PoissonGaussianDpEvent(batches.probability or 1.0, multiplier, batches.updates)
     if batches.samples is not None:

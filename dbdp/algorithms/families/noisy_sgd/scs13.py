@@ -12,6 +12,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options
 from dbdp.algorithms.families.noisy_sgd import noisy_steps
 from dbdp.algorithms.families.noisy_sgd.noisy_steps import Batches
+from dbdp.algorithms.noisy_sums import Summed
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.learning.objectives import Objective
 from dbdp.learning.schedules import Constant, InverseTime, Schedule, SquareRoot
@@ -29,7 +30,8 @@ def scs13_plan(request: Request, facts: Facts) -> NoisyWhileTraining:
     batches = noisy_steps.fixed(full, facts)
     law, multiplier, guarantee = _calibrated(full, facts)
     contribution, parameters = _contribution(full, facts), _objectives(full, facts)[0].parameters
-    noise, covered = noisy_steps.step_noise(law, contribution, int(batches.size), parameters, multiplier)
+    summed = Summed.by_mini_batch(batches.packed_rows, noisy_steps.objectives(full, facts)[0])
+    noise, covered = noisy_steps.step_noise(law, contribution, summed, parameters, multiplier)
     decreasing = request.network is None and request.schedule == InverseTime.name
     regularisation = settings.regularisation_of(request, settings.DEFAULT_REGULARISATION if decreasing else 0.0)
     schedule = _schedule(full, facts, batches, regularisation)

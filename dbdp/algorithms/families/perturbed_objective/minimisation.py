@@ -11,6 +11,7 @@ import numpy as np
 
 from dbdp.algorithms.noisy_sums import UNIT, Summed, lipschitz_of
 from dbdp.algorithms.rows import Progress, Rows
+from dbdp.learning import kernels
 from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.optional import needing
 from dbdp.privacy.mechanisms import ROOM
@@ -72,13 +73,15 @@ class AcceleratedDescent:
     def rounding(self, furthest: float) -> float:
         """Return a bound on the error of floating point, including centre + z, if ‖centre‖ + L/λ ≤ `furthest`.
 
-        Proof (privacy.md §14.2), u = 2⁻⁵³. A point errs by u·furthest and a score by γ_d·furthest, so a slope by c
-        times that and c_ℓu; products, and sums by blocks (`Summed`), add (D + 8)uL: a mean gradient errs by E.
+        Proof (privacy.md §14.2), u = 2⁻⁵³. A point errs by u·furthest and a score of depth q by γ_q·furthest, so a
+        slope by c times that and c_ℓu; products, and sums by blocks (`Summed`), add (D + 8)uL: a mean gradient has E.
         If y and z are off by D and D' in each pass, ‖g‖ ≤ √c(ρ√V + √V') makes it √V' ≤ ρ√V + √c·D + √a·D', in the
         end ‖w‖ ≤ ρᴺL/λ + (c/λ)D + D'/r. The updates of y and z have D ≤ ρE/((1 + r)(λ + c)) + 20uL/λ and
         D' ≤ (r/λ)E + 14uL/λ: 2E/λ + 34(1 + c/λ)uL/λ in all. ∎
         """
-        scores = self.smoothness * (self.objective.inputs + 3) * furthest
+        one = isinstance(self.objective, Linear) and self.objective.outputs == 1  # several models are in any order
+        depth = kernels.depth_of_score(self.objective.inputs) if one else self.objective.inputs
+        scores = self.smoothness * (depth + 3) * furthest
         sums = (Summed.of_objective(self.rows, self.objective).depth + 8) * lipschitz_of(self.objective)
         gradient = 1.01 * UNIT * (scores + self.objective.slope_error + sums)
         steps = 40 * UNIT * (1 + self.smoothness / self.regularisation) * self.reach

@@ -22,7 +22,7 @@ from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import LEARNING, Options
 from dbdp.algorithms.families.perturbed_objective.minimisation import AcceleratedDescent
 from dbdp.algorithms.families.perturbed_objective.recursive_descent import RecursiveDescent
-from dbdp.algorithms.noisy_sums import UNIT, Summed, lipschitz_of
+from dbdp.algorithms.noisy_sums import UNIT, lipschitz_of
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Request
 from dbdp.algorithms.rows import Progress, Rows
 from dbdp.algorithms.stages.evaluated_plan import Evaluates
@@ -68,9 +68,12 @@ class Shares:
     solver_delta: float
 
     @classmethod
-    def of(cls, epsilon: float, delta: float, *, summed: Summed) -> "Shares":
-        """Return the shares; the solver's grows if rounding moves the minimiser much: by 2.2nDu times what b does."""
-        share = max(SOLVER_SHARE, min(0.5, (2.2 * UNIT * summed.rows * summed.depth) ** (2 / 3)))
+    def of(cls, epsilon: float, delta: float, *, moved: float = 0.0) -> "Shares":
+        """Return the shares; the solver's grows if rounding moves the minimiser much, `moved` times what b does.
+
+        With a share s the noise of b is ∝ 1/(1 - s) and the solver's ∝ moved/s: the sum of squares is least near there.
+        """
+        share = max(SOLVER_SHARE, min(0.5, moved ** (2 / 3)))
         if share * epsilon < MIN_EPSILON:
             raise ValueError(f"epsilon = {epsilon:g} is too small to be divided; give {MIN_EPSILON / share:g} or more")
         left = (1 - share) / ROOM
@@ -106,8 +109,7 @@ def objective_perturbation_plan(request: Request, facts: Facts) -> NoisyWhileTra
     """Return the plan of a release by objective perturbation."""
     _check_classes(request, facts)
     objective, kind = _objective(request, facts), _kind(request)
-    summed = Summed.of_objective(facts.rows, objective)
-    shares = Shares.of(request.epsilon, request.delta if kind is Gaussian else 0.0, summed=summed)
+    shares = _shares(request, facts, objective, kind)
     regularisation = _regularisation(request, facts, objective, shares, kind)
     bent = curvature(objective, facts.rows * regularisation)
     perturbation = perturbation_of(objective, kind, epsilon=shares.epsilon - bent, delta=shares.delta)
@@ -291,6 +293,15 @@ def _training(perturbation: Perturbation, start: AcceleratedDescent, shares: Sha
 
 
 # --- the request -------------------------------------------------------------------------------------------
+
+
+def _shares(request: Request, facts: Facts, objective: Linear | Softmax, kind: type[Perturbation]) -> Shares:
+    """Return the shares for the Λ of the smallest solver's share; another hardly changes Λ."""
+    epsilon, delta = request.epsilon, request.delta if kind is Gaussian else 0.0
+    regularisation = _regularisation(request, facts, objective, Shares.of(epsilon, delta), kind)
+    descent = AcceleratedDescent(objective, facts.rows, regularisation, passes=1)
+    covered = lipschitz_of(objective) / (facts.rows * regularisation)  # half of the move that b covers
+    return Shares.of(epsilon, delta, moved=descent.rounding(4 * descent.reach) / covered)
 
 
 def _regularisation(

@@ -56,12 +56,14 @@ def bolt_on_plan(request: Request, facts: Facts) -> PerturbedOnce:
 def _batch_size(request: Request, schedule: Schedule, rows: int, travel: float) -> float:
     """Return the default of b: as many updates as add up to `travel`, if all were as long as the first; at least 50.
 
-    With λ = 1/τ the steps of `inverse_time` begin to fall when they add up to τ. The other two schedules have 50 rows.
+    With λ = 1/τ the steps of `inverse_time` begin to fall when they add up to τ. The other two schedules have 50 rows,
+    or as many as make 10⁷ updates.
     """
+    least = settings.least_batch_size(rows, settings.epochs_of(request))
     if not isinstance(schedule, InverseTime | Constant):
-        return settings.DEFAULT_BATCH_SIZE
+        return least
     first = float(schedule.step_sizes(1, 1)[0])
-    return max(settings.DEFAULT_BATCH_SIZE, rows * settings.epochs_of(request) * first / travel)
+    return max(least, rows * settings.epochs_of(request) * first / travel)
 
 
 def _shard_averaging(request: Request, averaging: str, permutation: str) -> str | None:

@@ -38,7 +38,7 @@ def restarted_learning(request: Request, facts: Facts, *, interval: int) -> Lear
     step = largest if request.step_size is None else settings.positive_step(request.step_size)
     since = np.arange(epochs) % interval if interval else np.arange(epochs)
     updates = travel / (step * float((1.0 / (since + 1)).sum()))  # of an epoch, so that all steps add up to `travel`
-    default = max(settings.DEFAULT_BATCH_SIZE, facts.rows / updates)
+    default = max(settings.least_batch_size(facts.rows, epochs), facts.rows / updates)
     batch_size = settings.batch_size_of(request, facts.rows, default)
     batches = -(-facts.rows // batch_size)
     return Learning(

@@ -6,7 +6,7 @@ record, or to the mixture over all positions of a secret, new permutation.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from dbdp.algorithms.declared_options import LEARNING, Values, anything
 from dbdp.algorithms.plan import Facts, Released, Request
 from dbdp.algorithms.rows import Layout, Progress, Rows, silent
+from dbdp.learning import kernels
 from dbdp.learning.losses import Logistic, Loss
 from dbdp.learning.objectives import projected
 from dbdp.learning.schedules import Averaging, Schedule
@@ -51,6 +52,8 @@ SHARED: dict[str, Values] = {  # the options of all output perturbation
     "mechanism": tuple(MECHANISMS),
     "calibration": CALIBRATIONS,
 }
+MOST_MARGIN = 1 / 200  # of the exact sensitivity, above which iterates are kept in a ball
+LEAST_BALL, LARGEST_BALL = 2.0**6, 2.0**16
 LONGEST_LIST = 1000  # more sensitivities are shown as a summary
 LONGEST_ROOT = 1024  # coordinates of a model whose noise is described: a matrix of 8 MiB
 
@@ -270,11 +273,7 @@ def _averaged(shards: list[list[bytes]], weights: np.ndarray) -> list[list[bytes
 def planned(request: Request, facts: Facts, learning: Learning, *, calibration: str = WORST) -> PerturbedOnce:
     """Return the plan of a training; `calibration` is the default if δ > 0."""
     name = _calibration(request, facts, learning, calibration)
-    trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
-    if len(trainings) == 1:
-        single = sgd_sensitivity(trainings[0], by_position=name != WORST)
-    else:
-        single = sharded_sensitivity(trainings, each_epoch=learning.shard_averaging == "each_epoch")
+    learning, single = _within_a_ball(facts, learning, by_position=name != WORST)
     sensitivity = _joint(single, facts, learning).of_units(facts.unit_rows)
     dimension = facts.dimension * facts.outputs
     if name == WORST:
@@ -282,7 +281,8 @@ def planned(request: Request, facts: Facts, learning: Learning, *, calibration: 
             epsilon=request.epsilon, delta=request.delta, sensitivity=sensitivity.total, dimension=dimension
         )
     else:
-        mechanism = _shuffled_gaussian(request, name, trainings[0], sensitivity, dimension)
+        training = _training(facts, learning, facts.rows)
+        mechanism = _shuffled_gaussian(request, name, training, sensitivity, dimension)
     return PerturbedOnce(request, facts, learning, sensitivity, name, mechanism)
 
 
@@ -327,7 +327,38 @@ def _training(facts: Facts, learning: Learning, rows: int) -> Training:
         restart_every=learning.averaging.interval,
         radius=learning.radius,
         difference=learning.difference,
+        depth=kernels.depth_of_sum(learning.batch_size, facts.dimension),
+        score_depth=kernels.depth_of_score(facts.dimension),
     )
+
+
+def _within_a_ball(facts: Facts, learning: Learning, *, by_position: bool) -> tuple[Learning, Sensitivity]:
+    """Return a training with its sensitivity for one model, in a ball if rounding would add much to that.
+
+    Rounding errs in proportion to the length W of the iterates (§14.2). Without a ball the proof has W ≤ L/λ only, and
+    defaults have λ ∝ 1/n: the margin would grow with the table. A radius is chosen from public facts: the largest
+    power of two up to LARGEST_BALL at which the margin is at most MOST_MARGIN of the exact sensitivity, but at least
+    LEAST_BALL. Proof. A projection onto a ball is 1-Lipschitz, so Lemma B holds with it (§1.1), its rounding is in e_t,
+    and W is the radius. The exact bound does not depend on it: D(R) is 2L for balls as large as LEAST_BALL. ∎
+    """
+    single = _single(facts, learning, by_position=by_position)
+    if math.isfinite(learning.radius) or single.margin <= MOST_MARGIN * single.exact:
+        return learning, single
+    radius = LARGEST_BALL
+    while True:
+        learning = replace(learning, radius=radius)
+        single = _single(facts, learning, by_position=False)
+        left = MOST_MARGIN * single.exact / single.margin
+        if left >= 1 or radius == LEAST_BALL:
+            return learning, _single(facts, learning, by_position=True) if by_position else single
+        radius = max(LEAST_BALL, 2.0 ** math.floor(math.log2(radius * left)))
+
+
+def _single(facts: Facts, learning: Learning, *, by_position: bool) -> Sensitivity:
+    trainings = [_training(facts, learning, rows) for rows in learning.shard_rows]
+    if len(trainings) == 1:
+        return sgd_sensitivity(trainings[0], by_position=by_position)
+    return sharded_sensitivity(trainings, each_epoch=learning.shard_averaging == "each_epoch")
 
 
 def _joint(single: Sensitivity, facts: Facts, learning: Learning) -> Sensitivity:
