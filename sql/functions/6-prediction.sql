@@ -60,9 +60,18 @@ begin
             a.attalign)
           order by a.attnum)
         from pg_catalog.pg_attribute as a
-        join pg_catalog.pg_type as c on c.oid = a.atttypid
-        join pg_catalog.pg_type as b
-          on b.oid = case c.typtype when 'd' then dbdp_internal.base_type(c.oid) else c.oid end
+        cross join lateral (
+          select case c.typtype when 'd' then dbdp_internal.base_type(c.oid) else c.oid end as number
+          from pg_catalog.pg_type as c
+          where c.oid = a.atttypid
+          offset 0 -- by an index, for each column
+        ) as d
+        cross join lateral (
+          select t.oid, t.typtype
+          from pg_catalog.pg_type as t
+          where t.oid = d.number
+          offset 0
+        ) as b
         where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
       ),
       'dropped', exists (
