@@ -9,18 +9,22 @@ from pathlib import Path
 import psycopg
 from rich.console import Console
 
-from benchmarks import build, command_line, ours, server, suite, tables, white_box
+from benchmarks import build, command_line, ours, server, small_table, suite, tables, white_box
 from benchmarks.harness import Samples, ratios_table, times_table, write_json
 
 CONSOLE = Console()
 WHITE_BOX = "white_box"  # the group of updates with noise
+SMALL = "small"  # the group of a small table, which has a table of its own
 
 
 def main() -> None:
     """Run the benchmark on the server of DBDP_URL, or on the embedded one."""
     options = arguments()
+    report = small(options.repeats) if not options.only or SMALL in options.only else {}
+    if options.only == [SMALL]:
+        return
     with server.connect() as connection, build.c_aggregate(connection):
-        report = {"settings": settings(connection, options)}
+        report |= {"settings": settings(connection, options)}
         CONSOLE.print(tables.create_bench54(connection, options.rows))
         report |= measured(tables.BENCH54, options.repeats, options.only)
         if options.only:
@@ -41,7 +45,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=7, help="alternations of each comparison")
     parser.add_argument("--rows", type=int, default=500_000, help="rows of the generated table")
     parser.add_argument(
-        "--only", nargs="+", default=(), choices=[*suite.GROUPS, WHITE_BOX], help="groups to time, without a report"
+        "--only",
+        nargs="+",
+        default=(),
+        choices=[*suite.GROUPS, WHITE_BOX, SMALL],
+        help="groups to time, without a report",
     )
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="the report")
     return parser.parse_args()
@@ -83,6 +91,25 @@ def grown(connection: psycopg.Connection, repeats: int) -> dict:
     CONSOLE.print(ratios_table("ten times as many rows ÷ once", spreads))
     return {name: spread.median for name, spread in spreads.items()} | {
         "growth": {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
+    }
+
+
+def small(repeats: int) -> dict:
+    """Measure a training of a small table and predictions, in a session of their own."""
+    with CONSOLE.status("timing a small table"), server.connect() as connection:
+        if not ours.available(connection):
+            return {}
+        groups = small_table.measure(connection, repeats)
+    CONSOLE.print(times_table("a small table: times", groups))
+    spreads = small_table.figures(groups)
+    for name in small_table.PER_SECOND:
+        CONSOLE.print(f"{name}: {spreads[name].median:,.0f} ({spreads[name].lower:,.0f} – {spreads[name].upper:,.0f})")
+    CONSOLE.print(ratios_table("ours ÷ scikit-learn", {"small_ratio": spreads["small_ratio"]}))
+    return {name: spread.median for name, spread in spreads.items()} | {
+        SMALL: {
+            "seconds": {name: samples.seconds for name, samples in groups.items()},
+            "spread": {name: asdict(spread) for name, spread in spreads.items()},
+        }
     }
 
 

@@ -112,8 +112,8 @@ def times_table(title: str, groups: dict[str, Samples]) -> RichTable:
     for group, samples in groups.items():
         for side in samples.seconds:
             spread = samples.spread(side)
-            quartiles = f"{spread.lower * 1e3:,.1f} – {spread.upper * 1e3:,.1f}"
-            table.add_row(group, side, f"{spread.median * 1e3:,.1f}", quartiles)
+            quartiles = f"{spread.lower * 1e3:,.2f} – {spread.upper * 1e3:,.2f}"
+            table.add_row(group, side, f"{spread.median * 1e3:,.2f}", quartiles)
     return table
 
 

@@ -193,6 +193,17 @@ def run_of(connection: psycopg.Connection, dataset: str, algorithm: str) -> floa
     return timed(lambda: requests.train(session, dataset, Request(EPSILON, DELTA, algorithm=algorithm)))
 
 
+def training(connection: psycopg.Connection, dataset: str) -> float:
+    """Return the seconds of one call of dbdp.dp_logreg with ε and δ only."""
+    query = "select model from dbdp.dp_logreg(%s, epsilon => %s, delta => %s)"
+    return timed(lambda: connection.execute(query, (dataset, EPSILON, DELTA)).fetchone())
+
+
+def model_of(connection: psycopg.Connection, dataset: str) -> int:
+    """Return the number of the newest model of a dataset."""
+    return connection.execute("select max(id) from dbdp.models where dataset = %s", (dataset,)).fetchone()[0]
+
+
 def trained(connection: psycopg.Connection, table: Table, source: str = "") -> int:
     """Return the number of a model of a source, by default the raw one."""
     return requests.train(ClientSession(connection), dataset_of(table, source), Request(EPSILON, DELTA)).id

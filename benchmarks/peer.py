@@ -99,6 +99,13 @@ def numpy_run(connection: psycopg.Connection, table: Table) -> float:
     return timed(lambda: pulled_model(connection, table))
 
 
+def sklearn_run(connection: psycopg.Connection, table: Table) -> float:
+    """Return the seconds to pull the table, and of scikit-learn's logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+
+    return timed(lambda: LogisticRegression().fit(*binary_copy.read(connection, table.array, table.features)))
+
+
 def pulled_model(connection: psycopg.Connection, table: Table) -> np.ndarray:
     """Return the model after ten epochs over pulled rows in one random order."""
     features, labels = binary_copy.read(connection, table.array, table.features)

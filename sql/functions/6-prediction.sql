@@ -19,47 +19,73 @@ begin atomic
 end;
 comment on function dbdp_internal.base_type is 'internal: the base type of a domain, or the type itself';
 
--- All that a scorer needs: declaration, coefficients or network, and for rows the columns of their type.
-create or replace function dbdp_internal.described(model bigint, row_type oid) returns text
-language sql
+-- All that a scorer needs: declaration, coefficients or network, and for rows the columns of their type. Each statement that
+-- predicts for rows asks for it, so its plan is kept, which SQL functions do not. A kept plan is one role's, because of the
+-- policy of dbdp.model: `vouched` has a copy of its own.
+@each described, what: described, the text of model_description that no session has vouched for; described_to_vouch, the same for the role that vouches do@
+create or replace function dbdp_internal.@described@(model bigint, row_type oid) returns text
+language plpgsql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 set extra_float_digits = 1 -- a coefficient is written with all its digits, whatever the session has set
-begin atomic
-  select pg_catalog.json_build_object(
-    'name', m.name,
-    'version', m.version,
-    'declaration', m.declaration,
-    'coefficients', m.coefficients,
-    'intercept', m.intercept,
-    'intercepts', m.intercepts,
-    'network', m.network,
-    'parameters', pg_catalog.encode(dbdp_internal.array_bytes(m.parameters), 'base64'),
-    'receipt', m.receipt, -- which probabilities the classes have
-    'columns', (
-      select pg_catalog.json_object_agg(
-        a.attname,
-        pg_catalog.json_build_array(
-          case when b.typtype = 'e' then 'enum ' else '' end || pg_catalog.format_type(b.oid, null),
-          a.attlen,
-          a.attalign)
-        order by a.attnum)
-      from pg_catalog.pg_type as t
-      join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped
-      join pg_catalog.pg_type as b on b.oid = dbdp_internal.base_type(a.atttypid)
-      where t.oid = dbdp_internal.base_type(row_type)
-    ),
-    'dropped', exists (
-      select
-      from pg_catalog.pg_type as t
-      join pg_catalog.pg_attribute as a on a.attrelid = t.typrelid
-      where t.oid = dbdp_internal.base_type(row_type) and a.attnum > 0 and a.attisdropped
-    ))::text
-  from dbdp.model as m
-  where m.id = model and not m.is_summary;
-end;
-comment on function dbdp_internal.described is 'internal: the text of model_description, which no session has vouched for';
+as $body$
+declare
+  relation constant pg_catalog.oid := (
+    select t.typrelid
+    from pg_catalog.pg_type as t
+    where t.oid = (
+      select case r.typtype when 'd' then dbdp_internal.base_type(r.oid) else r.oid end
+      from pg_catalog.pg_type as r
+      where r.oid = row_type
+    ));
+begin
+  return (
+    select pg_catalog.json_build_object(
+      'name', m.name,
+      'version', m.version,
+      'declaration', m.declaration,
+      'coefficients', m.coefficients,
+      'intercept', m.intercept,
+      'intercepts', m.intercepts,
+      'network', m.network,
+      'parameters', pg_catalog.encode(dbdp_internal.array_bytes(m.parameters), 'base64'),
+      'receipt', m.receipt, -- which probabilities the classes have
+      'columns', (
+        select pg_catalog.json_object_agg(
+          a.attname,
+          pg_catalog.json_build_array(
+            case when b.typtype = 'e' then 'enum ' else '' end || pg_catalog.format_type(b.oid, null),
+            a.attlen,
+            a.attalign)
+          order by a.attnum)
+        from pg_catalog.pg_attribute as a
+        cross join lateral (
+          select case c.typtype when 'd' then dbdp_internal.base_type(c.oid) else c.oid end as number
+          from pg_catalog.pg_type as c
+          where c.oid = a.atttypid
+          offset 0 -- by an index, for each column
+        ) as d
+        cross join lateral (
+          select t.oid, t.typtype
+          from pg_catalog.pg_type as t
+          where t.oid = d.number
+          offset 0
+        ) as b
+        where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
+      ),
+      'dropped', exists (
+        select
+        from pg_catalog.pg_attribute as a
+        where a.attrelid = relation and a.attnum > 0 and a.attisdropped
+      ))::pg_catalog.text
+    from dbdp.model as m
+    where m.id = model and not m.is_summary
+  );
+end
+$body$;
+comment on function dbdp_internal.@described@ is 'internal: @what@';
+@end@
 
 -- A parallel worker cannot query in PL/Python, so `learn` is passed the description, and a false one would decide for the
 -- role until its session ends. So model_description, which reads with the rights of the caller, has this session vouch for
@@ -79,17 +105,19 @@ language sql
 stable parallel safe security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-  select dbdp_internal.vouch(model, row_type, dbdp_internal.described(model, row_type));
+  select dbdp_internal.vouch(model, row_type, dbdp_internal.described_to_vouch(model, row_type));
 end;
 comment on function dbdp_internal.vouched is 'internal: remember the stored description of a model, for learn';
 
 create or replace function dbdp_internal.model_description(model bigint, row_type oid default 0) returns text
-language sql
+language plpgsql
 stable parallel safe
 set search_path = pg_catalog, pg_temp
-begin atomic
-  select case when dbdp_internal.vouched(model, row_type) then dbdp_internal.described(model, row_type) end;
-end;
+as $body$
+begin
+  return case when dbdp_internal.vouched(model, row_type) then dbdp_internal.described(model, row_type) end;
+end
+$body$;
 comment on function dbdp_internal.model_description is 'internal: the description of a released model that predict parses';
 
 -- Like array_bytes: a row's own bytes in one copy, where record_send calls a function for each column.

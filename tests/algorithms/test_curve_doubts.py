@@ -47,6 +47,13 @@ def test_curves_are_in_doubt_where_hardly_any_rows_are():
     assert seldom[0] < np.median(seldom[2:KNOTS])
 
 
+def test_a_curve_in_doubt_keeps_its_mean():
+    way = released(rare(0.1), 1.0)
+    doubt = moment_root(BLOCKS, way, CURVE, 0.0, 16)[:, :KNOTS]
+    assert np.abs(doubt).max() > 1e-3
+    assert np.abs(doubt @ way.found.columns[0].sum(axis=0)).max() < 1e-9
+
+
 @pytest.mark.parametrize(
     ("between", "other"),
     [(0.0, None), (0.04, "a curve"), (0.06, "a line"), (0.11, None)],

@@ -12,6 +12,7 @@ from memory import RowsInMemory
 
 from dbdp.algorithms import Facts, Request, plan
 from dbdp.algorithms.plan import Released
+from dbdp.algorithms.stages import score_calibration, self_evaluation
 from dbdp.algorithms.stages.score_calibration import PRIOR, applied, calibration, logistic
 from dbdp.algorithms.stages.self_evaluation import ScoreTable
 from dbdp.algorithms.stages.table_noise import GaussianTable, LaplaceTable
@@ -112,6 +113,37 @@ def test_a_calibrated_model_carries_the_calibrations_error():
     errors = np.linalg.norm(applied(found, released, 0.5).noise_root, axis=0)
     assert errors[0] == pytest.approx(math.hypot(0.1 * found.slope, 3 * found.errors[1]))
     assert errors[1] == pytest.approx(math.hypot(0.2 * found.slope, 2 * found.errors[0]))
+
+
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_calibration_stops_where_further_steps_change_nothing(monkeypatch, outputs):
+    scores = RANDOM.normal(0, 1, (500, outputs))
+    noisy = table(scores, RANDOM.integers(0, max(outputs, 2), 500)) + RANDOM.normal(0, 5, (outputs, 2, NODES))
+    found = calibration(noisy, 5.0)
+    monkeypatch.setattr(score_calibration, "_SHORTEST_STEP", 0.0)
+    further = calibration(noisy, 5.0)
+    assert np.append(found.offsets, found.slope) == pytest.approx(np.append(further.offsets, further.slope), abs=1e-6)
+
+
+# --- figures --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_tables_have_the_same_figures_together_and_alone(outputs):
+    counts = RANDOM.normal(50, 100, (5, outputs, 2, NODES))
+    own = ScoreTable(counts[0], GaussianTable(outputs, 1.0))
+    calibrated = own.calibration(has_offset=True)
+    alone = [own._figures(each, calibrated) for each in counts]
+    assert own._figures(counts, calibrated) == pytest.approx(np.array(alone), nan_ok=True)
+
+
+def test_many_classes_have_the_same_number_of_draws():
+    outputs = 40  # so that not all draws are evaluated together
+    own = ScoreTable(RANDOM.normal(50, 9, (outputs, 2, NODES)), GaussianTable(outputs, 1.0))
+    assert self_evaluation._DRAWS * own.counts.size > self_evaluation._TOGETHER
+    figures = own._figures_of_draws(own.calibration(has_offset=True))
+    assert figures.shape == (self_evaluation._DRAWS, 2 + NODES)
+    assert len(np.unique(figures[:, 0])) == self_evaluation._DRAWS
 
 
 # --- a training -----------------------------------------------------------------------------------------------

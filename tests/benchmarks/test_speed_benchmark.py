@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import command_line, ours, suite, tables
+from benchmarks import command_line, ours, small_table, suite, tables
 
 
 @pytest.fixture
@@ -37,3 +37,16 @@ def test_every_command_is_measured_and_one_that_fails_is_not(connection, server_
         assert min(min(seconds) for seconds in samples.seconds.values()) > 0
     with pytest.raises(RuntimeError, match="exit code 1"):
         command_line.sides(server_url, ours.dataset_of(table))["budget"]()
+
+
+def test_a_small_table_is_measured_and_leaves_nothing(connection):
+    groups = small_table.measure(connection, 2, rows=500, times=2)
+    figures = small_table.figures(groups, rows=1000)
+    assert set(figures) == {*small_table.SECONDS, *small_table.PER_SECOND, "small_ratio"}
+    assert min(spread.lower for spread in figures.values()) > 0
+    seconds = groups["prediction"].seconds["arrays, one process"]
+    assert figures["predicted_arrays_per_second"].median == pytest.approx(sum(1000 / each for each in seconds) / 2)
+    left = "select count(*) from pg_class where relname like 'bench_small%'"
+    assert connection.execute(left).fetchone() == (0,)
+    left = "select count(*) from dbdp.datasets_details where name like 'benchmark of%'"
+    assert connection.execute(left).fetchone() == (0,)

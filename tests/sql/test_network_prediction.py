@@ -395,6 +395,23 @@ def test_a_network_predicts_by_its_scores():
     scoring.forget()
 
 
+def test_scorers_are_made_once_of_the_same_description(monkeypatch):
+    network, made = Network(3, 1, True, 2.0, (), (5,)), []
+    zeros, ones = np.zeros(network.parameters), np.ones(network.parameters)
+    make = scoring._scorers_of
+    monkeypatch.setattr(scoring, "_scorers_of", lambda *how: made.append(how) or make(*how))
+    probabilities = []
+    for parameters in (zeros, zeros, ones, ones):
+        learned(network, parameters, "binary")
+        probabilities.append(scoring.probability(1, 0, array_of(3, 4)))
+    assert len(made) == len(set(probabilities)) == 2
+    assert probabilities[0] == probabilities[1]
+    scoring.forget()
+    learned(network, ones, "binary")
+    assert len(made) == 3
+    scoring.forget()
+
+
 @pytest.mark.parametrize("kind", ["binary", "classes"])
 def test_a_score_that_is_nan_is_predicted_as_null(kind):
     network = Network(3, 1 if kind == "binary" else 3, True, 2.0, (), (5,))

@@ -82,13 +82,19 @@ def figures(counts: np.ndarray, lost: np.ndarray | float = 0.0) -> np.ndarray:
     """
     others, own = np.asarray(counts, np.float64)
     middles = (np.arange(len(own)) + 0.5) / len(own)
-    pairs = own @ (np.cumsum(others) - others / 2)
     brier = own @ (1 - middles) ** 2 + others @ middles**2
     log_loss = -(own @ np.log(middles) + others @ np.log1p(-middles))
     rows = own.sum() + others.sum()
-    every = np.maximum(np.sum(counts, axis=1) + lost, 0.0)
-    areas = [quotient(pairs, every[0] * every[1]), *quotient([brier, log_loss], rows)]
-    return np.append(areas, quotient(own, own + others))
+    whole = [areas(np.asarray(counts, np.float64), lost), *quotient([brier, log_loss], rows)]
+    return np.append(whole, quotient(own, own + others))
+
+
+def areas(counts: np.ndarray, lost: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return the AUC of each of several histograms (…, 2, B) of floats, as `figures` has it, shape (…)."""
+    others, own = counts[..., 0, :], counts[..., 1, :]
+    pairs = np.sum(own * (np.cumsum(others, axis=-1) - others / 2), axis=-1)
+    every = np.maximum(counts.sum(axis=-1) + lost, 0.0)
+    return quotient(pairs, every[..., 0] * every[..., 1])
 
 
 def discretisation(counts: np.ndarray) -> float:

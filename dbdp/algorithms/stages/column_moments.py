@@ -98,7 +98,8 @@ def nearest_shares(noisy: np.ndarray) -> np.ndarray:
 
 
 def on_simplex(noisy: np.ndarray) -> np.ndarray:
-    """Return the nearest numbers (m,) of at least 0 that add up to 1: one number is taken from all that stay above."""
-    ordered = np.sort(noisy)[::-1]
-    excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(noisy) + 1)
-    return np.asarray(np.maximum(noisy - excess[np.flatnonzero(ordered > excess)[-1]], 0.0))
+    """Return the nearest numbers (…, m) of at least 0 that add up to 1: one is taken from all that stay above it."""
+    ordered = np.sort(noisy, axis=-1)[..., ::-1]
+    excess = (np.cumsum(ordered, axis=-1) - 1.0) / np.arange(1, noisy.shape[-1] + 1)
+    last = noisy.shape[-1] - 1 - np.argmax((ordered > excess)[..., ::-1], axis=-1, keepdims=True)
+    return np.asarray(np.maximum(noisy - np.take_along_axis(excess, last, axis=-1), 0.0))

@@ -19,6 +19,7 @@ LEAST_SLOPE = 0.02  # above 0, so that no order of scores is turned
 LEAST_OF_SEVERAL = 0.5  # of rows that hardly differ, two neighbouring nodes have as many of a class at any slope
 _STEPS = 60
 _LONGEST_STEP = 0.5
+_SHORTEST_STEP = 1e-8  # further ones move no probability by as much as a millionth
 _NEAR = 1e-4  # probabilities are taken as at least that far from 0 and 1
 Shift = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -51,7 +52,10 @@ def calibration(table: np.ndarray, scale: float, *, has_offset: bool = True) -> 
     for _ in range(_STEPS):
         slopes, information = _residuals(table, scale, shift, found)
         step = _step(information + inverse, slopes - inverse @ (found - start), least - found[-1])
-        found = found + step * min(1.0, _LONGEST_STEP / max(np.abs(step).max(), _LONGEST_STEP))
+        longest = np.abs(step).max()
+        found = found + step * min(1.0, _LONGEST_STEP / max(longest, _LONGEST_STEP))
+        if longest < _SHORTEST_STEP:
+            break
     centring = _centring(outputs, has_offset=has_offset)
     errors = np.sqrt(np.diagonal(centring @ np.linalg.inv(information + inverse) @ centring.T))
     found = centring @ found

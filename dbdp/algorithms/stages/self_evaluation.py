@@ -11,8 +11,8 @@ import numpy as np
 
 from dbdp.algorithms.plan import Released
 from dbdp.algorithms.rows import Rows
-from dbdp.algorithms.scores.counting import half_widths, quotient, shown, with_errors
-from dbdp.algorithms.scores.score_bins import figures
+from dbdp.algorithms.scores.counting import quotient, shown, widths_of, with_errors
+from dbdp.algorithms.scores.score_bins import areas
 from dbdp.algorithms.stages.score_calibration import Calibration, applied, calibration, logistic, none
 from dbdp.algorithms.stages.table_noise import GaussianTable, LaplaceTable
 from dbdp.learning.counts import score_tables, tallies
@@ -20,6 +20,7 @@ from dbdp.learning.losses import Logistic, Loss
 from dbdp.learning.rows.column_blocks import RowBlocks
 
 _DRAWS = 200  # of noise, for the intervals of the figures
+_TOGETHER = 1 << 17  # cells of several draws that are evaluated together: a MB
 
 
 def are_log_odds(loss: Loss) -> bool:
@@ -100,7 +101,7 @@ class ScoreTable:
         curve of all together.
         """
         values = self._figures(self.counts, calibrated)
-        widths = half_widths(lambda counts: self._figures(counts, calibrated), self.counts, self._draws())
+        widths = widths_of(self._figures_of_draws(calibrated), values)
         names = ["accuracy", "majority_share", "auc"] if len(self.counts) == 1 else ["majority_share", "mean_auc"]
         single = len(names)
         shown_values = np.clip(values[:single], 0.0, 1.0) + 0 * widths[:single]
@@ -108,21 +109,28 @@ class ScoreTable:
         curve = self._curve(calibrated, np.clip(values[single:], 0.0, 1.0), widths[single:])
         return single_figures | {"calibration": curve}
 
-    def _draws(self) -> np.ndarray:
-        return self.noise.simulated((_DRAWS, *self.counts.shape))
+    def _figures_of_draws(self, calibrated: Calibration) -> np.ndarray:
+        """Return the figures of tables with more noise, (_DRAWS, f)."""
+        size = max(1, _TOGETHER // self.counts.size)
+        sizes = [min(size, _DRAWS - first) for first in range(0, _DRAWS, size)]
+        draws = (self.noise.simulated((each, *self.counts.shape)) for each in sizes)
+        return np.concatenate([self._figures(self.counts + noise, calibrated) for noise in draws])
 
     def _figures(self, counts: np.ndarray, calibrated: Calibration) -> np.ndarray:
-        """Return the single figures, then the share of the class at each node, NaN where there are no rows."""
-        areas = np.mean([figures(each)[0] for each in counts])
-        of_classes = counts.sum(axis=2)
-        total = counts.sum(axis=0)
-        shares = quotient(total[1], total.sum(axis=0))
-        if len(counts) > 1:
-            return np.concatenate([[quotient(of_classes[:, 1].max(), of_classes[:, 1].sum()), areas], shares])
-        positive = self._positive(calibrated)
-        right = counts[0, 1] @ positive + counts[0, 0] @ (1 - positive)
-        single = [*quotient([right, of_classes[0].max()], of_classes[0].sum()), areas]
-        return np.concatenate([single, shares])
+        """Return the single figures, then the share of the class at each node, NaN where there are no rows.
+
+        Tables (…, K, 2, NODES) have figures (…, f).
+        """
+        area, of_classes, total = areas(counts).mean(axis=-1), counts.sum(axis=-1), counts.sum(axis=-3)
+        if counts.shape[-3] > 1:
+            own = of_classes[..., 1]
+            single = [quotient(own.max(axis=-1), own.sum(axis=-1)), area]
+        else:
+            positive, both = self._positive(calibrated), of_classes[..., 0, :]
+            right = counts[..., 0, 1, :] @ positive + counts[..., 0, 0, :] @ (1 - positive)
+            single = [*quotient([right, both.max(axis=-1)], both.sum(axis=-1)), area]
+        shares = quotient(total[..., 1, :], total.sum(axis=-2))
+        return np.concatenate([np.stack(single, axis=-1), shares], axis=-1)
 
     def _positive(self, calibrated: Calibration) -> np.ndarray:
         """Return the share of each node's range of scores that the calibrated model decides as the class."""

@@ -58,12 +58,14 @@ _LABELS = {"binary": "a label with two values", "classes": "one of several class
 _MISSING = "model is required, e.g. its name, or its number in dbdp.models"
 _vouched: dict[tuple[int, int], bytes] = {}  # hashes of what the server stores, by model and row type
 _names: dict[int, tuple[str | None, int | None]] = {}  # name and version, of models whose scorers were created
+_kept: dict[tuple[str, int, int], tuple[bytes, tuple[Scorer, ...]]] = {}  # hash and scorers, by kind, model and type
 _checks: dict[tuple[str, int, int], Callable[[bytes | None], None]] = {}  # of arrays and JSON, by kind, model and type
 
 
 def forget() -> None:
     """Drop all scorers."""
     _checks.clear()
+    _kept.clear()
     _names.clear()
     for scorers in _scorers.values():
         scorers.forget()
@@ -147,8 +149,17 @@ def try_no_model(*arguments: Any) -> None:
 
 
 def learn(model: int | None, row_type: int, description: str | None, kind: str) -> bool:
-    """Create the scorers of a model from its description."""
-    _learned(model, row_type, description, kind)
+    """Create the scorers of a model from its description, or use those that were made of the same one.
+
+    A statement that predicts for rows asks for them again, as their table may have been altered; the description would
+    differ then. Scorers follow from the description, the kind and the row's type, so that whoever brings the same one,
+    which the server has vouched for, gets the same.
+    """
+    kept = _kept.get((kind, cast(int, model), row_type))
+    if kept is not None and description is not None and kept[0] == _hash(description):
+        _scorers[kind].add(model, row_type, *kept[1])
+    else:
+        _learned(model, row_type, description, kind)
     return True
 
 
@@ -187,10 +198,12 @@ def _learned(model: int | None, row_type: int, description: str | None, kind: st
     declaration = Declaration.of_stored(described["declaration"])
     _check_kind(model, declaration, described, kind)
     make = _of_json if row_type == json_rows.TYPE else _scorers_of
-    if len(_names) >= 4 * MOST_KNOWN:
+    if len(_names) >= 4 * MOST_KNOWN or len(_kept) >= MOST_KNOWN:
         forget()
     _names[model] = described.get("name"), described.get("version")
-    _scorers[kind].add(model, row_type, *make(declaration, described | {"kind": kind}, row_type))
+    scorers = make(declaration, described | {"kind": kind}, row_type)
+    _scorers[kind].add(model, row_type, *scorers)
+    _kept[kind, model, row_type] = _hash(description), scorers
     return declaration
 
 

@@ -5,6 +5,8 @@ the table are right and no row crosses the decision at 0. The nodes ±BEND·g/(1
 Shapes: scores (n, outputs) float64; a table is (outputs, 2, NODES), the rows of the other classes first.
 """
 
+from functools import cache
+
 import numpy as np
 
 from dbdp.learning.compiled.arithmetic import exponential
@@ -16,11 +18,14 @@ _TOP = LONGEST / (BEND + LONGEST)
 _TINY = 2.0**-100
 
 
+@cache
 def nodes() -> np.ndarray:
-    """Return the scores of the nodes, ascending, shape (NODES,); the two in the middle are -0 and +0."""
+    """Return the scores of the nodes, ascending, shape (NODES,), read-only; the two in the middle are -0 and +0."""
     shares = np.arange(SIDE) / (SIDE - 1) * _TOP
     side = BEND * shares / (1.0 - shares)
-    return np.concatenate([-side[::-1], side])
+    scores = np.concatenate([-side[::-1], side])
+    scores.flags.writeable = False
+    return scores
 
 
 def edges() -> np.ndarray:

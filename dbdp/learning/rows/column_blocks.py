@@ -98,7 +98,11 @@ class RowBlocks:
 
     def as_data(self) -> dict[str, Any]:
         """Return the blocks as data, for `row_blocks_from`."""
-        return {"blocks": [list(astuple(block)) for block in self.blocks], "radius": self.radius}
+        return {"blocks": self._described, "radius": self.radius}
+
+    @cached_property
+    def _described(self) -> list[list[Any]]:
+        return [list(astuple(block)) for block in self.blocks]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ that a plan is the same for all of them.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class Mixture:
         return Mixture(self.shares, self.sensitivities + margin)
 
 
+@lru_cache(maxsize=256)  # of two numbers, and of nothing that changes: a plan asks for the same ones several times
 def analytic_noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the least σ/Δ at which a Gaussian is (ε, δ)-DP (Balle & Wang 2018; privacy.md §2).
 

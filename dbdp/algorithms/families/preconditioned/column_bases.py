@@ -2,7 +2,8 @@
 
 Post-processing of one release (privacy.md §24.2). By it a column's block b has the mean m and the covariance V. Its
 coordinates are (b - m)ᵀU, U with UᵀVU = diag(λ), and λ is the prior variance of each. With a ridge κ a coordinate
-counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, width), U (width, a).
+counts as v = λ/(λ + κ), its variance in the descent. Shapes: a block is (n, width), U (width, a). Of several moments
+(…, width, width) of a number all have width - 1 coordinates; one that is left out is 0, as is its variance.
 """
 
 import math
@@ -40,16 +41,15 @@ class AdditivePreconditioner(Preconditioner):
 class Basis:
     """The coordinates of a column."""
 
-    mean: np.ndarray  # m, (width,)
-    variances: np.ndarray  # λ, (a,)
-    directions: np.ndarray  # U, (width, a)
+    mean: np.ndarray  # m, (…, width)
+    variances: np.ndarray  # λ, (…, a)
+    directions: np.ndarray  # U, (…, width, a)
 
 
 def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number: bool) -> Basis:
     """Return the coordinates of a column with this second moment, or these shares; see `NoisyColumns`."""
     if block.kind == CURVE:
-        short = _short_of_a_curve(moment, noise)
-        return _straight(on_simplex(moment.sum(axis=0))) if short > 0 else _curve(moment, noise, is_number=is_number)
+        return _without_zeros(bases_of_number(moment, noise, is_number=is_number))
     points = np.eye(block.width) * block.size if block.kind == CATEGORY else np.array([[block.least], [block.size]])
     mean = moment @ points
     covariance = (points * moment[:, None]).T @ points - np.outer(mean, mean)
@@ -61,23 +61,37 @@ def basis_of(block: ColumnBlock, moment: np.ndarray, noise: float, *, is_number:
     return Basis(mean, scaled, plane @ vectors[:, kept] * np.sqrt(scaled / values[kept]))
 
 
-def _short_of_a_curve(moment: np.ndarray, noise: float) -> float:
+def bases_of_number(moments: np.ndarray, noise: float, *, is_number: bool) -> Basis:
+    """Return the coordinates of a number with each of these second moments, those of a line where it is no curve."""
+    means, is_line = on_simplex(moments.sum(axis=-2)), _short_of_a_curve(moments, noise)[..., None] > 0
+    curve, line = _curve(means, moments, noise, is_number=is_number), _straight(means)
+    directions = np.where(is_line[..., None], line.directions, curve.directions)
+    return Basis(means, np.where(is_line, line.variances, curve.variances), directions)
+
+
+def _without_zeros(basis: Basis) -> Basis:
+    kept = basis.variances > 0
+    return Basis(basis.mean, basis.variances[kept], basis.directions[:, kept])
+
+
+def _short_of_a_curve(moments: np.ndarray, noise: float) -> np.ndarray:
     """Return by how much too few rows are between the bounds, as far as noise shows, to make a number a curve."""
     between = math.sqrt(_BETWEEN_ENTRIES) * noise
-    return float(max(FEW, CLEAR * between) - moment.sum(axis=0)[1:-1].sum())
+    return np.asarray(max(FEW, CLEAR * between) - moments.sum(axis=-2)[..., 1:-1].sum(axis=-1))
 
 
 def other_basis(moment: np.ndarray, noise: float, *, is_number: bool) -> Basis | None:
     """Return the curve of a number that is a line, or the line of one that is a curve, if other noise might show it."""
-    short = _short_of_a_curve(moment, noise)
+    short = float(_short_of_a_curve(moment, noise))
     if abs(short) >= CLEAR * math.sqrt(_BETWEEN_ENTRIES) * noise:
         return None
-    return _curve(moment, noise, is_number=is_number) if short > 0 else _straight(on_simplex(moment.sum(axis=0)))
-
-
-def _curve(moment: np.ndarray, noise: float, *, is_number: bool) -> Basis:
     mean = on_simplex(moment.sum(axis=0))
-    return _smooth(mean, moment - np.outer(mean, mean), noise, power=2 if is_number else 1)
+    return _without_zeros(_curve(mean, moment, noise, is_number=is_number) if short > 0 else _straight(mean))
+
+
+def _curve(means: np.ndarray, moments: np.ndarray, noise: float, *, is_number: bool) -> Basis:
+    covariances = moments - means[..., :, None] * means[..., None, :]
+    return _smooth(means, covariances, noise, power=2 if is_number else 1)
 
 
 def _interactions(block: ColumnBlock, shares: np.ndarray) -> np.ndarray:
@@ -91,28 +105,31 @@ def _interactions(block: ColumnBlock, shares: np.ndarray) -> np.ndarray:
     return np.linalg.svd(means)[2][block.groups + len(groups[1]) - 1 :].T
 
 
-def _straight(mean: np.ndarray) -> Basis:
+def _straight(means: np.ndarray) -> Basis:
     """Return the one direction of a number that is at its bounds, as an indicator has it."""
-    share = min(max(mean[-1], _LEAST_VARIANCE), 1 - _LEAST_VARIANCE)
-    return Basis(mean, np.array([share * (1 - share)]), np.linspace(0.0, 1.0, len(mean))[:, None])
+    width = means.shape[-1]
+    shares = np.clip(means[..., -1], _LEAST_VARIANCE, 1 - _LEAST_VARIANCE)
+    variances, directions = np.zeros((*means.shape[:-1], width - 1)), np.zeros((width, width - 1))
+    variances[..., 0], directions[:, 0] = shares * (1 - shares), np.linspace(0.0, 1.0, width)
+    return Basis(means, variances, directions)
 
 
-def _smooth(mean: np.ndarray, covariance: np.ndarray, noise: float, power: int) -> Basis:
+def _smooth(means: np.ndarray, covariances: np.ndarray, noise: float, power: int) -> Basis:
     """Return the directions of a curve by their variance against their roughness, Σ of squared steps between knots.
 
     A variance is overestimated by a part of its noise: a coordinate that varies more than thought makes steps too long.
     """
-    smoothed = _smoothed(len(mean))
-    inner = smoothed.T @ covariance @ smoothed
-    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    smoothed = _smoothed(means.shape[-1])
+    inner = smoothed.T @ covariances @ smoothed
+    values, vectors = np.linalg.eigh((inner + inner.swapaxes(-1, -2)) / 2)
     directions = smoothed @ vectors
-    doubt = OF_NOISE * noise * np.square(directions).sum(axis=0)
+    doubt = OF_NOISE * noise * np.square(directions).sum(axis=-2)
     above, clear = np.maximum(values, 0.0) + doubt, np.maximum(values - doubt, 0.0)
-    largest = above[-1] + _LEAST_VARIANCE
-    variances = SMOOTHEST * np.maximum(clear / largest, _FLAT) ** power
-    kept = (clear > _FLAT * largest) | (np.arange(len(values)) == len(values) - 1)
+    largest = above[..., -1:] + _LEAST_VARIANCE
+    kept = (clear > _FLAT * largest) | (np.arange(values.shape[-1]) == values.shape[-1] - 1)
+    variances = kept * SMOOTHEST * np.maximum(clear / largest, _FLAT) ** power
     scales = np.sqrt(variances / (above + _LEAST_VARIANCE))
-    return Basis(mean, variances[kept], (directions * scales)[:, kept])
+    return Basis(means, variances, directions * scales[..., None, :])
 
 
 def positive_part(matrix: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from dbdp.algorithms.families.preconditioned.column_bases import (
     AdditivePreconditioner,
     Basis,
-    basis_of,
+    bases_of_number,
     other_basis,
     positive_part,
 )
@@ -53,33 +53,35 @@ def _of_curve(
     mean, noise = moment.sum(axis=0), way.found.deviation
     covariance = positive_part(moment - np.outer(mean, mean))
 
-    def learned(basis: Basis) -> np.ndarray:
-        directions = basis.directions / np.sqrt(basis.variances + way.ridge)
-        curvature = directions.T @ covariance @ directions + np.eye(directions.shape[1]) / passes
-        values = directions @ np.linalg.solve(curvature, directions.T @ covariance @ curves.T)
-        return np.asarray((values - mean @ values).T)
+    def learned(bases: Basis) -> np.ndarray:
+        """Return the curve by each of some bases, (…, K, width)."""
+        directions = bases.directions / np.sqrt(bases.variances + way.ridge)[..., None, :]
+        turned = directions.swapaxes(-1, -2)
+        curvature = turned @ covariance @ directions + np.eye(directions.shape[-1]) / passes
+        values = directions @ np.linalg.solve(curvature, turned @ covariance @ curves.T)
+        return np.asarray((values - (mean @ values)[..., None, :]).swapaxes(-1, -2))
 
-    noisy = [moment + each for each in _deviations(block.width, noise)]
-    bases = [basis_of(block, each / max(each.sum(), 0.5), noise, is_number=way.is_number) for each in noisy]
-    usual = learned(basis_of(block, moment, noise, is_number=way.is_number))
+    noisy = moment + _deviations(block.width, noise)
+    noisy /= np.maximum(noisy.sum(axis=(1, 2), keepdims=True), 0.5)
+    usual = learned(bases_of_number(moment, noise, is_number=way.is_number))
+    moved = learned(bases_of_number(noisy, noise, is_number=way.is_number)) - usual
     if (other := other_basis(moment, noise, is_number=way.is_number)) is None:
-        return _largest([learned(basis) - usual for basis in bases])
+        return _largest(moved)
     directions = other.directions / np.sqrt(other.variances + way.ridge)
     of_steps = unit * (directions - other.mean @ directions).T
-    return np.vstack([_largest([learned(basis) - usual for basis in [*bases, other]]), of_steps])
+    return np.vstack([_largest(moved), _largest(learned(other)[None] - usual), of_steps])
 
 
-def _largest(moved: list[np.ndarray]) -> np.ndarray:
-    """Return FACTOR times the longest row of each matrix."""
-    return FACTOR * np.array([each[np.argmax(np.linalg.norm(each, axis=1))] for each in moved])
+def _largest(moved: np.ndarray) -> np.ndarray:
+    """Return FACTOR times the longest row of each matrix (…, K, width)."""
+    longest = np.linalg.norm(moved, axis=-1).argmax(axis=-1)[..., None, None]
+    return np.asarray(FACTOR * np.take_along_axis(moved, longest, axis=-2)[..., 0, :])
 
 
-def _deviations(width: int, deviation: float) -> list[np.ndarray]:
+def _deviations(width: int, deviation: float) -> np.ndarray:
     """Return a moment's noise of one deviation in each number: √2 less in two that stand off the diagonal."""
-    found = []
-    for off in (0, 1):
-        for place in range(width - off):
-            noise = np.zeros((width, width))
-            noise[place, place + off] = noise[place + off, place] = deviation / math.sqrt(1 + off)
-            found.append(noise)
+    found = np.zeros((2 * width - 1, width, width))
+    places, pairs = np.arange(width), np.arange(width - 1)
+    found[places, places, places] = deviation
+    found[width + pairs, pairs, pairs + 1] = found[width + pairs, pairs + 1, pairs] = deviation / math.sqrt(2)
     return found
