@@ -22,7 +22,7 @@ comment on function dbdp_internal.base_type is 'internal: the base type of a dom
 -- All that a scorer needs: declaration, coefficients or network, and for rows the columns of their type. Each statement that
 -- predicts for rows asks for it, so its plan is kept, which SQL functions do not. A kept plan is one role's, because of the
 -- policy of dbdp.model: `vouched` has a copy of its own.
-@each described, what: described, the text of model_description that no session has vouched for; described_to_vouch, the same for the role that vouches do@
+@each described, what: described, the text of model_description that no session has vouched for; described_to_vouch, the text that vouched has its session remember do@
 create or replace function dbdp_internal.@described@(model bigint, row_type oid) returns text
 language plpgsql
 stable parallel safe
