@@ -16,6 +16,7 @@ cdef extern from "_places.h" nogil:
     void sgd_add_gradients(const sgd_training *t, const float *row, long count, const double *model, double *gradient,
                            long stride)
     const long MANY
+    const long PIECE
     void sgd_add_gradients_of_each(const sgd_training *t, const float *row, long count, long several, double *features,
                                    const double *models, double *gradients, long stride)
     void sgd_add_measured(const sgd_training *t, const float *row, const float *lengths, long count, const double *model,
@@ -67,7 +68,15 @@ cdef extern from "_places.h" nogil:
                         double *squares, int *cell, double *parts, double *moved)
     void placed_steps(const placed_layout *of, const float *row, long count, const cell_coordinates *into, double most,
                       float *steps, int *cell, double *parts, double *moved)
-
+    ctypedef struct cell_places:
+        const int *coordinate
+        const int *two
+        const double *size
+        long dimension, entries
+    void placed_products(const placed_layout *of, const cell_places *at, const float *row, long count, double grid,
+                         long *sums, int *cell, double *parts, int *index, double *value, int *whole)
+    void placed_forms(const placed_layout *of, const cell_places *at, const float *row, long count,
+                      const double *matrix, double *forms, int *cell, double *parts, int *index, double *value)
 
 
 def add_rows(state, const float[:, ::1] rows, const double[::1] step_sizes, long averaged):
@@ -380,12 +389,18 @@ def log1p_exponential(const double[::1] exponents):
 
 
 cdef class PlacedLayout:
-    """Where the cells of each place are: see `placed`. `sizes` are the numbers of cells, 2 or more, of each place."""
+    """Where the cells of each place are: see `placed`. `sizes` are the numbers of cells, 2 or more, of each place.
+
+    Of each cell the one of `dimension` coordinates that it has, and its size there; and of each place whether a row
+    has `two` coordinates between two cells, or one.
+    """
 
     cdef placed_layout of
-    cdef int[::1] first, last
+    cdef cell_places at
+    cdef int[::1] first, last, coordinates, two
+    cdef double[::1] heights
 
-    def __init__(self, const long[::1] sizes, long stride):
+    def __init__(self, const long[::1] sizes, long stride, long dimension, coordinates, heights, two):
         cdef long place, cells = 0
         if not 0 < sizes.shape[0] < stride or stride % 8 or np.min(sizes) < 2:
             raise ValueError(f"{len(sizes)} places do not fit rows of {stride}, or one has no two cells")
@@ -395,6 +410,15 @@ cdef class PlacedLayout:
             cells += sizes[place]
         self.of = placed_layout(places=sizes.shape[0], stride=stride, cells=cells, first=&self.first[0],
                                 last=&self.last[0])
+        self.coordinates, self.two = np.array(coordinates, np.intc), np.array(two, np.intc)
+        self.heights = np.array(heights, np.float64)
+        if len(self.coordinates) != cells or len(self.heights) != cells or len(self.two) != len(sizes):
+            raise ValueError(f"{len(coordinates)} coordinates, {len(heights)} heights and {len(two)} kinds do not fit "
+                             f"{cells} cells of {len(sizes)} places")
+        if np.min(self.coordinates) < 0 or np.max(self.coordinates) >= dimension:
+            raise ValueError(f"a coordinate of a cell is not one of {dimension}")
+        self.at = cell_places(coordinate=&self.coordinates[0], two=&self.two[0], size=&self.heights[0],
+                              dimension=dimension, entries=len(sizes) + np.count_nonzero(self.two))
 
     cdef long _count(self, const float[:, ::1] rows) except -1:
         if rows.shape[1] != self.of.stride:
@@ -495,3 +519,34 @@ cdef class PlacedLayout:
         if count:
             with nogil:
                 placed_steps(&self.of, &rows[0, 0], count, &into, most, &steps[0, 0], &cell[0], &parts[0], &moved[0])
+
+    def products(self, const float[:, ::1] rows, double grid):
+        """Return the sums of products of coordinates, int64, (dimension, dimension): see `placed_products`."""
+        cdef long count = self._count(rows), dimension = self.at.dimension
+        cdef long room = PIECE * self.at.entries
+        cdef int[::1] cell = np.empty(self.of.stride, np.intc), index = np.empty(room, np.intc)
+        cdef int[::1] whole = np.empty(room, np.intc)
+        cdef double[::1] parts = np.empty(2 * self.of.stride), value = np.empty(room)
+        sums = np.zeros((dimension, dimension), np.int64)
+        cdef long[:, ::1] of_pairs = sums
+        if count:
+            with nogil:
+                placed_products(&self.of, &self.at, &rows[0, 0], count, grid, &of_pairs[0, 0], &cell[0], &parts[0],
+                                &index[0], &value[0], &whole[0])
+        return sums
+
+    def forms(self, const float[:, ::1] rows, const double[:, ::1] matrix):
+        """Return xᵀGx of the coordinates x of each row, (n,), for a symmetric matrix G: see `placed_forms`."""
+        cdef long count = self._count(rows), room = PIECE * self.at.entries
+        cdef int[::1] cell = np.empty(self.of.stride, np.intc), index = np.empty(room, np.intc)
+        cdef double[::1] parts = np.empty(2 * self.of.stride), value = np.empty(room)
+        if matrix.shape[0] != self.at.dimension or matrix.shape[1] != self.at.dimension:
+            raise ValueError(f"a matrix of {len(matrix)} by {matrix.shape[1]} does not fit {self.at.dimension} "
+                             "coordinates")
+        forms = np.empty(count)
+        cdef double[::1] of_rows = forms
+        if count:
+            with nogil:
+                placed_forms(&self.of, &self.at, &rows[0, 0], count, &matrix[0, 0], &of_rows[0], &cell[0], &parts[0],
+                             &index[0], &value[0])
+        return forms

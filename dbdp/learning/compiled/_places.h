@@ -1,7 +1,7 @@
 /* Rows in places (placed.py): of each block one float t, which stands for 1 - f of cell k and f of cell k + 1, k + f = t.
  *
- * As packed rows they have `stride` floats, the label last. Place 0 is 1, or 0 in a zero row, which has no part of any
- * cell. `first` and `last`, for each of the stride's places, are the number of a block's first cell, and the number
+ * As packed rows they have `stride` floats, the label last. Place 0 is a factor of all parts above 0 and at most 1; a
+ * zero row has 0, so that it has no part of any cell. `first` and `last`, for each of the stride's places, are the number of a block's first cell, and the number
  * within the block of the last cell but one: whatever the bytes are, no cell outside the block is read.
  */
 #include "_sgd.h"
@@ -25,9 +25,11 @@ INLINED int_lanes at_most_whole(int_lanes value, int_lanes most) {
   return most + (above & (above >> 31));
 }
 
-/* The cells k of a row, and after each other its parts 1 - f and f of them; return whether it is no zero row. */
+/* The cells k of a row, and after each other its parts 1 - f and f of them, times its factor; return whether it is no
+ * zero row. The parts are exact, as the factor has 24 bits, and f at most 21. */
 INLINED int cells_of(const placed_layout *of, const float *row, int *cell, double *parts) {
-  const int valid = row[0] == 1.0f;
+  const int valid = (row[0] > 0.0f) & (row[0] <= 1.0f);
+  const lanes factor = (lanes){0} + (valid ? (double)row[0] : 0.0);
   const float_lanes ones = (float_lanes){0} + 1.0f;
   for (long i = 0; i < of->stride; i += LANES) {
     float_lanes t;
@@ -35,12 +37,13 @@ INLINED int cells_of(const placed_layout *of, const float *row, int *cell, doubl
     memcpy(&t, row + i, sizeof t), memcpy(&first, of->first + i, sizeof first), memcpy(&last, of->last + i, sizeof last);
     int_lanes k = at_most_whole(__builtin_convertvector(t, int_lanes), last);
     float_lanes f = (float_lanes)at_most_whole((int_lanes)(t - __builtin_convertvector(k, float_lanes)), (int_lanes)ones);
-    float_lanes here = (float_lanes)(-valid & (int_lanes)(ones - f)), next = (float_lanes)(-valid & (int_lanes)f);
+    float_lanes here = ones - f, next = f;
     k += first;
     memcpy(cell + i, &k, sizeof k);
-    store(parts + 2 * i, __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
-    store(parts + 2 * i + LANES, __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
+    store(parts + 2 * i, factor * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
+    store(parts + 2 * i + LANES, factor * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
   }
+  parts[0] = 0.0, parts[1] = factor[0];
   return valid;
 }
 
@@ -155,5 +158,72 @@ CLONED void placed_steps(const placed_layout *of, const float *row, long count, 
       float_lanes whole = __builtin_convertvector((load(moved + i) * shrink + 0x1.8p52) - 0x1.8p52, float_lanes);
       memcpy(steps + i, &whole, sizeof whole);
     }
+  }
+}
+
+/* Where the cells have coordinates: of each cell one, and its size there. Between two cells a row has one coordinate,
+ * or two if `two`, for each place, is 1; in all `entries`, and `dimension` is above all of them. */
+typedef struct {
+  const int *coordinate, *two;
+  const double *size;
+  long dimension, entries;
+} cell_places;
+
+/* The coordinates of a row that may differ from 0: as many for every row. */
+INLINED void entries_of(const cell_places *at, const int *cell, const double *parts, long places, int *index, double *value) {
+  long e = 0;
+  for (long j = 0; j < places; j++) {
+    const long k = cell[j];
+    const double here = at->size[k] * parts[2 * j], next = at->size[k + 1] * parts[2 * j + 1];
+    index[e] = at->coordinate[k], value[e] = at->two[j] ? here : here + next, e++;
+    if (at->two[j]) index[e] = at->coordinate[k + 1], value[e] = next, e++;
+  }
+}
+
+/* Coordinates of rows are read by PIECE rows at a time, for one place after the other: what a place is added to, or is
+ * multiplied by, then stays in the processor's cache. `index` and `value` have room for PIECE rows. */
+enum { PIECE = 512 };
+
+INLINED long read_piece(const placed_layout *of, const cell_places *at, const float *row, long count, int *cell, double *parts, int *index, double *value) {
+  const long rows = count < PIECE ? count : PIECE;
+  for (long r = 0; r < rows; r++) {
+    cells_of(of, row + r * of->stride, cell, parts);
+    entries_of(at, cell, parts, of->places, index + r * at->entries, value + r * at->entries);
+  }
+  return rows;
+}
+
+/* Add the products of all pairs of a row's coordinates, in whole numbers of 1/grid rounded to 0, to sums (dimension ×
+ * dimension): each pair once, in the order of the places. `whole` has as much room as `value`. */
+CLONED void placed_products(const placed_layout *of, const cell_places *at, const float *row, long count, double grid, long *sums, int *cell, double *parts, int *index, double *value, int *whole) {
+  const long entries = at->entries;
+  while (count > 0) {
+    const long rows = read_piece(of, at, row, count, cell, parts, index, value);
+    for (long i = 0; i < rows * entries; i++) whole[i] = (int)(value[i] * grid);
+    for (long e = 0; e < entries; e++)
+      for (long r = 0; r < rows; r++) {
+        const int *own = index + r * entries, *times = whole + r * entries;
+        long *sum = sums + own[e] * at->dimension;
+        for (long f = e; f < entries; f++) sum[own[f]] += (long)times[e] * times[f];
+      }
+    row += rows * of->stride, count -= rows;
+  }
+}
+
+/* xᵀGx of `count` rows x, for a symmetric G = `matrix` (dimension × dimension). */
+CLONED void placed_forms(const placed_layout *of, const cell_places *at, const float *row, long count, const double *matrix, double *forms, int *cell, double *parts, int *index, double *value) {
+  const long entries = at->entries;
+  while (count > 0) {
+    const long rows = read_piece(of, at, row, count, cell, parts, index, value);
+    memset(forms, 0, rows * sizeof(double));
+    for (long e = 0; e < entries; e++)
+      for (long r = 0; r < rows; r++) {
+        const int *own = index + r * entries;
+        const double *times = value + r * entries, *of_row = matrix + own[e] * at->dimension;
+        double sum = 0.5 * times[e] * of_row[own[e]];
+        for (long f = e + 1; f < entries; f++) sum += times[f] * of_row[own[f]];
+        forms[r] += 2.0 * times[e] * sum;
+      }
+    row += rows * of->stride, forms += rows, count -= rows;
   }
 }
