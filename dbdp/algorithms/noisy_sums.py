@@ -16,6 +16,7 @@ from dbdp.checks import between
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
 
@@ -76,6 +77,11 @@ class Summed:
         return cls(rows, rows)
 
     @classmethod
+    def exact(cls, rows: int) -> "Summed":
+        """Return a sum of whole numbers, which has no error; that of what is computed from it is 3u of itself."""
+        return cls(rows, 0)
+
+    @classmethod
     def by_blocks(cls, rows: int, inputs: int) -> "Summed":
         """Return a sum over packed rows of so many coordinates: in any order within a block, then block by block.
 
@@ -106,18 +112,23 @@ def replaced_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0)
     return (2 * clip + summed.error(clip) + 2 * summed.rows * evaluated) * ROOM
 
 
-def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int, *, places: int | None = None) -> float:
+def measured_sensitivity(
+    clip: float, largest: float, rows: int, dimension: int, *, rows_of: RowBlocks | None = None
+) -> float:
     """Return 2C with its margin, for a sum of c_i ⊗ Mx_i over n rows that is computed as (Σc_i ⊗ x_i)Mᵀ.
 
     Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
     The iterate and M are the same in both worlds: the exact sums move by 2C. The sums by blocks err by `Summed.error`,
     and M makes that no longer. The last product errs by γ_d·‖M‖_F·nL ≤ γ_d√d·nL: 2.02d√d·u·nL for both. ∎
 
-    In `places` (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
-    as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
+    In places (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
+    as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much,
+    and √2·√blocks of rows that are divided by their own norm: size ≤ 1.
     """
-    error = Summed.by_blocks(rows, places or dimension).error(largest) + 2.02 * dimension**1.5 * UNIT * rows * largest
-    return (2 * clip + (2 if places else 1) * error) * ROOM
+    inputs = rows_of.places if rows_of else dimension
+    error = Summed.by_blocks(rows, inputs).error(largest) + 2.02 * dimension**1.5 * UNIT * rows * largest
+    spread = 1.0 if rows_of is None else 2 * math.sqrt(rows_of.places) if rows_of.is_unit else 2.0
+    return (2 * clip + spread * error) * ROOM
 
 
 def sampled_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) -> float:

@@ -260,7 +260,7 @@ def test_every_caller_of_an_exact_sum_is_listed():
         },
         "recursive_stages": {"recursive_descent.minimiser"},
         "label_counts": {"majority.__call__"},
-        "second_moment": {"preconditioning.noisy_second_moment"},
+        "second_moment": {"preconditioning._exact"},
         # noise is drawn in the scan itself
         "scan": {"noisy_steps.__call__", "noisy_steps.scan"},
         "scan_samples": {"noisy_steps.scan"},

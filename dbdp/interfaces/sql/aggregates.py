@@ -21,7 +21,7 @@ from dbdp.learning.counts.tallies import Labels
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
 from dbdp.learning.rows import blocks, placed
-from dbdp.learning.rows.column_blocks import row_blocks_from
+from dbdp.learning.rows.column_blocks import placed_from
 from dbdp.learning.state import State
 from dbdp.packing import resident
 from dbdp.privacy.noise import streams
@@ -128,9 +128,8 @@ def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, l
 def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
     """One block: bounds on the lengths of its rows times a matrix; of rows in places by its factors, see `placed`."""
     if row_blocks is not None:
-        rows_of = row_blocks_from(**json.loads(row_blocks))
-        factors = np.frombuffer(matrix, "<f8").reshape(-1, rows_of.dimension)
-        return placed.lengths(resident.decode(block, rows_of.places), factors, rows_of).tobytes()
+        by = placed_from(row_blocks, matrix)
+        return placed.measured(resident.decode(block, by.rows_of.places), by).tobytes()
     dimension = math.isqrt(len(matrix) // 8)
     checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
     return second_moments.lengths(resident.decode(block, dimension), _square(matrix, dimension)).tobytes()

@@ -99,7 +99,7 @@ class RowBlocks:
 
         A row has coordinates x with ‖x‖ ≤ 1. Proof. Between two cells, as a + b = 1, it has (a, b) of a curve, `size`
         of a category, and of an indicator a number in [-1, 1]; by the choice of radius the squares of 1 for each of
-        these, or size², and the constant's add up to radius² at most. With a radius of 1 the row's factor makes it so. ∎
+        these, or size², and the constant's add up to radius² at most. With a radius of 1 a row's factor does it. ∎
         """
         places, heights, first = [self.dimension - 1] * 2, [0.0, 1.0], 0
         for block in self.blocks:

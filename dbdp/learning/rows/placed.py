@@ -3,8 +3,9 @@
 A number t in the place of a block with some cells stands for the part 1 - f of cell k and f of cell k + 1, k + f = t,
 which are exact as t is a multiple of `FINEST`. The cells of a curve are its knots, at two of which its coordinates are
 not 0. A category has its number, and one above all of them if it is none. An indicator has its share of the way from
-its lower to its upper coordinate, as has a number with one coordinate. The first place is 1, or what all parts of a row
-are multiplied by, and 0 in a zero row, so that its coordinates are 0. Sums over rows are sums over cells first, and a public map makes coordinates of them: `of_rows`.
+its lower to its upper coordinate, as does a number with one coordinate. The first place is 1, or a factor of all parts
+of the row, and 0 in a zero row: its coordinates are 0. Sums over rows are sums over cells first, and a public map makes
+coordinates of them: `of_rows`.
 
 Shapes: rows (n, stride) float32 as in `blocks`; d coordinates, and the constant is the last of them.
 """
