@@ -28,9 +28,14 @@ INLINED int_lanes at_most_whole(int_lanes value, int_lanes most) {
 /* The cells k of a row, and after each other its parts 1 - f and f of them, times its factor; return whether it is no
  * zero row. The parts are exact, as the factor has 24 bits, and f at most 21. */
 INLINED int cells_of(const placed_layout *of, const float *row, int *cell, double *parts) {
-  const int valid = (row[0] > 0.0f) & (row[0] <= 1.0f);
-  const lanes factor = (lanes){0} + (valid ? (double)row[0] : 0.0);
+  int bits;
+  float own;
+  memcpy(&bits, row, sizeof bits);
+  const int valid = (unsigned)bits - 1u < 0x3f800000u; /* above 0 and at most 1: no branch depends on it */
+  bits &= -valid;
+  memcpy(&own, &bits, sizeof own);
   const float_lanes ones = (float_lanes){0} + 1.0f;
+  const lanes factor = __builtin_convertvector((float_lanes){0} + own, lanes);
   for (long i = 0; i < of->stride; i += LANES) {
     float_lanes t;
     int_lanes first, last;
@@ -43,7 +48,8 @@ INLINED int cells_of(const placed_layout *of, const float *row, int *cell, doubl
     store(parts + 2 * i, factor * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
     store(parts + 2 * i + LANES, factor * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
   }
-  parts[0] = 0.0, parts[1] = factor[0];
+  const pair constant = {0.0, own};
+  memcpy(parts, &constant, sizeof constant);
   return valid;
 }
 
@@ -78,6 +84,8 @@ CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, con
     for (int p = 0; p < ROWS / 2; p++) norm2[p] = every(2.0), length[p] = every(1.0);
     for (int r = 0; r < rows; r++) {
       norm2[r / 2][r % 2] = 2.0 - 2.0 * cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride);
+    }
+    for (int r = 0; r < rows; r++) {
       score[r / 2][r % 2] = score_at(table, cell + r * stride, parts + 2 * r * stride, of->places);
       length[r / 2][r % 2] = lengths[r];
       label[r / 2][r % 2] = row[(r + 1) * stride - 1];
