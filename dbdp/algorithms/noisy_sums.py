@@ -77,7 +77,7 @@ class Summed:
         return cls(rows, rows)
 
     @classmethod
-    def exact(cls, rows: int) -> "Summed":
+    def of_whole_numbers(cls, rows: int) -> "Summed":
         """Return a sum of whole numbers, which has no error; that of what is computed from it is 3u of itself."""
         return cls(rows, 0)
 
@@ -122,13 +122,14 @@ def measured_sensitivity(
     and M makes that no longer. The last product errs by γ_d·‖M‖_F·nL ≤ γ_d√d·nL: 2.02d√d·u·nL for both. ∎
 
     In places (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
-    as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much,
-    and √2·√blocks of rows that are divided by their own norm: size ≤ 1.
+    as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
+    In rows that are divided by their own norm, coordinates that are parts times a size err as in dense rows, and each
+    of ℓ lines by √2 times as much, since both of its parts may be as long as the row: √2·(1 + √ℓ) in all.
     """
     inputs = rows_of.places if rows_of else dimension
     error = Summed.by_blocks(rows, inputs).error(largest) + 2.02 * dimension**1.5 * UNIT * rows * largest
-    spread = 1.0 if rows_of is None else 2 * math.sqrt(rows_of.places) if rows_of.is_unit else 2.0
-    return (2 * clip + spread * error) * ROOM
+    lines = rows_of.lines if rows_of and rows_of.is_unit else 0
+    return (2 * clip + (2 + 2 * math.sqrt(lines) if rows_of else 1) * error) * ROOM
 
 
 def sampled_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) -> float:

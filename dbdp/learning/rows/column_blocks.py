@@ -89,6 +89,11 @@ class RowBlocks:
         return self.radius == 1.0
 
     @property
+    def lines(self) -> int:
+        """Number of blocks with one coordinate between two ends."""
+        return sum(block.kind == INDICATOR for block in self.blocks)
+
+    @property
     def two(self) -> list[bool]:
         """Whether a row has two coordinates of each place that may differ from 0, or one."""
         return [False, *(block.kind == CURVE for block in self.blocks)]

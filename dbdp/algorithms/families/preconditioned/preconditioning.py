@@ -92,7 +92,9 @@ class MomentRelease:
     @cached_property
     def noise(self) -> Gaussian:
         """The noise of each of the orthonormal coordinates; the sum of rows in places is exact."""
-        summed = Summed.by_blocks(self.rows, self.dimension) if self.blocks is None else Summed.exact(self.rows)
+        summed = (
+            Summed.by_blocks(self.rows, self.dimension) if self.blocks is None else Summed.of_whole_numbers(self.rows)
+        )
         return moment_noise(summed, self.dimension, self.multiplier)
 
     @property
@@ -102,26 +104,21 @@ class MomentRelease:
 
     def released(self, rows: Rows) -> np.ndarray:
         """Return the noisy mean of xxᵀ over the rows, shape (d, d): one pass over them."""
-        return matrix_of(self.noise.release(self._exact(rows)), self.dimension) / self.rows
-
-    def _exact(self, rows: Rows) -> np.ndarray:
-        """Return the orthonormal coordinates of the sum."""
         if self.blocks is None:
-            return coordinates_of(rows.second_moment())
-        tally = EntryMoment(grid_of(self.rows), **self.blocks.as_data())
-        described = tallies.described(tally, outputs=1, dimension=self.blocks.places)
-        return orthonormal(rows.tally(np.zeros(self.dimension), described) / tally.grid**2, self.dimension)
+            noisy = self.noise.release(coordinates_of(rows.second_moment()))
+        else:
+            tally = EntryMoment(grid_of(self.rows), **self.blocks.as_data())
+            described = tallies.described(tally, outputs=1, dimension=self.blocks.places)
+            units = np.full(self.dimension * (self.dimension + 1) // 2, math.sqrt(2) / tally.grid**2)
+            units[: self.dimension] = 1 / tally.grid**2
+            noisy = self.noise.release(rows.tally(np.zeros(self.dimension), described) * units)
+        return matrix_of(noisy, self.dimension) / self.rows
 
 
 def coordinates_of(matrix: np.ndarray) -> np.ndarray:
     """Return the orthonormal coordinates of a symmetric matrix."""
     above = matrix[np.triu_indices(len(matrix), 1)]
-    return orthonormal(np.concatenate([np.diagonal(matrix), above]), len(matrix))
-
-
-def orthonormal(halves: np.ndarray, dimension: int) -> np.ndarray:
-    """Return the orthonormal coordinates of a symmetric matrix from its diagonal, with what is above it behind."""
-    return np.concatenate([halves[:dimension], math.sqrt(2) * halves[dimension:]])
+    return np.concatenate([np.diagonal(matrix), math.sqrt(2) * above])
 
 
 def matrix_of(coordinates: np.ndarray, dimension: int) -> np.ndarray:
