@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dbdp.algorithms.noisy_sums import measured_sensitivity
 from dbdp.learning.counts.entry_moments import FINEST_GRID, EntryMoment, grid_of
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
@@ -250,3 +251,16 @@ def test_rows_in_places_are_of_columns_with_an_intercept():
     for other in (VectorEncoder(3, 1.0, True), ColumnEncoder((number,), (), False)):
         with pytest.raises(ValueError, match="in_places needs columns and an intercept"):
             in_places(other)
+
+
+@OF_SOME
+def test_the_margin_of_a_step_covers_the_rounding_of_cells(rows_of):
+    """Every row has the slope -1: sums of parts err by their additions, and coordinates by those of their cells."""
+    rows, features, _ = drawn(rows_of, 2000)
+    rows[:, -1] = rows[:, 0] > 0
+    objective, lengths = Additive(Linear(HuberSvm(), rows_of.dimension), rows_of), np.ones(2000, np.float32)
+    computed = objective.gradient_sum(np.zeros(rows_of.dimension), rows, clip=2.0, lengths=lengths)
+    errors = computed + [math.fsum(column) for column in features.T]
+    margin = measured_sensitivity(2.0, 1.0, 2000, rows_of.dimension, rows_of=rows_of) - 4.0
+    assert 0 < 2 * np.linalg.norm(errors) <= margin
+    assert rows_of.is_unit == (margin > 4 * (measured_sensitivity(2.0, 1.0, 2000, rows_of.dimension) - 4.0))
