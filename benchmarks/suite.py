@@ -32,6 +32,7 @@ RATIOS = {
     "numpy_ratio": ("whole_run", "ours", "numpy"),
     **{f"{ratio}_ratio": ("default_runs", algorithm, "c") for algorithm, ratio in DEFAULT_RUNS.items()},
     "splines_ratio": ("splines", SPLINES, LINEAR),
+    "categorical_ratio": ("categorical", ours.CATEGORIES, ours.NUMBERS),
     "classes_scan_ratio": ("classes", "ten classes", "one class"),
 }
 
@@ -71,6 +72,13 @@ def splines(connection: psycopg.Connection, table: Table, repeats: int) -> Sampl
     with ours.with_columns(connection, table) as dataset:
         sides = {name: partial(ours.run_of, connection, dataset, name) for name in (LINEAR, SPLINES)}
         return alternate(sides, min(repeats, MOST_LONG), partial(peer.settle, connection))
+
+
+def categorical(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time the default run on 14 categorical columns of 141 coordinates, and on 14 numbers of as many rows."""
+    with ours.with_categories(connection, table) as datasets:
+        sides = {kind: partial(ours.run_of, connection, dataset, LINEAR) for kind, dataset in datasets.items()}
+        return alternate(sides, repeats, partial(peer.settle, connection))
 
 
 def prediction(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
@@ -176,8 +184,10 @@ GROUPS: dict[str, Callable[[psycopg.Connection, Table, int], Samples]] = {
     "classes": classes,
     "prediction": prediction,
     "splines": splines,
+    "categorical": categorical,
 }
-WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction", "splines")]
+ONLY_OURS = ("default_runs", "classes", "prediction", "splines", "categorical")
+WITHOUT_OURS = [name for name in GROUPS if name not in ONLY_OURS]
 
 
 def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:
