@@ -1,8 +1,9 @@
 /* Rows in places (placed.py): of each block one float t, which stands for 1 - f of cell k and f of cell k + 1, k + f = t.
  *
- * As packed rows they have `stride` floats, the label last. Place 0 is a factor of all parts above 0 and at most 1; a
- * zero row has 0, so that it has no part of any cell. `first` and `last`, for each of the stride's places, are the number of a block's first cell, and the number
- * within the block of the last cell but one: whatever the bytes are, no cell outside the block is read.
+ * As packed rows they have `stride` floats, the label last. Place 0 is a factor of all parts, above 0 and at most 1, or
+ * 0 in a zero row, which so has no part of any cell. `first` and `last`, for each of the stride's places, are the number
+ * of a block's first cell, and the number within the block of the last cell but one: whatever the bytes are, no cell
+ * outside the block is read.
  */
 #include "_sgd.h"
 
@@ -82,9 +83,8 @@ CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, con
     const int rows = count < ROWS ? (int)count : ROWS;
     pair score[ROWS / 2] = {{0}}, norm2[ROWS / 2], length[ROWS / 2], label[ROWS / 2] = {{0}};
     for (int p = 0; p < ROWS / 2; p++) norm2[p] = every(2.0), length[p] = every(1.0);
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++)
       norm2[r / 2][r % 2] = 2.0 - 2.0 * cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride);
-    }
     for (int r = 0; r < rows; r++) {
       score[r / 2][r % 2] = score_at(table, cell + r * stride, parts + 2 * r * stride, of->places);
       length[r / 2][r % 2] = lengths[r];

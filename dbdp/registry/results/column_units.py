@@ -171,10 +171,11 @@ def smaller_blocks(declaration: Declaration) -> RowBlocks | None:
 
     None also of an array, and without an intercept, with which every row is at least as long as 1 before it is divided.
     """
-    if declaration.vector or not declaration.intercept:
+    places = 1 + sum(map(_blocks_of, declaration.parts)) + len(declaration.products)
+    is_smaller = blocks.row_bytes(places) < blocks.row_bytes(declaration.dimension)
+    if declaration.vector or not declaration.intercept or not is_smaller:
         return None
-    found = _row_blocks(declaration, {})
-    return found if blocks.row_bytes(found.places) < blocks.row_bytes(declaration.dimension) else None
+    return _row_blocks(declaration, {})
 
 
 def _row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBlocks:
