@@ -13,8 +13,8 @@ static double several[2 * SEVERAL * STRIDE], room[MANY * (STRIDE + SEVERAL)];
 static char records[MOST * RECORD];
 static long noise[STRIDE], places[MOST];
 
-/* Of rows in places: 21 of them, with 5 cells each, and every third one with coordinates of its own for both cells. */
-enum { CELLS = 5 * DIMENSION, ENTRIES = DIMENSION + DIMENSION / 3 };
+/* Of rows in places: 21 of them, with 5 cells each. A row is between two in the first 11, of which 4 have two coordinates. */
+enum { CELLS = 5 * DIMENSION, SPLIT = 11, ENTRIES = DIMENSION + 4 };
 static int first_cells[STRIDE], last_cells[STRIDE], coordinates[CELLS + 1], two[DIMENSION], cell[ROWS * STRIDE];
 static int indices[PIECE * ENTRIES], whole[PIECE * ENTRIES];
 static double heights[CELLS + 1], parts[2 * ROWS * STRIDE], entries[PIECE * ENTRIES], tables[SEVERAL * CELLS];
@@ -68,7 +68,7 @@ static void compare(const sgd_training *t, long count) {
 
 /* Rows have the numbers of `features` as their places, whatever these are, and a factor or none. */
 static void read_places(long count) {
-  const placed_layout of = {DIMENSION, STRIDE, CELLS, first_cells, last_cells};
+  const placed_layout of = {DIMENSION, STRIDE, CELLS, SPLIT, first_cells, last_cells};
   const cell_places at = {coordinates, two, heights, CELLS, ENTRIES};
   for (long r = 0; r < count; r++)
     for (long i = 0; i < STRIDE; i++) rows[r * STRIDE + i] = i < DIMENSION ? (float)(4.0 * features[r * DIMENSION + i]) : labels[r];
@@ -84,7 +84,7 @@ static void read_places(long count) {
 }
 
 static void lay_places(void) {
-  for (long i = 0; i < DIMENSION; i++) first_cells[i] = 5 * i, last_cells[i] = 3, two[i] = i % 3 == 0;
+  for (long i = 0; i < DIMENSION; i++) first_cells[i] = 5 * i, last_cells[i] = i < SPLIT ? 3 : 4, two[i] = i < SPLIT && i % 3 == 0;
   for (long k = 0; k <= CELLS; k++) coordinates[k] = k < CELLS ? k : 0, heights[k] = 0.5;
   for (long i = 0; i < MOST; i++) lengths[i] = 1.0f;
 }

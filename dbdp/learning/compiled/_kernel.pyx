@@ -48,7 +48,7 @@ cdef extern from "_places.h" nogil:
     void pack_rows(double *features, const double *labels, float *rows, long count, long dimension, long stride,
                    double shrink, double least)
     ctypedef struct placed_layout:
-        long places, stride, cells
+        long places, stride, cells, split
         const int *first
         const int *last
     void placed_gradients(const placed_layout *of, const sgd_training *t, const float *row, const float *lengths,
@@ -391,8 +391,8 @@ def log1p_exponential(const double[::1] exponents):
 cdef class PlacedLayout:
     """Where the cells of each place are: see `placed`. `sizes` are the numbers of cells, 2 or more, of each place.
 
-    Of each cell the one of `dimension` coordinates that it has, and its size there; and of each place whether a row
-    has `two` coordinates between two cells, or one.
+    From place `split` on a row is in one cell. Of each cell the one of `dimension` coordinates that it has, and its size
+    there; and of each place whether a row has `two` coordinates between two cells, or one.
     """
 
     cdef placed_layout of
@@ -400,16 +400,17 @@ cdef class PlacedLayout:
     cdef int[::1] first, last, coordinates, two
     cdef double[::1] heights
 
-    def __init__(self, const long[::1] sizes, long stride, long dimension, coordinates, heights, two):
+    def __init__(self, const long[::1] sizes, long stride, long split, long dimension, coordinates, heights, two):
         cdef long place, cells = 0
-        if not 0 < sizes.shape[0] < stride or stride % 8 or np.min(sizes) < 2:
-            raise ValueError(f"{len(sizes)} places do not fit rows of {stride}, or one has no two cells")
+        if not 0 < split <= sizes.shape[0] < stride or stride % 8 or np.min(sizes) < 2:
+            raise ValueError(f"{len(sizes)} places, {split} of them split, do not fit rows of {stride}, or one has no "
+                             "two cells")
         self.first, self.last = np.zeros(stride, np.intc), np.zeros(stride, np.intc)
         for place in range(sizes.shape[0]):
-            self.first[place], self.last[place] = cells, sizes[place] - 2
+            self.first[place], self.last[place] = cells, sizes[place] - (2 if place < split else 1)
             cells += sizes[place]
-        self.of = placed_layout(places=sizes.shape[0], stride=stride, cells=cells, first=&self.first[0],
-                                last=&self.last[0])
+        self.of = placed_layout(places=sizes.shape[0], stride=stride, cells=cells, split=split,
+                                first=&self.first[0], last=&self.last[0])
         self.coordinates, self.two = np.array(coordinates, np.intc), np.array(two, np.intc)
         self.heights = np.array(heights, np.float64)
         if len(self.coordinates) != cells or len(self.heights) != cells or len(self.two) != len(sizes):

@@ -94,6 +94,11 @@ class RowBlocks:
         return sum(block.kind == INDICATOR for block in self.blocks)
 
     @property
+    def split(self) -> int:
+        """Number of the first places, behind which all are categories: there no row is between two cells."""
+        return 1 + max((place for place, block in enumerate(self.blocks, 1) if block.kind != CATEGORY), default=0)
+
+    @property
     def two(self) -> list[bool]:
         """Whether a row has two coordinates of each place that may differ from 0, or one."""
         return [False, *(block.kind == CURVE for block in self.blocks)]

@@ -29,7 +29,8 @@ _PIECE = 1024
 def layout_of(rows_of: RowBlocks) -> kernels.compiled.PlacedLayout:
     """Return the layout of rows for the compiled kernels."""
     stride, coordinates = blocks.stride_of(rows_of.places), rows_of.coordinates
-    return kernels.compiled.PlacedLayout(np.array(rows_of.sizes), stride, rows_of.dimension, *coordinates, rows_of.two)
+    sizes, split = np.array(rows_of.sizes), rows_of.split
+    return kernels.compiled.PlacedLayout(sizes, stride, split, rows_of.dimension, *coordinates, rows_of.two)
 
 
 @flushed
