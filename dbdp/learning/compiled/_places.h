@@ -27,8 +27,8 @@ INLINED int_lanes at_most_whole(int_lanes value, int_lanes most) {
 }
 
 /* The cells k of a row, and for places below `split`, after each other, its parts 1 - f and f of them, times its factor;
- * return that. The parts are exact, as the factor has 24 bits, and f at most 21. */
-INLINED double cells_of(const placed_layout *of, const float *row, int *cell, double *parts) {
+ * return whether it is no zero row. The parts are exact, as the factor has 24 bits, and f at most 21. */
+INLINED int cells_of(const placed_layout *of, const float *row, int *cell, double *parts, double *factor) {
   int bits;
   float own;
   memcpy(&bits, row, sizeof bits);
@@ -36,7 +36,7 @@ INLINED double cells_of(const placed_layout *of, const float *row, int *cell, do
   bits &= -valid;
   memcpy(&own, &bits, sizeof own);
   const float_lanes ones = (float_lanes){0} + 1.0f;
-  const lanes factor = __builtin_convertvector((float_lanes){0} + own, lanes);
+  const lanes times = __builtin_convertvector((float_lanes){0} + own, lanes);
   long i = 0;
   for (; i < of->split; i += LANES) {
     float_lanes t;
@@ -47,8 +47,8 @@ INLINED double cells_of(const placed_layout *of, const float *row, int *cell, do
     float_lanes here = ones - f, next = f;
     k += first;
     memcpy(cell + i, &k, sizeof k);
-    store(parts + 2 * i, factor * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
-    store(parts + 2 * i + LANES, factor * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
+    store(parts + 2 * i, times * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){0, 8, 1, 9, 2, 10, 3, 11}), lanes));
+    store(parts + 2 * i + LANES, times * __builtin_convertvector(__builtin_shuffle(here, next, (int_lanes){4, 12, 5, 13, 6, 14, 7, 15}), lanes));
   }
   for (; i < of->stride; i += LANES) {
     float_lanes t;
@@ -59,7 +59,8 @@ INLINED double cells_of(const placed_layout *of, const float *row, int *cell, do
   }
   const pair constant = {0.0, own};
   memcpy(parts, &constant, sizeof constant);
-  return own;
+  *factor = own;
+  return valid;
 }
 
 /* The score of a row by a table of its cells. */
@@ -99,10 +100,9 @@ CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, con
     pair score[ROWS / 2] = {{0}}, norm2[ROWS / 2], length[ROWS / 2], label[ROWS / 2] = {{0}};
     double factor[ROWS];
     for (int p = 0; p < ROWS / 2; p++) norm2[p] = every(2.0), length[p] = every(1.0);
-    for (int r = 0; r < rows; r++) factor[r] = cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride);
+    for (int r = 0; r < rows; r++) norm2[r / 2][r % 2] = 2.0 - 2.0 * cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride, factor + r);
     for (int r = 0; r < rows; r++) {
       score[r / 2][r % 2] = score_at(of, table, cell + r * stride, parts + 2 * r * stride, factor[r]);
-      norm2[r / 2][r % 2] = 2.0 - 2.0 * (factor[r] > 0.0);
       length[r / 2][r % 2] = lengths[r];
       label[r / 2][r % 2] = row[(r + 1) * stride - 1];
     }
@@ -115,7 +115,8 @@ CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, con
 /* Add the parts of `count` rows, times their slopes (count × several), to sums (several × cells × 2) as above. */
 CLONED void placed_sums(const placed_layout *of, const float *row, long count, const double *slopes, long several, double *sums, int *cell, double *parts) {
   for (; count > 0; count--, row += of->stride, slopes += several) {
-    const double factor = cells_of(of, row, cell, parts);
+    double factor;
+    cells_of(of, row, cell, parts, &factor);
     for (long m = 0; m < several; m++) add_parts(of, sums + 2 * m * of->cells, slopes[m], cell, parts, factor);
   }
 }
@@ -123,7 +124,8 @@ CLONED void placed_sums(const placed_layout *of, const float *row, long count, c
 /* The scores of `count` rows by tables of cells (several × cells), as (count × several). */
 CLONED void placed_scores(const placed_layout *of, const float *row, long count, const double *tables, long several, double *scores, int *cell, double *parts) {
   for (; count > 0; count--, row += of->stride, scores += several) {
-    const double factor = cells_of(of, row, cell, parts);
+    double factor;
+    cells_of(of, row, cell, parts, &factor);
     for (long m = 0; m < several; m++) scores[m] = score_at(of, tables + m * of->cells, cell, parts, factor);
   }
 }
@@ -132,7 +134,9 @@ CLONED void placed_scores(const placed_layout *of, const float *row, long count,
  * parts of cell k and of cell k + 1 in 1/grid, rounded down. */
 CLONED void placed_moments(const placed_layout *of, const float *row, long count, double grid, long *sums, int *cell, double *parts) {
   for (; count > 0; count--, row += of->stride) {
-    const long whole = (long)(cells_of(of, row, cell, parts) * grid);
+    double factor;
+    cells_of(of, row, cell, parts, &factor);
+    const long whole = (long)(factor * grid);
     long j = 0;
     for (; j < of->split; j++) {
       long a = (long)(parts[2 * j] * grid), b = (long)(parts[2 * j + 1] * grid), *sum = sums + 3 * cell[j];
@@ -172,7 +176,8 @@ INLINED double square_of(const double *moved, long width) {
 /* The squared lengths of `count` rows in other coordinates. */
 CLONED void placed_squares(const placed_layout *of, const float *row, long count, const cell_coordinates *in, double *squares, int *cell, double *parts, double *moved) {
   for (; count > 0; count--, row += of->stride, squares++) {
-    const double factor = cells_of(of, row, cell, parts);
+    double factor;
+    cells_of(of, row, cell, parts, &factor);
     coordinates_at(of, in, cell, parts, factor, moved);
     *squares = square_of(moved, in->width);
   }
@@ -181,7 +186,8 @@ CLONED void placed_squares(const placed_layout *of, const float *row, long count
 /* `count` rows in other coordinates, (count × width), each cut to the length `most` and rounded to whole numbers. */
 CLONED void placed_steps(const placed_layout *of, const float *row, long count, const cell_coordinates *in, double most, float *steps, int *cell, double *parts, double *moved) {
   for (; count > 0; count--, row += of->stride, steps += in->width) {
-    const double factor = cells_of(of, row, cell, parts);
+    double factor;
+    cells_of(of, row, cell, parts, &factor);
     coordinates_at(of, in, cell, parts, factor, moved);
     double shrink = most / larger(sqrt(square_of(moved, in->width)), most);
     for (long i = 0; i < in->width; i += LANES) {
@@ -218,7 +224,8 @@ enum { PIECE = 512 };
 INLINED long read_piece(const placed_layout *of, const cell_places *at, const float *row, long count, int *cell, double *parts, int *index, double *value) {
   const long rows = count < PIECE ? count : PIECE;
   for (long r = 0; r < rows; r++) {
-    const double factor = cells_of(of, row + r * of->stride, cell, parts);
+    double factor;
+    cells_of(of, row + r * of->stride, cell, parts, &factor);
     entries_of(of, at, cell, parts, factor, index + r * at->entries, value + r * at->entries);
   }
   return rows;
