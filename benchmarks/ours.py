@@ -30,6 +30,7 @@ from dbdp.sessions.client import ClientSession
 
 SHUFFLE = """select dbdp_internal.shuffle(%s, %s, '{"held": true}')"""
 EPSILON, DELTA = 1.0, 1e-6
+NUMBERS, CATEGORIES = "14 numbers", "14 categorical columns"
 
 
 def available(connection: psycopg.Connection) -> bool:
@@ -185,6 +186,31 @@ def threaded_run(connection: psycopg.Connection, table: Table, threads: int) -> 
         return run_of(connection, dataset_of(table, table.array), AUTO)
     finally:
         connection.execute("reset dbdp.threads")
+
+
+@contextmanager
+def with_categories(connection: psycopg.Connection, table: Table) -> Iterator[dict[str, str]]:
+    """Create and register within the block tables of as many rows; yield the datasets by what their columns are.
+
+    The 14 categorical columns are 7 numbers in ten bins and 7 categories of ten: 141 coordinates.
+    """
+    words = [f"v{digit}" for digit in range(10)]
+    numbers = {f"x{place}": {"bounds": [0, 10]} for place in range(1, 15)}
+    categories = {f"x{place}": {"bounds": [0, 10], "bins": 10} for place in range(1, 8)}
+    categories |= {f"c{place}": words for place in range(1, 8)}
+    sources = {
+        NUMBERS: (tables.with_digits(connection, table, 14, 0), numbers),
+        CATEGORIES: (tables.with_digits(connection, table, 7, 7), categories),
+    }
+    for source, features in sources.values():
+        declaration = declared_array(table) | {"source": source, "features": json.dumps(features)}
+        register(connection, dataset_of(table, source), declaration, intercept=True)
+    try:
+        yield {kind: dataset_of(table, source) for kind, (source, _) in sources.items()}
+    finally:
+        for source, _ in sources.values():
+            connection.execute("select dbdp.drop_dataset(%s)", (dataset_of(table, source),))
+            tables.drop_one(connection, source)
 
 
 def run_of(connection: psycopg.Connection, dataset: str, algorithm: str) -> float:

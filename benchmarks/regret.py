@@ -120,7 +120,7 @@ class PlacedRows(Rows):
     def transform(self, matrix: np.ndarray, placed_by: Placed | None = None) -> None:
         """Sum gradients at Mx for each row x from now on."""
         self._matrix = matrix
-        self._lengths = placed.lengths(self._packed, matrix if placed_by is None else placed_by.factors, self._rows_of)
+        self._lengths = placed.measured(self._packed, placed_by or Placed(self._rows_of, matrix))
 
     def gradient_sum(self, objective: Objective, model: np.ndarray, *, clip: float, batch: int | None = None) -> Any:
         """Return the sum of clipped gradients, shape (P,), in the coordinates of the last `transform`."""

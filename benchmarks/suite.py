@@ -32,6 +32,7 @@ RATIOS = {
     "numpy_ratio": ("whole_run", "ours", "numpy"),
     **{f"{ratio}_ratio": ("default_runs", algorithm, "c") for algorithm, ratio in DEFAULT_RUNS.items()},
     "splines_ratio": ("splines", SPLINES, LINEAR),
+    "categorical_ratio": ("categorical", ours.CATEGORIES, ours.NUMBERS),
     "classes_scan_ratio": ("classes", "ten classes", "one class"),
     "threads_ratio": ("threads", "2 threads", "1 thread"),
 }
@@ -78,6 +79,13 @@ def threads(connection: psycopg.Connection, table: Table, repeats: int) -> Sampl
     """Time the default run with one thread and with two."""
     sides = {name: partial(ours.threaded_run, connection, table, int(name[0])) for name in ("1 thread", "2 threads")}
     return alternate(sides, repeats, partial(peer.settle, connection))
+
+
+def categorical(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
+    """Time the default run on 14 categorical columns of 141 coordinates, and on 14 numbers of as many rows."""
+    with ours.with_categories(connection, table) as datasets:
+        sides = {kind: partial(ours.run_of, connection, dataset, LINEAR) for kind, dataset in datasets.items()}
+        return alternate(sides, repeats, partial(peer.settle, connection))
 
 
 def prediction(connection: psycopg.Connection, table: Table, repeats: int) -> Samples:
@@ -184,8 +192,10 @@ GROUPS: dict[str, Callable[[psycopg.Connection, Table, int], Samples]] = {
     "prediction": prediction,
     "splines": splines,
     "threads": threads,
+    "categorical": categorical,
 }
-WITHOUT_OURS = [name for name in GROUPS if name not in ("default_runs", "classes", "prediction", "splines", "threads")]
+ONLY_OURS = ("default_runs", "classes", "prediction", "splines", "threads", "categorical")
+WITHOUT_OURS = [name for name in GROUPS if name not in ONLY_OURS]
 
 
 def ratios(groups: dict[str, Samples]) -> dict[str, Spread]:

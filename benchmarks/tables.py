@@ -74,6 +74,22 @@ def columns_of(connection: psycopg.Connection, table: Table) -> str:
     return name
 
 
+def with_digits(connection: psycopg.Connection, table: Table, numbers: int, categories: int) -> str:
+    """Create a table of as many rows with numbers from 0 to 10, categories of ten and a label; return its name."""
+    name = f"{table.array}_{numbers}_{categories}"
+    drop_one(connection, name)
+    columns = [f"(hashint4(i * 32 + {place}) & 1023) / 102.4 as x{place}" for place in range(1, numbers + 1)]
+    columns += [f"'v' || (hashint4(i * 32 - {place}) & 1023) % 10 as c{place}" for place in range(1, categories + 1)]
+    statement = sql.SQL(
+        "create table {} as select {}, case hashint4(i * 32) & 1 when 1 then 1.0 else -1.0 end as y "
+        "from (select pg_catalog.row_number() over ()::int4 as i from {}) as numbered"
+    )
+    listed = sql.SQL(", ").join(map(sql.SQL, columns))
+    connection.execute(statement.format(sql.Identifier(name), listed, sql.Identifier(table.array)))
+    vacuum(connection, name)
+    return name
+
+
 def drop(connection: psycopg.Connection, table: Table) -> None:
     """Remove every form of a table."""
     for name in {table.raw, table.array, table.shuffled}:

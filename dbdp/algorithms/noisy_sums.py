@@ -18,6 +18,7 @@ from dbdp.learning.compiled.sums import PIECE
 from dbdp.learning.losses import LARGEST, SMALLEST
 from dbdp.learning.objectives import Linear, Objective, Softmax
 from dbdp.learning.rows import blocks
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.learning.second_moments import LONG, NARROW
 from dbdp.privacy.accounting.events import GaussianDpEvent, Release
 from dbdp.privacy.mechanisms import ROOM, Gaussian, covered_sensitivity, grid_for
@@ -80,6 +81,11 @@ class Summed:
         return cls(rows, rows)
 
     @classmethod
+    def of_whole_numbers(cls, rows: int) -> "Summed":
+        """Return a sum of whole numbers, which has no error; that of what is computed from it is 3u of itself."""
+        return cls(rows, 0)
+
+    @classmethod
     def of_objective(cls, rows: int, objective: Objective) -> "Summed":
         """Return a sum of gradients or losses over packed rows: of linear models as a tree within a block."""
         if isinstance(objective, (Linear, Softmax)):
@@ -138,7 +144,9 @@ def replaced_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0)
     return (2 * clip + summed.error(clip) + 2 * summed.rows * evaluated) * ROOM
 
 
-def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int, *, places: int | None = None) -> float:
+def measured_sensitivity(
+    clip: float, largest: float, rows: int, dimension: int, *, rows_of: RowBlocks | None = None
+) -> float:
     """Return 2C with its margin, for a sum of c_i ⊗ Mx_i over n rows that is computed as (Σc_i ⊗ x_i)Mᵀ.
 
     Given ‖c_i‖‖Mx_i‖ ≤ C as real numbers, ‖c_i‖ ≤ L = `largest`, ‖x_i‖ ≤ 1, ‖M‖ ≤ 1. Proof (privacy.md §14.2, §14.8).
@@ -146,12 +154,15 @@ def measured_sensitivity(clip: float, largest: float, rows: int, dimension: int,
     makes that no longer. The last product errs by γ_d·‖M‖_F·nL, of numbers of 64 bits, and is rounded, in both:
     2.02(d√d·2⁻⁶⁴ + u)nL. ∎
 
-    In `places` (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
+    In places (privacy.md §24.10) the sums are of the parts of cells, ≥ 0 and of length ≤ 1 in each block. They err by
     as much in each, and their coordinates by at most √2·size/radius times that, Σ size² ≤ radius²: √2 times as much.
+    In rows that are divided by their own norm, coordinates that are parts times a size err as in dense rows, and each
+    of ℓ lines by √2 times as much, since both of its parts may be as long as the row: √2·(1 + √ℓ) in all.
     """
-    summed = Summed.by_blocks(rows, places) if places else Summed.in_tree(rows)
+    summed = Summed.by_blocks(rows, rows_of.places) if rows_of else Summed.in_tree(rows)
     error = summed.error(largest) + 2.02 * (dimension**1.5 * EXTENDED + UNIT) * rows * largest
-    return (2 * clip + (2 if places else 1) * error) * ROOM
+    lines = rows_of.lines if rows_of and rows_of.is_unit else 0
+    return (2 * clip + (2 + 2 * math.sqrt(lines) if rows_of else 1) * error) * ROOM
 
 
 def sampled_sensitivity(clip: float, summed: Summed, *, evaluated: float = 0.0) -> float:

@@ -54,6 +54,8 @@ class Facts:
     # The second moment in the summary that the request names.
     moment: Moment | None = field(default=None, compare=False)
     blocks: RowBlocks | None = None  # the coordinates of each column, for an additive model; None of an array
+    # Those of any columns, if rows in places are smaller than dense ones and steps may read them so; else None.
+    places: RowBlocks | None = None
     candidates: tuple[Candidate, ...] = ()  # pairs of columns that a training may choose
 
     @property

@@ -21,7 +21,7 @@ from dbdp.packing.memory import model_dimension
 from dbdp.privacy.accounting.events import check_epsilon_delta
 from dbdp.registry.datasets import RegisteredDataset
 from dbdp.registry.declarations import Declaration
-from dbdp.registry.results.column_units import pair_candidates, row_blocks
+from dbdp.registry.results.column_units import pair_candidates, row_blocks, smaller_blocks
 from dbdp.registry.tables import coded_rows
 from dbdp.sessions.session import Session
 
@@ -53,6 +53,7 @@ def facts(dataset: RegisteredDataset, request: Request) -> Facts:
         budget=dataset.budget,
         blocks=_blocks(declaration, request),
         candidates=_candidates(declaration, request),
+        places=smaller_blocks(declaration) if request.projection is None else None,
         least_order=max(dataset.budget.order or 0.0, *dataset.allowance_orders.values(), 0.0),
     )
 

@@ -188,7 +188,7 @@ class PackedRows:
                 rows.session.query(f"alter table {rows.table} add column if not exists lengths bytea")
                 rows.session.query(f"alter table {rows.table} alter column lengths set storage external")
             call = f"update {rows.table} set lengths = dbdp_internal.lengths(block, $1, $2::pg_catalog.text)"
-            factors = (matrix, None) if placed is None else (placed.factors, json.dumps(placed.rows_of.as_data()))
+            factors = (matrix, None) if placed is None else (placed.factors, placed.as_text())
             rows.session.query(call, factors[0].tobytes(), factors[1])
         self.moved, self.placed = OtherCoordinates(matrix), placed
 

@@ -30,6 +30,25 @@ def test_every_side_of_ours_runs_and_leaves_no_dataset(connection, table):
     assert left.fetchone() == (0,)
 
 
+def test_categories_are_timed_against_as_many_numbers(connection, table):
+    """In 141 and in 15 coordinates; the tables and the datasets are dropped again."""
+    samples = suite.categorical(connection, table, 2)
+    found = suite.ratios({"categorical": samples})
+    assert set(found) == {"categorical_ratio"}
+    assert found["categorical_ratio"].median > 0
+    trained = (
+        "select dataset, receipt ->> 'features' from dbdp.models_details where dataset like 'benchmark of bench54_%'"
+    )
+    assert set(connection.execute(trained)) == {
+        ("benchmark of bench54_14_0", "15"),
+        ("benchmark of bench54_7_7", "141"),
+    }
+    tables_left = "select count(*) from pg_class where relname like 'bench54!_%' escape '!' and relkind = 'r'"
+    assert connection.execute(tables_left).fetchone() == (0,)
+    left = connection.execute("select count(*) from dbdp.datasets_details where name like 'benchmark of%'")
+    assert left.fetchone() == (0,)
+
+
 def test_every_command_is_measured_and_one_that_fails_is_not(connection, server_url, table):
     with ours.registered(connection, table):
         samples = command_line.measure(server_url, ours.dataset_of(table), 2)

@@ -209,6 +209,7 @@ def test_only_packed_rows_request_exact_sums():
         "noisy_scores": 1,
         "column_moments": 1,
         "flattening": 1,
+        "preconditioning": 1,
         "label_window": 1,
         "self_evaluation": 1,
         "residual_clip": 2,
@@ -223,6 +224,7 @@ def test_only_packed_rows_request_exact_sums():
         "label_window",
         "noisy_scores",
         "pair_descent",
+        "preconditioning",
         *["product_releases"] * 3,  # a gradient, a comparison, and rows in other coordinates
         *["residual_clip"] * 2,
         "self_evaluation",
@@ -260,7 +262,7 @@ def test_every_caller_of_an_exact_sum_is_listed():
         },
         "recursive_stages": {"recursive_descent.minimiser"},
         "label_counts": {"majority.__call__"},
-        "second_moment": {"preconditioning.noisy_second_moment"},
+        "second_moment": {"preconditioning.released"},
         # noise is drawn in the scan itself
         "scan": {"noisy_steps.__call__", "noisy_steps.scan"},
         "scan_samples": {"noisy_steps.scan"},

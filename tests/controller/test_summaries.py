@@ -396,7 +396,7 @@ def test_a_training_reads_no_second_moment_and_uses_the_summarys(database, summa
     used: list[np.ndarray] = []
     sound = preconditioned_gd.preconditioner_of
     monkeypatch.setattr(preconditioned_gd, "preconditioner_of", lambda *a: used.append(a[0]) or sound(*a))
-    monkeypatch.setattr(preconditioned_gd, "noisy_second_moment", None)
+    monkeypatch.setattr(preconditioned_gd, "MomentRelease", None)
     database.train(name, Request(1.0, 1e-6, **TRAIN, loss=LOSSES[kind], summary=summary.id))
     far = np.linalg.norm(used[0] - exact) / np.linalg.norm(exact)
     assert far < (1e-4 if kind == "real" else 0.15)

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../../dbdp/learning/compiled/_sgd.h"
+#include "../../dbdp/learning/compiled/_places.h"
 
 enum { DIMENSION = 21, STRIDE = 24, MOST = 200, SEVERAL = 3, BEFORE = 24, RECORD = BEFORE + 8 * DIMENSION };
 
@@ -12,6 +12,15 @@ static double vectors[4 * STRIDE], steps[MOST], values[MOST], columns[LANES * ST
 static double several[3 * SEVERAL * STRIDE], room[MANY * (STRIDE + SEVERAL)], tree[LEVELS * SEVERAL * STRIDE];
 static char records[MOST * RECORD];
 static long noise[STRIDE], places[MOST];
+
+/* Of rows in places: 21 of them, with 5 cells each. A row is between two in the first 11, of which 4 have two coordinates. */
+enum { CELLS = 5 * DIMENSION, SPLIT = 11, ENTRIES = DIMENSION + 4 };
+static int first_cells[STRIDE], last_cells[STRIDE], coordinates[CELLS + 1], two[DIMENSION], cell[ROWS * STRIDE];
+static int indices[PIECE * ENTRIES], whole[PIECE * ENTRIES];
+static double heights[CELLS + 1], parts[2 * ROWS * STRIDE], entries[PIECE * ENTRIES], tables[SEVERAL * CELLS];
+static double of_cells[2 * SEVERAL * CELLS + 2], slopes[MOST * SEVERAL], matrix[CELLS * CELLS];
+static long counts[CELLS * CELLS];
+static float lengths[MOST];
 
 static void train(const sgd_training *t, long count) {
   double *model = vectors, *gradient = vectors + STRIDE;
@@ -57,6 +66,29 @@ static void compare(const sgd_training *t, long count) {
   sgd_add_losses(t, rows, count, candidates, 15, STRIDE, 3.0, sums, columns);
 }
 
+/* Rows have the numbers of `features` as their places, whatever these are, and a factor or none. */
+static void read_places(long count) {
+  const placed_layout of = {DIMENSION, STRIDE, CELLS, SPLIT, first_cells, last_cells};
+  const cell_places at = {coordinates, two, heights, CELLS, ENTRIES};
+  for (long r = 0; r < count; r++)
+    for (long i = 0; i < STRIDE; i++) rows[r * STRIDE + i] = i < DIMENSION ? (float)(4.0 * features[r * DIMENSION + i]) : labels[r];
+  for (long loss = LOGISTIC; loss <= SQUARED; loss++) {
+    sgd_training t = {loss, 0, 0.5, loss == SQUARED ? 2.0 : 1.0, 1.0, 0.3, 4.0, 0.01, INFINITY};
+    placed_gradients(&of, &t, rows, lengths, count, tables, of_cells, cell, parts);
+  }
+  placed_scores(&of, rows, count, tables, SEVERAL, slopes, cell, parts);
+  placed_sums(&of, rows, count, slopes, SEVERAL, of_cells, cell, parts);
+  placed_moments(&of, rows, count, 65536.0, counts, cell, parts);
+  placed_products(&of, &at, rows, count, 4194304.0, counts, cell, parts, indices, entries, whole);
+  placed_forms(&of, &at, rows, count, matrix, values, cell, parts, indices, entries);
+}
+
+static void lay_places(void) {
+  for (long i = 0; i < DIMENSION; i++) first_cells[i] = 5 * i, last_cells[i] = i < SPLIT ? 3 : 4, two[i] = i < SPLIT && i % 3 == 0;
+  for (long k = 0; k <= CELLS; k++) coordinates[k] = k < CELLS ? k : 0, heights[k] = 0.5;
+  for (long i = 0; i < MOST; i++) lengths[i] = 1.0f;
+}
+
 __attribute__((noinline)) void run(long count) {
   unsigned long former = flush();
   for (int least = 1; least >= 0; least--) {
@@ -73,6 +105,7 @@ __attribute__((noinline)) void run(long count) {
       train_several(&t, count);
       adapt(&t, count);
     }
+  read_places(count);
 #ifdef SKIPS
   for (long r = 0; r < count; r++)
     if (labels[r] != 0.0) exponentials(labels + r, values, 1);
@@ -95,6 +128,7 @@ int main(int arguments, char **argument) {
     memcpy(records + r * RECORD + BEFORE - sizeof header, header, sizeof header);
     memcpy(records + r * RECORD + BEFORE, features + r * DIMENSION, sizeof(double) * DIMENSION);
   }
+  lay_places();
   run(count);
   return 0;
 }

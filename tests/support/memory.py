@@ -113,7 +113,7 @@ class RowsInPlaces(RowsInMemory):
     def transform(self, matrix, placed_by):
         self.reads.append("transform")
         self.moved, self.rows_of = OtherCoordinates(matrix), placed_by.rows_of
-        self.lengths = placed.lengths(self.packed, placed_by.factors, placed_by.rows_of)
+        self.lengths = placed.measured(self.packed, placed_by)
 
     def gradient_sum(self, objective, model, *, clip, batch=None):
         self.reads.append("gradient_sum")

@@ -161,8 +161,11 @@ def _check_numbers(request: GroupsRequest, facts: Facts) -> None:
 
 
 def _planned(request: GroupsRequest, facts: Facts, group: str, rows: int) -> Plan:
-    """Return the plan of a group; a small one uses mini-batches of all its rows (of a shard)."""
-    base, own = request.base, replace(facts, rows=rows)
+    """Return the plan of a group; a small one uses mini-batches of all its rows (of a shard).
+
+    All groups have one layout, and `auto` may choose several algorithms: none has rows in places.
+    """
+    base, own = request.base, replace(facts, rows=rows, places=None)
     if base.batch_size is not None and rows >= base.shards:
         base = replace(base, batch_size=min(base.batch_size, rows // base.shards))
     try:

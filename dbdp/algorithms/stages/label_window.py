@@ -14,6 +14,7 @@ from dbdp.algorithms.plan import Facts
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.column_moments import on_simplex
 from dbdp.learning.counts import tallies
+from dbdp.learning.rows.column_blocks import RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
 CELLS = 64
@@ -79,13 +80,11 @@ class WindowRelease:
 
 
 def where_labels_are(
-    rows: Rows, facts: Facts, multiplier: float, share: float, places: int | None = None
+    rows: Rows, facts: Facts, multiplier: float, share: float, rows_of: RowBlocks | None
 ) -> LabelWindow:
-    """Return where the labels are, by two counts with that share of μ² = `multiplier`⁻² together.
-
-    Rows in places have so many numbers.
-    """
-    return WindowRelease(facts.rows, places or facts.dimension, multiplier * math.sqrt(2 / share) * ROOM).found(rows)
+    """Return where the labels are, by two counts with that share of μ² = `multiplier`⁻² together."""
+    inputs = rows_of.places if rows_of else facts.dimension
+    return WindowRelease(facts.rows, inputs, multiplier * math.sqrt(2 / share) * ROOM).found(rows)
 
 
 def coarse_window(shares: np.ndarray, deviation: float) -> tuple[float, float]:

@@ -8,7 +8,8 @@ from dbdp.interfaces.sql.boundary import pause, session  # isort: split
 
 import json
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from dbdp.learning.counts.tallies import Labels
 from dbdp.learning.noisy import NoisyState
 from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
 from dbdp.learning.rows import placed
-from dbdp.learning.rows.column_blocks import row_blocks_from
+from dbdp.learning.rows.column_blocks import placed_from
 from dbdp.learning.second_moments import SecondMoment, lengths_by
 from dbdp.learning.state import State
 from dbdp.packing import resident
@@ -158,9 +159,8 @@ def joint_moment_transition(total: bytes | None, block: bytes, dimension: int, l
 def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
     """One block: bounds on the lengths of its rows times a matrix; of rows in places by its factors, see `placed`."""
     if row_blocks is not None:
-        rows_of = row_blocks_from(**json.loads(row_blocks))
-        factors = np.frombuffer(matrix, "<f8").reshape(-1, rows_of.dimension)
-        return _of_rows(block, rows_of.places, lambda rows: placed.lengths(rows, factors, rows_of))
+        by = placed_from(row_blocks, matrix)
+        return _of_rows(block, by.rows_of.places, lambda rows: placed.measured(rows, by))
     dimension = math.isqrt(len(matrix) // 8)
     checks.whole("dimension of the matrix", dimension, 1, second_moments.MOST_DIMENSION)
     if len(matrix) != 8 * dimension**2:
@@ -197,10 +197,17 @@ def tally_transition(counts: bytes | None, block: bytes, models: bytes, descript
 
 
 def _counted(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], Any]) -> Any:
-    """Return the sum of whole numbers over the rows of one block."""
-    rows = resident.rows_of(block, inputs)
-    counted = rows.of_tasks(session, 1, lambda pieces: np.sum([of_rows(each) for each, _ in pieces], axis=0))
-    return np.sum(counted, axis=0, dtype=np.int64)
+    """Return the sum of whole numbers over the rows of one block, which are the same in any order."""
+    total, adding = [np.int64(0)], threading.Lock()
+
+    def task(pieces: Iterator[resident.Piece]) -> None:
+        for rows, _ in pieces:
+            found = of_rows(rows)
+            with adding:
+                total[0] = total[0] + found
+
+    resident.rows_of(block, inputs).of_tasks(session, 1, task)
+    return total[0]
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ from dbdp.learning.compiled.arithmetic import exponential
 from dbdp.learning.counts import residual_tables, score_tables
 from dbdp.learning.counts.block_moments import BlockMoments
 from dbdp.learning.counts.cut_moments import CutMoment
+from dbdp.learning.counts.entry_moments import EntryMoment
 from dbdp.learning.counts.label_tables import LabelTables
 from dbdp.learning.counts.product_sums import ProductTally, pieces
 from dbdp.learning.objectives import objective_from
@@ -272,7 +273,7 @@ class ResidualsAndLabels:
 ScoreTally = (
     Confusion | Correct | Labels | NumberCells | ScoreBins | Scores | Residuals | Squares | Errors | ResidualsAndLabels
 )
-Tally = ScoreTally | BlockMoments | LabelTables | CutMoment | ProductTally
+Tally = ScoreTally | BlockMoments | LabelTables | CutMoment | EntryMoment | ProductTally
 _KINDS: dict[str, type[Tally]] = {kind.__name__: kind for kind in get_args(Tally)}
 
 
@@ -315,6 +316,8 @@ def tally_of_rows(vectors: np.ndarray, rows: np.ndarray, described: dict[str, An
         return np.sum([_of_products(counted, seen, vectors, rows[each], labels[each]) for each in pieces(rows)], axis=0)
     if isinstance(counted, BlockMoments | LabelTables):
         return counted.of_rows(rows, labels)
+    if isinstance(counted, EntryMoment):
+        return counted.of_rows(rows)
     if isinstance(counted, CutMoment):
         return counted.of_rows(vectors.reshape(described["outputs"], -1), rows)
     if isinstance(counted, ProductTally):

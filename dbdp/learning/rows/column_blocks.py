@@ -1,5 +1,6 @@
 """The blocks of a row's coordinates that belong to one column each, as public facts."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
@@ -60,7 +61,8 @@ class ColumnBlock:
 class RowBlocks:
     """The blocks of a row, in its order, without the constant behind them; a row is divided by `radius`.
 
-    In places it has one number for each block, the constant's first.
+    A radius of 1 says that each row is divided by its own norm, which is at least 1 as it has the constant. In places
+    a row has one number for each block, the constant's first: 1, or a factor just below one over that norm.
     """
 
     blocks: tuple[ColumnBlock, ...]
@@ -81,13 +83,33 @@ class RowBlocks:
         """Number of coordinates, d."""
         return 1 + sum(block.width for block in self.blocks)
 
+    @property
+    def is_unit(self) -> bool:
+        """Whether each row is divided by its own norm."""
+        return self.radius == 1.0
+
+    @property
+    def lines(self) -> int:
+        """Number of blocks with one coordinate between two ends."""
+        return sum(block.kind == INDICATOR for block in self.blocks)
+
+    @property
+    def split(self) -> int:
+        """Number of the first places, behind which all are categories: there no row is between two cells."""
+        return 1 + max((place for place, block in enumerate(self.blocks, 1) if block.kind != CATEGORY), default=0)
+
+    @property
+    def two(self) -> list[bool]:
+        """Whether a row has two coordinates of each place that may differ from 0, or one."""
+        return [False, *(block.kind == CURVE for block in self.blocks)]
+
     @cached_property
     def coordinates(self) -> tuple[np.ndarray, np.ndarray]:
         """The coordinate of each cell that may differ from 0, and its value, shapes (Σ cells,).
 
         A row has coordinates x with ‖x‖ ≤ 1. Proof. Between two cells, as a + b = 1, it has (a, b) of a curve, `size`
         of a category, and of an indicator a number in [-1, 1]; by the choice of radius the squares of 1 for each of
-        these, or size², and the constant's add up to radius² at most. ∎
+        these, or size², and the constant's add up to radius² at most. With a radius of 1 a row's factor does it. ∎
         """
         places, heights, first = [self.dimension - 1] * 2, [0.0, 1.0], 0
         for block in self.blocks:
@@ -107,10 +129,26 @@ class RowBlocks:
 
 @dataclass(frozen=True)
 class Placed:
-    """What the lengths of rows in places follow from: their blocks, and factors of a matrix, see `placed.lengths`."""
+    """What the lengths of rows in places follow from, see `placed.measured`: their blocks, and the factors of a matrix.
+
+    Or these are `squared`, MᵀM of a matrix M: where most of it differs from 0, lengths follow from that faster.
+    """
 
     rows_of: RowBlocks
     factors: np.ndarray
+    squared: bool = False
+
+    def as_text(self) -> str:
+        """Return everything but the factors as JSON, for `placed_from`."""
+        return json.dumps(self.rows_of.as_data() | {"squared": self.squared})
+
+
+def placed_from(text: str, factors: bytes) -> Placed:
+    """Return what `Placed.as_text` describes, with factors (…, d) of 8 bytes each."""
+    data = json.loads(text)
+    squared = bool(data.pop("squared"))
+    rows_of = row_blocks_from(**data)
+    return Placed(rows_of, np.frombuffer(factors, "<f8").reshape(-1, rows_of.dimension), squared)
 
 
 def row_blocks_from(blocks: Sequence[Sequence[Any]], radius: float) -> RowBlocks:

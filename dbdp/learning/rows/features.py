@@ -133,6 +133,10 @@ class Numeric:
             return least, most - least
         return least / 2.0 + most / 2.0, (most - least) / 2.0
 
+    def least(self, encoding: str) -> float:
+        """Return the coordinate of the lower bound of a number with one coordinate: 0 or -1; the upper one's is 1."""
+        return 0.0 if self.affine(encoding)[0] == self.ends[0] else -1.0
+
     def affine_of_each(self, encoding: str) -> list[tuple[float, float]]:
         """Return the (origin, length) of each coordinate; those that are 0 or 1 are unchanged."""
         unchanged = [(0.0, 1.0)]

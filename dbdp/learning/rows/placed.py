@@ -3,8 +3,9 @@
 A number t in the place of a block with some cells stands for the part 1 - f of cell k and f of cell k + 1, k + f = t,
 which are exact as t is a multiple of `FINEST`. The cells of a curve are its knots, at two of which its coordinates are
 not 0. A category has its number, and one above all of them if it is none. An indicator has its share of the way from
-its lower to its upper coordinate. The first place is 1, and 0 in a zero row, which has no part of any cell, so that its
-coordinates are 0. Sums over rows are sums over cells first, and a public map makes coordinates of them: `of_rows`.
+its lower to its upper coordinate, as does a number with one coordinate. The first place is 1, or a factor of all parts
+of the row, and 0 in a zero row: its coordinates are 0. Sums over rows are sums over cells first, and a public map makes
+coordinates of them: `of_rows`.
 
 Shapes: rows (n, stride) float32 as in `blocks`; d coordinates, and the constant is the last of them.
 """
@@ -17,7 +18,7 @@ import numpy as np
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import flushed
 from dbdp.learning.rows import blocks
-from dbdp.learning.rows.column_blocks import RowBlocks
+from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 
 FINEST = 2.0**-20  # all places are multiples of it, so that the parts of both cells are exact
 STEP = 128  # whole numbers that a row's length may have: products of 1,024 rows are exact in float32
@@ -27,7 +28,9 @@ _PIECE = 1024
 @lru_cache(maxsize=8)
 def layout_of(rows_of: RowBlocks) -> kernels.compiled.PlacedLayout:
     """Return the layout of rows for the compiled kernels."""
-    return kernels.compiled.PlacedLayout(np.array(rows_of.sizes), blocks.stride_of(rows_of.places))
+    stride, coordinates = blocks.stride_of(rows_of.places), rows_of.coordinates
+    sizes, split = np.array(rows_of.sizes), rows_of.split
+    return kernels.compiled.PlacedLayout(sizes, stride, split, rows_of.dimension, *coordinates, rows_of.two)
 
 
 @flushed
@@ -46,6 +49,27 @@ def of_rows(cells: np.ndarray, rows_of: RowBlocks) -> np.ndarray:
     """Return the coordinates (d,) of sums over rows of their parts of each cell, and of the next one, (Σ cells, 2)."""
     places, heights = rows_of.coordinates
     return np.bincount(places, heights * (cells[:, 0] + np.roll(cells[:, 1], 1)), rows_of.dimension)
+
+
+def measured(rows: np.ndarray, by: Placed) -> np.ndarray:
+    """Return an upper bound on ‖Mx‖ of each row's coordinates x, shape (n,), float32, for the matrix M of `by`."""
+    of = lengths_of_products if by.squared else lengths
+    return of(rows, by.factors, by.rows_of)
+
+
+@flushed
+def lengths_of_products(rows: np.ndarray, products: np.ndarray, rows_of: RowBlocks) -> np.ndarray:
+    """Return an upper bound on ‖Mx‖ as `lengths`, from MᵀM as computed, (d, d), of a matrix M (…, d).
+
+    Proof. Let f² = ‖M‖_F², and E ≤ d the coordinates that may differ from 0. MᵀM errs by γ_d·f² in norm, a coordinate
+    by 3u (it is at most 1, and from two parts that add up to 1 or less), and x by 3√E·u: the form by 7√E·u·f². A term
+    passes through 2E + 5 operations, and all of them add up to f²·(Σ|x_i|)² ≤ E·f². Together that is less than
+    1.1(d + (E + 8)²)u·f². The trace is f² within (d + 2)du, and the root and the cast err by 2⁻²³ of themselves. ∎
+    """
+    entries = rows_of.places + sum(rows_of.two)
+    doubt = 2 * (len(products) + (entries + 8) ** 2) * 2.0**-53 * np.trace(products)
+    forms = layout_of(rows_of).forms(rows, np.ascontiguousarray(products))
+    return (np.sqrt(np.maximum(forms + doubt, 0.0)) * (1 + 2.0**-20)).astype(np.float32)
 
 
 @flushed

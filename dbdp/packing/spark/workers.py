@@ -218,8 +218,7 @@ class Measure:
 
         if self.placed is None:
             return second_moments.lengths_by(self.matrix)(blocks.decode(block, len(self.matrix))).tobytes()
-        rows_of = self.placed.rows_of
-        return placed.lengths(blocks.decode(block, rows_of.places), self.placed.factors, rows_of).tobytes()
+        return placed.measured(blocks.decode(block, self.placed.rows_of.places), self.placed).tobytes()
 
 
 def _batch(**columns: Any) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dbdp.learning.rows import blocks
 from dbdp.learning.rows.column_blocks import CATEGORY, CURVE, INDICATOR, ColumnBlock, RowBlocks
 from dbdp.learning.rows.encoding import ColumnEncoder, RandomProjection, VectorEncoder
 from dbdp.learning.rows.features import CENTRED, UNIT, Categorical, Numeric, constant_of
@@ -162,26 +163,41 @@ def row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBl
     """
     if declaration.vector or any(not each.is_shared and not each.is_flag for each in declaration.numeric):
         return None
-    blocks = []
+    return _row_blocks(declaration, directions)
+
+
+def smaller_blocks(declaration: Declaration) -> RowBlocks | None:
+    """Return the coordinates of each column, if rows in places are smaller than dense ones; else None.
+
+    None also of an array, and without an intercept, with which every row is at least as long as 1 before it is divided.
+    """
+    places = 1 + sum(map(_blocks_of, declaration.parts)) + len(declaration.products)
+    is_smaller = blocks.row_bytes(places) < blocks.row_bytes(declaration.dimension)
+    if declaration.vector or not declaration.intercept or not is_smaller:
+        return None
+    return _row_blocks(declaration, {})
+
+
+def _row_blocks(declaration: Declaration, directions: Mapping[str, int]) -> RowBlocks:
+    found = []
     for each in declaration.numeric:
-        width, low = each.width - each.indicator, -1.0 if declaration.encoding == CENTRED else 0.0
         kind = CURVE if each.knots else CATEGORY if each.bins else INDICATOR
-        least, direction = low if kind == INDICATOR else 0.0, directions.get(each.column, 0)
-        blocks.append(ColumnBlock(kind, width, least, direction=direction))
-        blocks += [ColumnBlock(INDICATOR, 1)] * each.indicator
-    blocks += [ColumnBlock(CATEGORY, each.width) for each in declaration.categorical]
+        least = each.least(declaration.encoding) if kind == INDICATOR else 0.0
+        found.append(ColumnBlock(kind, each.width - each.indicator, least, direction=directions.get(each.column, 0)))
+        found += [ColumnBlock(INDICATOR, 1)] * each.indicator
+    found += [ColumnBlock(CATEGORY, each.width) for each in declaration.categorical]
     for pair in declaration.products:
-        blocks.append(ColumnBlock(CATEGORY, pair.width, 0.0, pair.weight, pair.prior, pair.first.groups))
-    return RowBlocks(tuple(blocks), column_scales(declaration)[2])
+        found.append(ColumnBlock(CATEGORY, pair.width, 0.0, pair.weight, pair.prior, pair.first.groups))
+    return RowBlocks(tuple(found), column_scales(declaration)[2])
 
 
 def pair_candidates(
     declaration: Declaration, cells: int, bins: int, *, without: Collection[str] = ()
 ) -> tuple[Candidate, ...]:
     """Return the pairs of columns with knots, categories, or one column of 0 and 1; numbers with bins are in none."""
-    blocks, usable = dict[str, int](), []
+    firsts, usable = dict[str, int](), []
     for each in declaration.parts:
-        blocks[each.column] = sum(_blocks_of(other) for other in declaration.parts[: len(blocks)])
+        firsts[each.column] = sum(_blocks_of(other) for other in declaration.parts[: len(firsts)])
         has_groups = each.width > 1 if isinstance(each, Categorical) else not each.bins
         if has_groups and each.column not in without:
             usable.append(each)
@@ -190,7 +206,7 @@ def pair_candidates(
         if any(isinstance(each, Categorical) or each.knots for each in (one, other)):
             pair = pair_of(declaration.parts, (one.column, other.column), cells, 1.0, bins)
             grouped = [
-                GroupedBlock(blocks[side.feature.column], side.groups, tuple(side.group_of_category))
+                GroupedBlock(firsts[side.feature.column], side.groups, tuple(side.group_of_category))
                 for side in (pair.first, pair.second)
             ]
             found.append(Candidate((one.column, other.column), *grouped))

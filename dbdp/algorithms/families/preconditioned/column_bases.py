@@ -192,6 +192,7 @@ def additive_preconditioner(
         variances.sum(),
         1 / rows_of.radius,
         first.ravel(),
+        factors=matrix / norm,
         found=found,
         ridge=ridge,
         is_number=is_number,

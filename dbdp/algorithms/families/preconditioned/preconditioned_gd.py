@@ -16,16 +16,10 @@ import numpy as np
 from dbdp.algorithms import settings
 from dbdp.algorithms.declared_options import Options, OwnSettings, anything, automatic, own_settings
 from dbdp.algorithms.families.preconditioned.momentum import MOMENTUM, accumulated_noise, last_half
-from dbdp.algorithms.families.preconditioned.preconditioning import (
-    Preconditioner,
-    moment_noise,
-    noisy_second_moment,
-    preconditioner_of,
-    ridge_of,
-)
-from dbdp.algorithms.noisy_sums import Summed, gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
+from dbdp.algorithms.families.preconditioned.preconditioning import MomentRelease, Preconditioner, preconditioner_of
+from dbdp.algorithms.noisy_sums import gaussian_sum, lipschitz_of, measured_sensitivity, noisy_gradient_sum
 from dbdp.algorithms.plan import Facts, NoisyWhileTraining, Released, Request
-from dbdp.algorithms.rows import Pace, Progress, Rows, silent
+from dbdp.algorithms.rows import Layout, Pace, Progress, Rows, silent
 from dbdp.algorithms.stages.label_window import where_labels_are
 from dbdp.algorithms.stages.residual_clip import ResidualRelease
 from dbdp.algorithms.stages.self_evaluation import SelfEvaluation, are_log_odds
@@ -185,6 +179,7 @@ def _descent(request: Request, facts: Facts, own: Settings) -> "PreconditionedDe
         clip=own.clip or usual_clip(signal, facts),
         step_size=usual_step(objective, signal) if request.step_size is None else step_given(request.step_size),
         radius=math.inf if request.radius is None else settings.radius_of(request, settings.loss_of(request, facts)),
+        blocks=facts.places,
     )
 
 
@@ -274,6 +269,12 @@ class PreconditionedPlan(NoisyWhileTraining):
     def run(self) -> Callable[..., Released]:
         """The method's `released`, which packs the rows and trains."""
         return self.method.released
+
+    @property
+    def layout(self) -> Layout:
+        """All rows in one slice, in places if the method reads them so."""
+        blocks = self.method.blocks
+        return super().layout if blocks is None else replace(super().layout, dimension=blocks.places, in_places=True)
 
 
 @dataclass(frozen=True)
@@ -462,8 +463,7 @@ class PreconditionedDescent:
         if not self.moment_share:
             known = {"ridge": _ridge(self.facts, self.facts.moment.ridge)} if self.facts.moment else {}
             return known | {"mechanism": Gaussian.name}
-        noise = self._moment_noise()
-        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
+        ridge, noise = _ridge(self.facts, self._moment.ridge), self._moment.noise
         return {"ridge": ridge, "mechanism": Gaussian.name, "noise_scale": noise.noise_scale}
 
     def _preconditioner(self, rows: Rows) -> Preconditioner:
@@ -471,7 +471,7 @@ class PreconditionedDescent:
         way = self._coordinates(rows)
         if not self.label_share:
             return way
-        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks)
         return way.begun(math.sqrt(2) / self.facts.reach, window)
 
     def _coordinates(self, rows: Rows) -> Preconditioner:
@@ -480,13 +480,11 @@ class PreconditionedDescent:
             if self.facts.moment is None:
                 raise AssertionError("a request that names a summary has its second moment among its facts")
             return preconditioner_of(self.facts.moment.mean, _ridge(self.facts, self.facts.moment.ridge))
-        noise = self._moment_noise()
-        ridge = _ridge(self.facts, ridge_of(noise, self.facts.rows, self.facts.dimension))
-        return preconditioner_of(noisy_second_moment(rows, noise, self.facts.dimension) / self.facts.rows, ridge)
+        return preconditioner_of(self._moment.released(rows), _ridge(self.facts, self._moment.ridge))
 
-    def _moment_noise(self) -> Gaussian:
-        rows, dimension = self.facts.rows, self.facts.dimension
-        return moment_noise(Summed.of_moment(rows, dimension), dimension, self.moment_multiplier)
+    @property
+    def _moment(self) -> MomentRelease:
+        return MomentRelease(self.facts.rows, self.facts.dimension, self.moment_multiplier, self.blocks)
 
     def _step_noise(self, clip: float) -> Gaussian:
         """Return the noise of a sum of gradients, each of norm at most `clip` (`measured_sensitivity` has the proof).
@@ -495,6 +493,5 @@ class PreconditionedDescent:
         numbers alone: what a row's gradient errs by is not covered, as it is the same function in both worlds.
         """
         largest = SOFTMAX_LIPSCHITZ if isinstance(self.objective, Softmax) else lipschitz_of(self.objective)
-        places = self.blocks.places if self.blocks else None
-        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension, places=places)
+        sensitivity = measured_sensitivity(clip, largest, self.facts.rows, self.facts.dimension, rows_of=self.blocks)
         return gaussian_sum(sensitivity, self.objective.parameters, multiplier=self.step_multiplier)

@@ -6,6 +6,7 @@ above it, so that its Frobenius norm is the vector's length. Shapes: matrices (d
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self, TypeVar
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from dbdp.algorithms.noisy_sums import Summed, gaussian_sum
 from dbdp.algorithms.rows import Rows
 from dbdp.algorithms.stages.label_window import WHOLE, LabelWindow
+from dbdp.learning.counts import tallies
+from dbdp.learning.counts.entry_moments import EntryMoment, grid_of
 from dbdp.learning.rows.column_blocks import Placed, RowBlocks
 from dbdp.privacy.mechanisms import ROOM, Gaussian
 
@@ -29,11 +32,15 @@ class Preconditioner:
     constant: float  # about the root mean square of the last coordinate of x, which the moment shows, from 1/√d to 1
     start: np.ndarray | None = None  # the model at which the descent begins, over x̃/s, shape (P,); None is 0
     window: LabelWindow = WHOLE  # where labels that are numbers lie: clips are in units of its width
-    factors: np.ndarray | None = None  # of `matrix`, see `placed.lengths`; None stands for the matrix itself
+    factors: np.ndarray | None = None  # of `matrix`, see `placed.lengths`; None if most of it differs from 0
 
     def placed(self, rows_of: RowBlocks | None) -> Placed | None:
         """Return what the lengths of rows in places follow from; None for other rows."""
-        return None if rows_of is None else Placed(rows_of, self.matrix if self.factors is None else self.factors)
+        if rows_of is None:
+            return None
+        if self.factors is None:
+            return Placed(rows_of, self.matrix.T @ self.matrix, squared=True)
+        return Placed(rows_of, self.factors)
 
     def begun(self, constant: float, window: LabelWindow) -> Self:
         """Return it with a descent that begins at the mean of a window, by rows that end in that constant."""
@@ -73,9 +80,38 @@ def ridge_of(noise: Gaussian, rows: int, dimension: int) -> float:
     return usual_ridge(noise.noise_scale / rows, dimension)
 
 
-def noisy_second_moment(rows: Rows, noise: Gaussian, dimension: int) -> np.ndarray:
-    """Return the noisy sum of xxᵀ over the rows, shape (d, d)."""
-    return matrix_of(noise.release(coordinates_of(rows.second_moment())), dimension)
+@dataclass(frozen=True)
+class MomentRelease:
+    """The release of the second moment of all rows, from public facts only; `multiplier` is σ/Δ."""
+
+    rows: int  # n
+    dimension: int
+    multiplier: float
+    blocks: RowBlocks | None = None  # of rows in places
+
+    @cached_property
+    def noise(self) -> Gaussian:
+        """The noise of each of the orthonormal coordinates; the sum of rows in places is exact."""
+        exact = self.blocks is not None
+        summed = Summed.of_whole_numbers(self.rows) if exact else Summed.of_moment(self.rows, self.dimension)
+        return moment_noise(summed, self.dimension, self.multiplier)
+
+    @property
+    def ridge(self) -> float:
+        """κ for the mean, public."""
+        return ridge_of(self.noise, self.rows, self.dimension)
+
+    def released(self, rows: Rows) -> np.ndarray:
+        """Return the noisy mean of xxᵀ over the rows, shape (d, d): one pass over them."""
+        if self.blocks is None:
+            noisy = self.noise.release(coordinates_of(rows.second_moment()))
+        else:
+            tally = EntryMoment(grid_of(self.rows), **self.blocks.as_data())
+            described = tallies.described(tally, outputs=1, dimension=self.blocks.places)
+            units = np.full(self.dimension * (self.dimension + 1) // 2, math.sqrt(2) / tally.grid**2)
+            units[: self.dimension] = 1 / tally.grid**2
+            noisy = self.noise.release(rows.tally(np.zeros(self.dimension), described) * units)
+        return matrix_of(noisy, self.dimension) / self.rows
 
 
 def coordinates_of(matrix: np.ndarray) -> np.ndarray:

@@ -35,7 +35,6 @@ from dbdp.algorithms.families.preconditioned.preconditioned_gd import (
 )
 from dbdp.algorithms.families.preconditioned.spline_descent import COLUMN_SHARE, SplineDescent
 from dbdp.algorithms.plan import Facts, Request
-from dbdp.algorithms.rows import Layout
 from dbdp.algorithms.stages.forecast import MAY_WIN
 from dbdp.learning.counts.product_sums import MOST_SUMMED
 from dbdp.learning.losses import Logistic, Squared
@@ -235,9 +234,3 @@ class SplinePlan(PreconditionedPlan):
     """The plan of private splines: their rows are in places."""
 
     method: SplineDescent
-
-    @property
-    def layout(self) -> Layout:
-        """All rows in one slice, with one number for each column."""
-        places = self.method.blocks.places
-        return Layout(places, (self.facts.rows,), coding=self.request.coding, in_places=True)

@@ -87,7 +87,7 @@ class SplineDescent(PreconditionedDescent):
             return logs - logs.mean(), WHOLE
         if not self.label_share:
             return (logs - np.log1p(-found.labels))[0 if self.facts.outputs > 1 else 1 :], WHOLE
-        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks.places)
+        window = where_labels_are(rows, self.facts, self.multiplier, self.label_share, self.blocks)
         return np.array([window.mean]), window
 
     def _described_before(self) -> dict[str, Any]:
