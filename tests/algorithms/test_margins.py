@@ -73,8 +73,8 @@ def scale(algorithm: str, rows: int, **more) -> float:
     if algorithm == "privgene":
         return compared_sensitivity(1.0, Summed.in_tree(rows))
     if algorithm in ("preconditioned_gd", "private_splines"):  # of the first release, times that of a step
-        places = INPUTS if algorithm == "private_splines" else None
-        return shown["noise_scale"] * measured_sensitivity(1.0, 1.0, rows, INPUTS, places=places)
+        rows_of = facts_of(rows, INPUTS).blocks if algorithm == "private_splines" else None
+        return shown["noise_scale"] * measured_sensitivity(1.0, 1.0, rows, INPUTS, rows_of=rows_of)
     return shown["noise_scale"] / shown.get("noise_multiplier", 1.0)
 
 

@@ -24,7 +24,7 @@ from dbdp.algorithms.families.preconditioned.preconditioning import (
     ridge_of,
 )
 from dbdp.algorithms.noisy_sums import Summed, measured_sensitivity
-from dbdp.algorithms.plan import SecondMoment
+from dbdp.algorithms.plan import Moment
 from dbdp.learning import second_moments
 from dbdp.learning.counts.score_tables import NODES
 from dbdp.learning.losses import HuberSvm
@@ -320,7 +320,7 @@ def test_several_classes_have_twice_the_ridge_of_one_model(outputs, factor):
     made = planned(facts, own={"moment_share": 0.3})
     noise = moment_noise(Summed.together(300), 2, made.method.moment_multiplier)
     assert made.details["ridge"] == factor * ridge_of(noise, 300, 2)
-    made = planned(replace(facts, moment=SecondMoment(np.diag([1.0, 0.0]), 0.1)), summary=7)
+    made = planned(replace(facts, moment=Moment(np.diag([1.0, 0.0]), 0.1)), summary=7)
     rows = Watched(*some_rows(300, 2, classes=outputs))
     made.run(rows, SILENT)
     ridge = made.details["ridge"]
@@ -488,7 +488,7 @@ def test_the_stated_errors_are_the_spread_without_data():
 def test_with_data_the_coefficients_spread_no_more_than_stated():
     """Of a summary's second moment, so that all runs have the same coordinates; the rows pull back."""
     rows = unequal(300, 3)
-    moment = SecondMoment(rows[0].T @ rows[0] / 300, 0.01)
+    moment = Moment(rows[0].T @ rows[0] / 300, 0.01)
     coefficients, errors = coefficients_and_errors(rows, Facts(300, 3, moment=moment), summary=1)
     shares, high = coefficients.var(axis=0, ddof=1) / errors[0] ** 2, limits(3, RUNS - 1)[1] / (RUNS - 1)
     assert (shares < high).all()

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dbdp.algorithms.noisy_sums import measured_sensitivity
+from dbdp.algorithms.noisy_sums import Summed, measured_sensitivity
 from dbdp.learning.counts.entry_moments import FINEST_GRID, EntryMoment, grid_of
 from dbdp.learning.losses import HuberRegression, HuberSvm, Logistic
 from dbdp.learning.objectives import Additive, Linear, Softmax, objective_from
@@ -264,4 +264,4 @@ def test_the_margin_of_a_step_covers_the_rounding_of_cells(rows_of):
     margin = measured_sensitivity(2.0, 1.0, 2000, rows_of.dimension, rows_of=rows_of) - 4.0
     assert 2 * np.linalg.norm(errors) <= margin
     assert errors.any() or not rows_of.is_unit  # sums of multiples of 2⁻²⁰ are exact
-    assert rows_of.is_unit == (margin > 4 * (measured_sensitivity(2.0, 1.0, 2000, rows_of.dimension) - 4.0))
+    assert rows_of.is_unit == (margin > 3 * Summed.by_blocks(2000, rows_of.places).error(1.0))
