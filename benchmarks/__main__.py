@@ -10,18 +10,21 @@ import psycopg
 from rich.console import Console
 
 from benchmarks import build, command_line, ours, server, small_table, suite, tables, white_box
-from benchmarks.harness import Samples, ratios_table, times_table, write_json
+from benchmarks.harness import Samples, Spread, ratios_table, times_table, write_json
 
 CONSOLE = Console()
 WHITE_BOX = "white_box"  # the group of updates with noise
+WIDE = "wide"  # the group of a table of many features
 SMALL = "small"  # the group of a small table, which has a table of its own
 
 
 def main() -> None:
     """Run the benchmark on the server of DBDP_URL, or on the embedded one."""
     options = arguments()
-    report = small(options.repeats) if not options.only or SMALL in options.only else {}
-    if options.only == [SMALL]:
+    report: dict = {}
+    for name, measure in {SMALL: small, WIDE: wide}.items():
+        report |= measure(options.repeats) if not options.only or name in options.only else {}
+    if options.only and {SMALL, WIDE}.issuperset(options.only):
         return
     with server.connect() as connection, build.c_aggregate(connection):
         report |= {"settings": settings(connection, options)}
@@ -48,7 +51,7 @@ def arguments() -> argparse.Namespace:
         "--only",
         nargs="+",
         default=(),
-        choices=[*suite.GROUPS, WHITE_BOX, SMALL],
+        choices=[*suite.GROUPS, WHITE_BOX, SMALL, WIDE],
         help="groups to time, without a report",
     )
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="the report")
@@ -86,11 +89,24 @@ def measured(table: tables.Table, repeats: int, only: Collection[str] = ()) -> d
 def grown(connection: psycopg.Connection, repeats: int) -> dict:
     """Measure the default's whole run on ten times as many rows."""
     samples = suite.growth(connection, tables.BENCH54, repeats)
-    CONSOLE.print(times_table("the default's whole run", {"growth": samples}))
-    spreads = {"growth_10x_ratio": samples.ratio("bench54_10x", "bench54")}
-    CONSOLE.print(ratios_table("ten times as many rows ÷ once", spreads))
+    return one_ratio("growth", samples, {"growth_10x_ratio": samples.ratio("bench54_10x", "bench54")})
+
+
+def wide(repeats: int) -> dict:
+    """Measure the default's whole run on 2,000 features, beside scikit-learn's, in a session of its own."""
+    with CONSOLE.status("timing a wide table"), server.connect() as connection:
+        if not ours.available(connection):
+            return {}
+        samples = suite.wide(connection, repeats)
+    return one_ratio(WIDE, samples, {"wide_ratio": samples.ratio(*suite.WIDE_SIDES)})
+
+
+def one_ratio(group: str, samples: Samples, spreads: dict[str, Spread]) -> dict:
+    """Print the times and the ratio of one group; return them for the report."""
+    CONSOLE.print(times_table("the default's whole run", {group: samples}))
+    CONSOLE.print(ratios_table(group, spreads))
     return {name: spread.median for name, spread in spreads.items()} | {
-        "growth": {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
+        group: {"seconds": samples.seconds, "spread": {name: asdict(spread) for name, spread in spreads.items()}}
     }
 
 

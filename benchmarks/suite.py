@@ -18,6 +18,8 @@ DEFAULT_RUNS = {
     "dp_agd": "dp_agd",
 }
 Sides = Callable[[psycopg.Connection, Table], dict[str, Side]]
+WIDE_ROWS = 50_000
+WIDE_SIDES = {"ours": ours.default_run, "scikit-learn": peer.sklearn_run}
 MOST_LONG = 3  # alternations of runs that take many times as long as the others
 
 # name: (group, ours, the other side)
@@ -161,6 +163,16 @@ def growth(connection: psycopg.Connection, table: Table, repeats: int) -> Sample
         sides = {each.name: partial(ours.default_run, connection, each) for each in (table, larger)}
         samples = alternate(sides, min(repeats, MOST_LONG), partial(peer.settle, connection))
     tables.drop(connection, larger)
+    return samples
+
+
+def wide(connection: psycopg.Connection, repeats: int, table: Table = tables.WIDE, rows: int = WIDE_ROWS) -> Samples:
+    """Time the default's whole run on a table of 2,000 numbers, and scikit-learn's on rows that it pulls."""
+    tables.create_arrays(connection, table.array, *tables.linear_model_rows(rows, table.features))
+    with ours.registered(connection, table):
+        sides = {name: partial(run, connection, table) for name, run in WIDE_SIDES.items()}
+        samples = alternate(sides, min(repeats, MOST_LONG), partial(peer.settle, connection))
+    tables.drop(connection, table)
     return samples
 
 

@@ -32,6 +32,7 @@ class Table:
 
 BENCH54 = Table(name="bench54", raw="bench54", array="bench54", features=54)
 ADULT = Table(name="adult", raw="bench_adult", array="bench_adult_array", features=adult.FEATURES)
+WIDE = Table(name="bench_wide", raw="bench_wide", array="bench_wide", features=2000)
 
 
 def create_bench54(connection: psycopg.Connection, rows: int) -> str:

@@ -49,6 +49,20 @@ def test_categories_are_timed_against_as_many_numbers(connection, table):
     assert left.fetchone() == (0,)
 
 
+def test_a_wide_table_is_measured_and_leaves_nothing(connection):
+    table = tables.Table(name="bench_wide", raw="bench_wide", array="bench_wide", features=300)
+    samples = suite.wide(connection, 2, table, 600)
+    assert samples.ratio(*suite.WIDE_SIDES).lower > 0
+    left = "select count(*) from pg_class where relname like 'bench_wide%'"
+    assert connection.execute(left).fetchone() == (0,)
+
+
+def test_two_threads_are_timed_against_one(connection, table):
+    with ours.registered(connection, table):
+        assert suite.ratios({"threads": suite.threads(connection, table, 2)})["threads_ratio"].lower > 0
+    assert connection.execute("select current_setting('dbdp.threads', true)").fetchone()[0] in (None, "")
+
+
 def test_every_command_is_measured_and_one_that_fails_is_not(connection, server_url, table):
     with ours.registered(connection, table):
         samples = command_line.measure(server_url, ours.dataset_of(table), 2)
