@@ -79,10 +79,10 @@ def with_digits(connection: psycopg.Connection, table: Table, numbers: int, cate
     """Create a table of as many rows with numbers from 0 to 10, categories of ten and a label; return its name."""
     name = f"{table.array}_{numbers}_{categories}"
     drop_one(connection, name)
-    columns = [f"(hashint4(i * 32 + {place}) & 1023) / 102.4 as x{place}" for place in range(1, numbers + 1)]
+    columns = [f"(hashint4(i * 32 + {place}) & 1023) / 102.4::float8 as x{place}" for place in range(1, numbers + 1)]
     columns += [f"'v' || (hashint4(i * 32 - {place}) & 1023) % 10 as c{place}" for place in range(1, categories + 1)]
     statement = sql.SQL(
-        "create table {} as select {}, case hashint4(i * 32) & 1 when 1 then 1.0 else -1.0 end as y "
+        "create table {} as select {}, case hashint4(i * 32) & 1 when 1 then 1 else -1 end as y "
         "from (select pg_catalog.row_number() over ()::int4 as i from {}) as numbered"
     )
     listed = sql.SQL(", ").join(map(sql.SQL, columns))

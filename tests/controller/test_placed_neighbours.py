@@ -9,6 +9,8 @@ import pytest
 from moved_releases import moved, neighbours
 
 from dbdp.algorithms import Request, plan
+from dbdp.algorithms.combined.groups import GroupsRequest, groups_plan
+from dbdp.algorithms.combined.tuning import TuningRequest
 from dbdp.algorithms.plan import Released
 from dbdp.controller.facts import coded, facts
 from dbdp.controller.packed_rows import packed_rows
@@ -148,3 +150,22 @@ def test_rows_are_dense_where_places_save_nothing(features, intercept):
     declared = {"label": "y", "positive": "1"}
     assert smaller_blocks(declare(**declared, features=features, intercept=intercept)) is None
     assert smaller_blocks(declare(**declared, features={"d": COLUMNS["d"]})) is not None
+
+
+def test_summaries_and_tunings_train_on_such_tables(database, label):
+    """A summary has the second moment of dense rows, in the same coordinates."""
+    name, request = f"placed_{label}_high", Request(2.0, 1e-4, algorithm="preconditioned_gd")
+    summary = database.summarize(name, epsilon=2.0, delta=1e-4)
+    models = [database.train(name, replace(request, summary=summary.id)), database.train_in_server(name, request)]
+    if label != "numbers":
+        candidates = tuple({"settings": {"clip": clip}} for clip in (0.2, 0.4))
+        models.append(database.tune(name, TuningRequest(request, candidates)))
+    assert len(models) == 2 + (label != "numbers")
+
+
+def test_models_by_groups_have_dense_rows(database, label):
+    """All groups have one layout, and `auto` may choose an algorithm with dense rows for some."""
+    base = Request(2.0, 1e-4, algorithm="preconditioned_gd")
+    public = facts(datasets.load(database._session, f"placed_{label}_high"), base)
+    made = groups_plan(GroupsRequest(base, "c", ("u", "v")), public, (ROWS // 2, ROWS // 2))
+    assert [each.layout.in_places for each in (*made.plans, made)] == [False] * 3

@@ -27,7 +27,7 @@ INLINED int_lanes at_most_whole(int_lanes value, int_lanes most) {
 }
 
 /* The cells k of a row, and for places below `split`, after each other, its parts 1 - f and f of them, times its factor;
- * return whether it is no zero row. The parts are exact, as the factor has 24 bits, and f at most 21. */
+ * return whether it is no zero row. The parts are exact, as the factor and f have 24 bits. */
 INLINED int cells_of(const placed_layout *of, const float *row, int *cell, double *parts, double *factor) {
   int bits;
   float own;
@@ -100,7 +100,8 @@ CLONED void placed_gradients(const placed_layout *of, const sgd_training *t, con
     pair score[ROWS / 2] = {{0}}, norm2[ROWS / 2], length[ROWS / 2], label[ROWS / 2] = {{0}};
     double factor[ROWS];
     for (int p = 0; p < ROWS / 2; p++) norm2[p] = every(2.0), length[p] = every(1.0);
-    for (int r = 0; r < rows; r++) norm2[r / 2][r % 2] = 2.0 - 2.0 * cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride, factor + r);
+    for (int r = 0; r < rows; r++)
+      norm2[r / 2][r % 2] = 2.0 - 2.0 * cells_of(of, row + r * stride, cell + r * stride, parts + 2 * r * stride, factor + r);
     for (int r = 0; r < rows; r++) {
       score[r / 2][r % 2] = score_at(of, table, cell + r * stride, parts + 2 * r * stride, factor[r]);
       length[r / 2][r % 2] = lengths[r];

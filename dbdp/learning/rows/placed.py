@@ -64,7 +64,7 @@ def lengths_of_products(rows: np.ndarray, products: np.ndarray, rows_of: RowBloc
     Proof. Let f² = ‖M‖_F², and E ≤ d the coordinates that may differ from 0. MᵀM errs by γ_d·f² in norm, a coordinate
     by 3u (it is at most 1, and from two parts that add up to 1 or less), and x by 3√E·u: the form by 7√E·u·f². A term
     passes through 2E + 5 operations, and all of them add up to f²·(Σ|x_i|)² ≤ E·f². Together that is less than
-    1.1(d + (E + 8)²)u·f². The trace is f² within (d + 2)du, and the root and the cast err by 2⁻²³ of themselves. ∎
+    1.1(d + (E + 8)²)u·f². The trace is f² within 2du of itself, and the root and the cast err by 2⁻²³ of themselves. ∎
     """
     entries = rows_of.places + sum(rows_of.two)
     doubt = 2 * (len(products) + (entries + 8) ** 2) * 2.0**-53 * np.trace(products)

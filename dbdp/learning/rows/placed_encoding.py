@@ -50,7 +50,7 @@ class PlacedEncoder(ColumnEncoder):
         values, absent = known(self.numeric, values)
         squares = np.ones(len(values))
         for column, feature in enumerate(self.numeric):
-            places[:, first] = _place(feature, values[:, column])
+            places[:, first] = _place(feature, values[:, column]).astype(blocks.ELEMENT)  # as it is stored
             squares += _square(feature, self.encoding, places[:, first])
             if feature.indicator:
                 places[:, first + 1] = absent[:, column]
