@@ -120,7 +120,7 @@ class Summed:
     @classmethod
     def by_mini_batch(cls, rows: int, objective: Objective) -> "Summed":
         """Return the sum of a mini-batch in a scan with noise in every update: see `kernels.depth_of_sum`."""
-        in_pieces = isinstance(objective, Linear) and objective.outputs == 1
+        in_pieces = isinstance(objective, (Linear, Softmax))
         return cls(rows, kernels.depth_of_sum(rows, objective.inputs, in_pieces=in_pieces))
 
     def error(self, norm: float) -> float:

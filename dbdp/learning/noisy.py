@@ -17,6 +17,7 @@ import numpy as np
 from dbdp.checks import is_whole
 from dbdp.learning import kernels
 from dbdp.learning.compiled.arithmetic import SHRINK, flushed
+from dbdp.learning.compiled.sums import with_part
 from dbdp.learning.objectives import Linear, Objective, objective_from
 from dbdp.learning.schedules import Schedule, schedule_with
 
@@ -206,13 +207,10 @@ def updates_of_any(
 
 
 def _add(state: NoisyState, rows: np.ndarray) -> None:
-    """Add the rows' clipped gradients to the sum in two parts, by Knuth's TwoSum."""
+    """Add the rows' clipped gradients to the sum in two parts."""
     if len(rows):
         added = state.training.objective.gradient_sum(state.model, rows, clip=state.training.clip)
-        before, total = state.gradient, state.gradient + added
-        of_added = total - before
-        state.rest += (before - (total - of_added)) + (added - of_added)
-        state.gradient = total
+        state.gradient, state.rest = with_part(np.stack([state.gradient, state.rest]), added)
 
 
 def _move(state: NoisyState, noisy: np.ndarray, step: float, update: int) -> None:

@@ -146,7 +146,7 @@ def test_in_the_server_every_update_is_the_papers(records, case):
     record = records(case)
     grid = training.noise.grid
     expected, nearest = reference(request, made, grid, record)
-    assert np.abs(record.model[0] - expected).max() < (1e-10 if nearest > 1e-6 else 10 * grid)
+    assert np.abs(record.model[0] - expected).max() < (1e-10 if nearest > 1e-4 else 10 * grid)
     assert np.abs(expected).max() > 1e-3
     updates = made.details["steps"]
     assert len(record.noise) == updates if request.algorithm != "rrpsgd" else 1 <= len(record.noise) <= updates
