@@ -37,7 +37,7 @@ def each(session: SpiSession, task: Callable[[int], Result], count: int) -> list
     A cancel takes effect between two tasks of a thread: all threads end before PostgreSQL handles it, so that none
     computes while the process may end.
     """
-    threads = min(count, threads_of(session)) if count > 1 else 1
+    threads, task = min(count, threads_of(session)) if count > 1 else 1, flushed(task)
     results: dict[int, Result] = {}
     left = deque(range(count))
     while left:
@@ -54,7 +54,6 @@ def _run(task: Callable[[int], Result], left: deque[int], results: dict[int, Res
     """Do the tasks that are left, until PostgreSQL has something to handle."""
     stopped = False
 
-    @flushed
     def work() -> None:
         while left and not stopped:
             try:
