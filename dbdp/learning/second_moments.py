@@ -6,6 +6,8 @@ Shapes: rows (n, stride) float32 as in `blocks`; matrices (d, d). What is not a 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ if np.finfo(np.longdouble).nmant < 63:
 np.empty(3 << 22, np.uint8)
 
 Read = Callable[[slice], np.ndarray]  # the packed rows of a slice
-Each = Callable[[Callable[[int], Any], int], list[Any]]  # task(0), …, task(count - 1), in any order
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]  # results of a task, computed in any order
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class SecondMoment:
     def of_rows(self, rows: np.ndarray) -> np.ndarray:
         """Return the sum over rows, (size, size): of narrow ones by `outer_sum`."""
         if self.size > NARROW:
-            return self.in_strips(rows.__getitem__, len(rows), lambda task, count: list(map(task, range(count))))
+            return self.in_strips(rows.__getitem__, len(rows), lambda task, given: list(map(task, given)))
         joint = self._joint(rows)
         return outer_sum(joint, joint)
 
@@ -62,14 +64,8 @@ class SecondMoment:
         total = np.zeros((self.size, self.size))
         for first in range(0, count, TOGETHER):
             places = [slice(at, min(at + LONG, count)) for at in range(first, min(first + TOGETHER, count), LONG)]
-            parts = each(lambda number, of=places: self._joint(read(of[number])), len(places))  # type: ignore[misc]
-
-            def add(strip: int, parts: Sequence[np.ndarray] = parts) -> None:
-                begin, end = ends[strip : strip + 2]
-                for part in parts:
-                    total[begin:end, :end] += part[:, begin:end].T @ part[:, :end]
-
-            each(flushed(add), STRIPS)
+            parts = each(lambda place: self._joint(read(place)), places)
+            each(partial(_add_strip, total, parts), list(pairwise(ends)))
         lower = np.tril(total)
         return lower + np.tril(total, -1).T
 
@@ -81,6 +77,13 @@ class SecondMoment:
             return features
         one = np.clip(packed, -1, 1)[:, None] if self.labels == 1 else packed[:, None] == np.arange(1, self.labels + 1)
         return np.hstack([features, (self.weight * one).astype(np.float32)])
+
+
+def _add_strip(total: np.ndarray, parts: Sequence[np.ndarray], ends: tuple[int, int]) -> None:
+    """Add Σ zzᵀ over the rows of each part to a strip of the lower triangle of a total."""
+    begin, end = ends
+    for part in parts:
+        total[begin:end, :end] += part[:, begin:end].T @ part[:, :end]
 
 
 class OtherCoordinates:
@@ -104,8 +107,8 @@ def lengths_by(matrix: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
     Proof. Let v = 2⁻²⁴ and k = min(d, _TERMS) + ⌈d/_TERMS⌉. M is rounded by v, and a coordinate's sum errs by γ_k, in
     any order within _TERMS terms: fl(Mx) - Mx is at most 1.01(k + 1)v|M||x|, in norm √(‖M‖₁‖M‖_∞) times that, as
-    ‖x‖ ≤ 1 (Higham 2002, §3.1, §6.2), plus 2⁻¹⁰⁰ for numbers below 2⁻¹²⁶. The norm errs by (d + 8)v of itself. The
-    last operations err by 2⁻²² at most. ∎ A row of norm above 1, or with NaN, counts nowhere: its length may be any.
+    ‖x‖ ≤ 1 (Higham 2002, chapters 3 and 6), plus 2⁻¹⁰⁰ for numbers below 2⁻¹²⁶. The norm errs by (d + 8)v of itself.
+    The last operations err by 2⁻²² at most. ∎ A row of norm above 1, or with NaN, counts nowhere.
 
     M = `matrix` has the shape (d, d). Raise ValueError if ‖M‖_F > √d.
     """

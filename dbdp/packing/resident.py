@@ -10,11 +10,10 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from dbdp.learning.compiled import sums
+from dbdp.learning.compiled.sums import with_part
 from dbdp.learning.rows import blocks
 from dbdp.packing.record_store import RecordFile, RecordsInMemory
 from dbdp.sessions.inside import parallel
@@ -22,7 +21,8 @@ from dbdp.sessions.server import SpiSession
 
 _REFERENCE = struct.Struct("<4s16sqq")
 _MAGIC = b"dbh1"
-_LEAST_TASK = 4  # pieces that a thread takes together: a millisecond or two
+_LEAST_TASK = 4  # pieces that a thread takes together, unless a result is long: a millisecond or two
+_SHORT = 1 << 10  # numbers of a short result
 _NUMBERS = 1 << 21  # of the results of all tasks together
 _NOT_HELD = "a block refers to rows that this session does not hold; pack the dataset again"
 _keys: dict[str, bytes] = {}  # by the name of the table
@@ -88,10 +88,6 @@ def count(block: bytes) -> int:
     return int(last - first)
 
 
-Piece = tuple[np.ndarray, slice]  # rows of a block, and which they are
-Result = TypeVar("Result")
-
-
 @dataclass(frozen=True)
 class BlockRows:
     """The rows of a block, or those that it refers to, which are read piece by piece."""
@@ -112,27 +108,29 @@ class BlockRows:
         """After how many rows each Poisson step ends, if the rows are of such steps."""
         return self.store.ends
 
-    def of_tasks(self, session: SpiSession, size: int, task: Callable[[Iterator[Piece]], Result]) -> list[Result]:
-        """Return what a task makes of each few pieces, in their order, computed in threads.
+    def tasks(self, size: int = 1) -> list[list[slice]]:
+        """Return the pieces of each task of a thread, whose result has so many numbers.
 
-        How many pieces a task has depends on public sizes, such as that of a result, and never on the threads. So no
-        bit of a sum depends on their number.
+        How many pieces a task has depends on public sizes only, and never on the threads. So no bit of a sum depends on
+        their number.
         """
         pieces = self.pieces
-        together = max(_LEAST_TASK, -(-len(pieces) * size // _NUMBERS))
-
-        def run(number: int) -> Result:
-            own = pieces[number * together : (number + 1) * together]
-            return task((self.read(piece), piece) for piece in own)
-
-        return parallel.each(session, run, -(-len(pieces) // together))
+        together = max(1, min(_LEAST_TASK, _SHORT // size), -(-len(pieces) * size // _NUMBERS))
+        return [pieces[first : first + together] for first in range(0, len(pieces), together)]
 
     def sum(self, session: SpiSession, size: int, of_piece: Callable[[np.ndarray, slice], np.ndarray]) -> np.ndarray:
         """Return the sum of what a function gives for each piece, so many numbers: a total of `sums`, (2, size)."""
-        parts = self.of_tasks(
-            session, size, lambda pieces: sums.total_of((of_piece(*piece) for piece in pieces), (size,))
-        )
-        return sums.total_of((part for total in parts for part in total), (size,))
+
+        def task(pieces: list[slice]) -> np.ndarray:
+            total = np.zeros((2, size))
+            for piece in pieces:
+                total = with_part(total, of_piece(self.read(piece), piece))
+            return total
+
+        total = np.zeros((2, size))
+        for part, errors in parallel.each(session, task, self.tasks(size)):
+            total = with_part(with_part(total, part), errors)
+        return total
 
     def read(self, piece: slice) -> np.ndarray:
         """Return the rows of a piece, shape (rows, stride); without a copy, but of a file."""

@@ -142,8 +142,11 @@ KERNELS: dict[str, tuple[str, Callable[[], Given]]] = {
     "sgd_terminate": ("%s", lambda: (state(),)),
     "noisy_transition": ("%s, %s, null", lambda: (noisy_state(), block())),
     "noisy_terminate": ("%s", lambda: (noisy_state(),)),
-    "gradient_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR, block(), VECTOR, OBJECTIVE)),
-    "loss_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR[:8], block(), VECTOR, OBJECTIVE)),
+    "gradient_transition": (
+        "%s, %s, %s, convert_from(%s, 'latin1'), 1",
+        lambda: (2 * VECTOR, block(), VECTOR, OBJECTIVE),
+    ),
+    "loss_transition": ("%s, %s, %s, convert_from(%s, 'latin1'), 1", lambda: (VECTOR[:16], block(), VECTOR, OBJECTIVE)),
     "label_transition": ("null, %s, 4, 1", lambda: (block(),)),
     "count_errors_transition": ("0, %s, %s, 1", lambda: (block(), VECTOR)),
 }

@@ -9,7 +9,7 @@ from dbdp.interfaces.sql.boundary import pause, session  # isort: split
 import json
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -172,7 +172,8 @@ def lengths(block: bytes, matrix: bytes, row_blocks: str | None) -> bytes:
 def _of_rows(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], np.ndarray]) -> bytes:
     """Return numbers for each row of one block."""
     rows = resident.rows_of(block, inputs)
-    return b"".join(rows.of_tasks(session, 1, lambda pieces: b"".join(of_rows(each).tobytes() for each, _ in pieces)))
+    found = parallel.each(session, lambda piece: of_rows(rows.read(piece)).tobytes(), rows.pieces)
+    return b"".join(found)
 
 
 def label_transition(counts: list[int] | None, block: bytes, dimension: int, classes: int) -> list[int]:
@@ -198,15 +199,16 @@ def tally_transition(counts: bytes | None, block: bytes, models: bytes, descript
 
 def _counted(block: bytes, inputs: int, of_rows: Callable[[np.ndarray], Any]) -> Any:
     """Return the sum of whole numbers over the rows of one block, which are the same in any order."""
-    total, adding = [np.int64(0)], threading.Lock()
+    rows, adding = resident.rows_of(block, inputs), threading.Lock()
+    total = [of_rows(rows.read(slice(0, 0)))]
 
-    def task(pieces: Iterator[resident.Piece]) -> None:
-        for rows, _ in pieces:
-            found = of_rows(rows)
+    def task(pieces: list[slice]) -> None:
+        for piece in pieces:
+            found = of_rows(rows.read(piece))
             with adding:
                 total[0] = total[0] + found
 
-    resident.rows_of(block, inputs).of_tasks(session, 1, task)
+    parallel.each(session, task, rows.tasks())
     return total[0]
 
 

@@ -1,6 +1,7 @@
 """Arithmetic whose time does not depend on the numbers: no denormals, and exponentials without branches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -23,13 +24,20 @@ def flushed(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
     @wraps(function)
     def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
-        former = compiled.begin_flushing()
-        try:
+        with flushing():
             return function(*arguments, **options)
-        finally:
-            compiled.end_flushing(former)
 
     return call
+
+
+@contextmanager
+def flushing() -> Iterator[None]:
+    """Let such numbers count as 0 in this thread within the block."""
+    former = compiled.begin_flushing()
+    try:
+        yield
+    finally:
+        compiled.end_flushing(former)
 
 
 def exponential(exponents: np.ndarray) -> np.ndarray:

@@ -10,14 +10,14 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from dbdp.learning.compiled.arithmetic import flushed
+from dbdp.learning.compiled.arithmetic import flushing
 from dbdp.sessions.inside.backend import backend
 from dbdp.sessions.server import SpiSession
 
@@ -28,39 +28,44 @@ select pg_catalog.current_setting('dbdp.threads', true) as threads,
 """
 _LOOK = 0.02  # seconds between two looks for a cancel
 _GROUPS, _OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
-def each(session: SpiSession, task: Callable[[int], Result], count: int) -> list[Result]:
-    """Return task(0), …, task(count - 1), computed by `threads_of` a session at once.
+def each(session: SpiSession, task: Callable[[Given], Result], given: Sequence[Given]) -> list[Result]:
+    """Return a task's result for each of what is given, computed by `threads_of` a session at once.
 
     A cancel takes effect between two tasks of a thread: all threads end before PostgreSQL handles it, so that none
-    computes while the process may end.
+    computes while the process may end. Numbers below 2⁻¹⁰²² count as 0 in every task.
     """
-    threads, task = min(count, threads_of(session)) if count > 1 else 1, flushed(task)
+    threads = min(len(given), threads_of(session)) if len(given) > 1 else 1
     results: dict[int, Result] = {}
-    left = deque(range(count))
+    left = deque(enumerate(given))
     while left:
         if threads == 1:
-            number = left.popleft()
-            results[number] = task(number)
+            number, own = left.popleft()
+            with flushing():
+                results[number] = task(own)
         else:
             _run(task, left, results, threads)
         session.pause()
-    return [results[number] for number in range(count)]
+    return [results[number] for number in range(len(given))]
 
 
-def _run(task: Callable[[int], Result], left: deque[int], results: dict[int, Result], threads: int) -> None:
+def _run(
+    task: Callable[[Given], Result], left: deque[tuple[int, Given]], results: dict[int, Result], threads: int
+) -> None:
     """Do the tasks that are left, until PostgreSQL has something to handle."""
     stopped = False
 
     def work() -> None:
-        while left and not stopped:
-            try:
-                number = left.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            results[number] = task(number)
+        with flushing():
+            while left and not stopped:
+                try:
+                    number, own = left.popleft()
+                except IndexError:  # another thread took the last one
+                    return
+                results[number] = task(own)
 
     with ThreadPoolExecutor(threads) as pool:
         with _signals_blocked():

@@ -351,7 +351,7 @@ def _within_a_ball(facts: Facts, learning: Learning, *, by_position: bool) -> tu
         left = MOST_MARGIN * single.exact / single.margin
         if left >= 1 or radius == LEAST_BALL:
             return learning, _single(facts, learning, by_position=True) if by_position else single
-        radius = max(LEAST_BALL, 2.0 ** math.floor(math.log2(radius * left)))
+        radius = 2.0 ** math.floor(math.log2(max(radius * left, LEAST_BALL)))
 
 
 def _single(facts: Facts, learning: Learning, *, by_position: bool) -> Sensitivity:
