@@ -172,4 +172,5 @@ def test_a_cancel_ends_the_threads_and_leaves_the_session(connection, packed):
     connection.execute("reset statement_timeout")
     assert connection.execute(f"select {CALLS['labels']} from held").fetchone()
     threads = "select count(*) from pg_ls_dir(format('/proc/%s/task', pg_backend_pid()))"
-    assert connection.execute(threads).fetchone() == (1,)
+    while connection.execute(threads).fetchone() != (1,):  # one that has ended may still be listed for a moment
+        pass
