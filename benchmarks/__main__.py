@@ -15,7 +15,7 @@ from benchmarks.harness import Samples, Spread, ratios_table, times_table, write
 CONSOLE = Console()
 WHITE_BOX = "white_box"  # the group of updates with noise
 WIDE = "wide"  # the group of a table of many features
-SMALL = "small"  # the group of a small table, which has a table of its own
+SMALL = "small"  # the group of a small table
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def grown(connection: psycopg.Connection, repeats: int) -> dict:
 
 
 def wide(repeats: int) -> dict:
-    """Measure the default's whole run on 2,000 features, beside scikit-learn's, in a session of its own."""
+    """Measure the default's whole run on 2,000 features, and scikit-learn's, in a new session."""
     with CONSOLE.status("timing a wide table"), server.connect() as connection:
         if not ours.available(connection):
             return {}
@@ -111,7 +111,7 @@ def one_ratio(group: str, samples: Samples, spreads: dict[str, Spread]) -> dict:
 
 
 def small(repeats: int) -> dict:
-    """Measure a training of a small table and predictions, in a session of their own."""
+    """Measure a training of a small table and predictions, in a new session."""
     with CONSOLE.status("timing a small table"), server.connect() as connection:
         if not ours.available(connection):
             return {}

@@ -56,7 +56,7 @@ def training_sides(connection: psycopg.Connection, columns: str) -> dict[str, Si
 
 
 def prediction_sides(connection: psycopg.Connection, columns: str) -> dict[str, Side]:
-    """Return the sides of one prediction, whose time includes the round trip of its statement."""
+    """Return the sides of one prediction, with the round trip of its statement."""
     numbers = f"array[{', '.join(['0.1'] * WIDTH)}]::float8[]"
     of_array = f"select dbdp.predict({ours.model_of(connection, ours.dataset_of(SMALL))}, {numbers})"
     of_row = f"select dbdp.predict({ours.model_of(connection, columns)}, t) from {SMALL.array}_columns as t"

@@ -59,7 +59,7 @@ class SecondMoment:
         return outer_sum(joint, joint)
 
     def in_strips(self, read: Read, count: int, each: Each) -> np.ndarray:
-        """Return the same sum over `count` wide rows, whose products are summed LONG at a time, one after the other."""
+        """Return the same sum over `count` wide rows: of LONG products at a time, one after the other."""
         ends = (np.sqrt(np.arange(STRIPS + 1) / STRIPS) * self.size).round().astype(int)
         total = np.zeros((self.size, self.size))
         for first in range(0, count, TOGETHER):

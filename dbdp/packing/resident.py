@@ -109,7 +109,7 @@ class BlockRows:
         return self.store.ends
 
     def tasks(self, size: int = 1) -> list[list[slice]]:
-        """Return the pieces of each task of a thread, whose result has so many numbers.
+        """Return the pieces of each task of a thread, which results in so many numbers.
 
         How many pieces a task has depends on public sizes only, and never on the threads. So no bit of a sum depends on
         their number.

@@ -40,7 +40,7 @@ def test_sums_in_pairs_and_of_products_are_whole(count):
 
 
 def opposed(count: int, dimension: int) -> np.ndarray:
-    """Packed rows of one direction, whose gradients all add up: rounding has the same sign again and again."""
+    """Packed rows of one direction, so that all gradients add up: rounding has the same sign again and again."""
     features = np.full((count, dimension), 0.9 / math.sqrt(dimension) / 3)
     return blocks.encode(features, np.ones(count))
 

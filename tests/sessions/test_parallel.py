@@ -164,7 +164,7 @@ def test_no_bit_depends_on_the_number_of_threads(connection, packed, call):
 
 
 def test_a_cancel_ends_the_threads_and_leaves_the_session(connection, packed):
-    """The call would take seconds: 400,000 rows at 4,000 candidates, a task a quarter of one."""
+    """The call would take seconds: 400,000 rows at 4,000 candidates, a task .25."""
     connection.execute("set dbdp.threads = '2'; set statement_timeout = 300")
     call = f"dbdp_internal.loss_sum(block, decode(repeat('3f', 32 * 4000), 'hex'), '{LOSS}', 9)"
     with pytest.raises(psycopg.errors.QueryCanceled):
